@@ -1,0 +1,1 @@
+"""Text generation from a context, pipelined: several phrases or sentences grow at once."""

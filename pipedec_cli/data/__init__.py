@@ -1,0 +1,1 @@
+"""Records, readers and writers, and segmentation. Knows of nothing else in this package."""

@@ -1,0 +1,18 @@
+"""The one error that is the user's to mend, and how it is worded."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Something that the user can put right: bad input, a missing file, settings that do not fit together.
+
+    The terminal prints it as one line and exits with code 2; it never shows a traceback. Word it so that it
+    says where (``file:line`` if there is one), what is wrong, and what to do about it.
+    """
+
+    def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
+        self.where = where
+        self.what = what
+        self.todo = todo
+        head = f"{where}: {what}" if where else what
+        super().__init__(f"{head}; {todo}" if todo else head)

@@ -1,0 +1,1 @@
+"""Metrics, scoring, timing and comparison."""

@@ -1,0 +1,1 @@
+"""T5: checkpoints, the decoding engine, batches and training. The only importer of transformers."""

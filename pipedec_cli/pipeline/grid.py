@@ -1,0 +1,270 @@
+"""The grid: subsequences down, time-steps across. Pure integers; the state of one example's decoding.
+
+A step has three parts: `plan` says which tokens go into the next decoder call, the caller runs the model on
+them, and `commit` puts the answers in their places (Algorithm 1 of the paper, as mended in the method's text:
+decoding ends when all subsequences are complete *and* the newest is empty or there may be no more).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pipedec_cli.pipeline.schedule import Schedule, Whole
+
+Explore = Literal["retry", "once"]
+Truncated = Literal["time_max", "sub_max", "max_tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the decoding of one example.
+
+    Attributes:
+        time_max: the last time-step; None for no bound.
+        sub_max: the most subsequences that are established, empty ones included; None for no bound.
+        max_tokens: the most tokens, <eos> not counted, which bounds the sequential decoders; None for no bound.
+    """
+
+    time_max: int | None = 50
+    sub_max: int | None = 20
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("time_max", "sub_max", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.time_max is None and self.max_tokens is None:
+            raise ValueError("decoding needs a bound: time_max or max_tokens")
+
+
+#: The bounds of the sequential decoders: tokens only.
+SEQUENTIAL_LIMITS = Limits(time_max=None, sub_max=None, max_tokens=512)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One token in its place.
+
+    Attributes:
+        subsequence: which one, counted from 1.
+        time: the time-step at which the token stands.
+        token: its id.
+        answers: whether the decoder's output for it is wanted; False for the <eos> of a subsequence that has
+            ended, which is fed once so that later tokens can see it.
+    """
+
+    subsequence: int
+    time: int
+    token: int
+    answers: bool = True
+
+
+@dataclass(slots=True)
+class Subsequence:
+    """One row of the grid.
+
+    Attributes:
+        start: the time at which its <bos> stands.
+        tokens: the ids made so far, <eos> included, <bos> not; the j-th one (from 1) stands at start + j.
+        ended: whether the newest token is <eos>.
+        eos_fed: whether that <eos> has gone through the decoder.
+    """
+
+    start: int
+    tokens: list[int] = field(default_factory=list)
+    ended: bool = False
+    eos_fed: bool = False
+
+    @property
+    def end(self) -> int | None:
+        """The time of its <eos>; None while live."""
+        return self.start + len(self.tokens) if self.ended else None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is a failed exploration: <bos> answered at once by <eos>."""
+        return self.ended and len(self.tokens) == 1
+
+    @property
+    def text_tokens(self) -> list[int]:
+        """The ids without <eos>."""
+        return self.tokens[:-1] if self.ended else list(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one decoder call did to one example.
+
+    Attributes:
+        number: the example's decoder calls up to and including this one, from 1.
+        time: the time-step t of the call, at which the new tokens stand.
+        fed: the tokens that went through the decoder, by subsequence.
+        made: the new tokens, by subsequence.
+    """
+
+    number: int
+    time: int
+    fed: tuple[Slot, ...]
+    made: tuple[Slot, ...]
+
+
+class Grid:
+    """The subsequences of one example, and the clock."""
+
+    def __init__(self, schedule: Schedule, limits: Limits, explore: Explore, *, bos: int, eos: int) -> None:
+        """Start with nothing established, at time 0.
+
+        Args:
+            schedule: when subsequences start.
+            limits: what bounds the decoding.
+            explore: whether explorations go on after an empty one (``retry``) or stop (``once``).
+            bos: the id that opens a subsequence (T5's decoder_start_token).
+            eos: the id that ends one.
+        """
+        self.schedule = schedule
+        self.limits = limits
+        self.explore = explore
+        self.bos = bos
+        self.eos = eos
+        self.subsequences: list[Subsequence] = []
+        self.time = 0
+        self.steps = 0
+        self._planned: tuple[Slot, ...] = ()
+
+    @property
+    def live(self) -> list[Subsequence]:
+        """The established subsequences that have not ended."""
+        return [subsequence for subsequence in self.subsequences if not subsequence.ended]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens made so far, <eos> not counted."""
+        return sum(len(subsequence.tokens) - subsequence.ended for subsequence in self.subsequences)
+
+    @property
+    def truncated(self) -> Truncated | None:
+        """What cut the text short, once `plan` has returned nothing."""
+        if self.live:
+            return "max_tokens" if self._out_of_tokens else "time_max"
+        stood = len(self.subsequences) == self.limits.sub_max and not isinstance(self.schedule, Whole)
+        return "sub_max" if stood and not self.subsequences[-1].empty else None
+
+    def plan(self) -> tuple[Slot, ...]:
+        """Establish what is due and say which tokens go into the next decoder call.
+
+        While nothing is live the clock runs on to the next establishing time, without a decoder call.
+
+        Returns:
+            The rows, ordered by subsequence: the newest token of each live one and, once each, the <eos> of
+            those that have ended since the last call. Nothing once decoding has ended.
+        """
+        self._planned = ()
+        while not (self._out_of_time or self._out_of_tokens):
+            self._establish()
+            if self.live:
+                self._planned = tuple(self._rows())
+                break
+            following = self._next_start()
+            if following is None:
+                break
+            self.time = following
+        return self._planned
+
+    def commit(self, answers: Sequence[int]) -> Step:
+        """Put the decoder's answers to the planned rows in their places and let the clock tick.
+
+        Args:
+            answers: a token id for each row of the plan; those of rows that do not answer are ignored.
+        """
+        if len(answers) != len(self._planned) or not self._planned:
+            raise ValueError(f"{len(answers)} answers to {len(self._planned)} planned rows")
+        self.time += 1
+        self.steps += 1
+        made: list[Slot] = []
+        for slot, token in zip(self._planned, answers, strict=True):
+            subsequence = self.subsequences[slot.subsequence - 1]
+            if not slot.answers:
+                subsequence.eos_fed = True
+                continue
+            subsequence.tokens.append(token)
+            subsequence.ended = token == self.eos
+            made.append(Slot(slot.subsequence, self.time, token))
+        step = Step(self.steps, self.time, self._planned, tuple(made))
+        self._planned = ()
+        return step
+
+    @property
+    def _out_of_time(self) -> bool:
+        return self.limits.time_max is not None and self.time >= self.limits.time_max
+
+    @property
+    def _out_of_tokens(self) -> bool:
+        return self.limits.max_tokens is not None and self.tokens >= self.limits.max_tokens
+
+    def _establish(self) -> None:
+        """Open every subsequence that is due by now."""
+        while (start := self._next_start()) is not None and start <= self.time:
+            self.subsequences.append(Subsequence(start))
+
+    def _next_start(self) -> int | None:
+        """When the next subsequence is to be established; None if not known yet or never."""
+        if not self.subsequences:
+            return 0
+        newest = self.subsequences[-1]
+        if len(self.subsequences) == self.limits.sub_max:
+            return None
+        if newest.empty and (self.explore == "once" or not self.live):
+            return None
+        return self.schedule.next_start(len(self.subsequences), newest.start, newest.end)
+
+    def _rows(self) -> list[Slot]:
+        rows: list[Slot] = []
+        for number, subsequence in enumerate(self.subsequences, start=1):
+            if subsequence.ended and subsequence.eos_fed:
+                continue
+            token = subsequence.tokens[-1] if subsequence.tokens else self.bos
+            time = subsequence.start + len(subsequence.tokens)
+            rows.append(Slot(number, time, token, answers=not subsequence.ended))
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What the grid does with a text that is known beforehand.
+
+    Attributes:
+        steps: decoder calls.
+        tokens: tokens made, <eos> not counted.
+        truncated: what cut it short, if anything.
+    """
+
+    steps: int
+    tokens: int
+    truncated: Truncated | None
+
+
+def replay(
+    lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, explore: Explore = "retry"
+) -> Replay:
+    """Count the decoder calls of a text, without a model: each established subsequence is answered with the next text.
+
+    Args:
+        lengths: m_i, the tokens of each subsequence, <bos> and <eos> not counted, all at least 1.
+        schedule: when subsequences start. `Whole` takes the text as one: its lengths are added up.
+        limits: what bounds the decoding; by default the paper's.
+        explore: the exploration rule.
+    """
+    word, bos, eos = 2, 0, 1
+    wanted = [sum(lengths)] if isinstance(schedule, Whole) else list(lengths)
+    grid = Grid(schedule, limits or Limits(), explore, bos=bos, eos=eos)
+    while rows := grid.plan():
+        answers = []
+        for slot in rows:
+            length = wanted[slot.subsequence - 1] if slot.subsequence <= len(wanted) else 0
+            made = len(grid.subsequences[slot.subsequence - 1].tokens)
+            answers.append(word if made < length else eos)
+        grid.commit(answers)
+    return Replay(grid.steps, grid.tokens, grid.truncated)

@@ -1,0 +1,1 @@
+"""One module a command; each parses, builds and runs, and holds no algorithm."""
