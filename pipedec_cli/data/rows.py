@@ -1,0 +1,276 @@
+"""Where data comes from: the raw objects of a file, of standard input, of a table or of a hub data set.
+
+Everything that reads bytes is here; what an object must look like is in `reading`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import SplitName
+
+STDIN: Final = "-"
+
+#: What data sets call their splits, and what they are called here.
+SPLIT_NAMES: Final[Mapping[str, SplitName]] = {
+    "train": "train",
+    "training": "train",
+    "dev": "dev",
+    "val": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    "test": "test",
+    "testing": "test",
+}
+
+_HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
+_SPLIT_FILE = re.compile(rf"({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=[-_.])", re.IGNORECASE)
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One raw object, before anything is known about its fields.
+
+    Attributes:
+        number: its line number, or its place counted from 1 where there are no lines.
+        where: ``file:line``, or ``file row N``, for messages.
+        value: what stood there: any JSON value.
+    """
+
+    number: int
+    where: str
+    value: Any
+
+
+def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[Row]:
+    """The raw objects of one place, in order, one at a time.
+
+    Args:
+        location: ``-`` for JSON lines on standard input; a file (JSON lines, gzipped or not; ``.json``, an array or
+            lines; ``.csv``, ``.tsv``, ``.parquet``); a folder with a file for each split; or, where nothing of that
+            name is here, a data set of the hub, ``owner/name`` or ``owner/name:config``.
+        split: which split of a folder or hub data set; None for what has no splits.
+
+    Raises:
+        UserError: nothing is there, or it cannot be read; with the line where there is one.
+    """
+    if str(location) == STDIN:
+        yield from json_lines(sys.stdin.buffer, "stdin")
+        return
+    path = Path(location)
+    if path.is_dir():
+        number = 0
+        for file in _split_files(path).get(split or "train", ()):
+            for row in _file_rows(file):
+                number += 1
+                yield Row(number, row.where, row.value)
+    elif path.exists():
+        yield from _file_rows(path)
+    else:
+        name, config = _hub_name(location)
+        yield from _hub_rows(name, config, split or "train")
+
+
+def given_splits(location: str | Path) -> tuple[SplitName, ...]:
+    """The splits that a folder or a hub data set comes in; () for a single file or standard input.
+
+    Raises:
+        UserError: a folder without a file for any split, or nothing there at all.
+    """
+    if str(location) == STDIN:
+        return ()
+    path = Path(location)
+    if path.is_dir():
+        return tuple(_split_files(path))
+    if path.exists():
+        return ()
+    name, config = _hub_name(location)
+    return tuple(_hub_splits(name, config))
+
+
+def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
+    """The values of a JSON-lines stream; blank lines and a byte order mark at the start are passed over.
+
+    Raises:
+        UserError: a line is not UTF-8, or not JSON; with line and column.
+    """
+    for number, line in enumerate(stream, start=1):
+        content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if content.strip():
+            where = f"{name}:{number}"
+            yield Row(number, where, _parse(content, where))
+
+
+def _parse(content: bytes, where: str) -> Any:
+    try:
+        return json.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}",
+            where=where,
+            todo="save the file as UTF-8",
+        ) from None
+    except json.JSONDecodeError as error:
+        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+        raise UserError(
+            f"not JSON: {error.msg} at {place}", where=where, todo="write one JSON object a line"
+        ) from None
+    except (RecursionError, ValueError) as error:  # brackets nested too deep; a number of thousands of digits
+        raise UserError(f"not JSON that can be read: {error}", where=where) from None
+
+
+def _file_rows(path: Path) -> Iterator[Row]:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+    if kind in {".csv", ".tsv", ".parquet"}:
+        yield from _table_rows(path, kind)
+        return
+    try:
+        with _open(path, zipped=suffixes[-1:] == [".gz"]) as file:
+            if kind == ".json" and _first_byte(file) == b"[":
+                yield from _array_rows(file.read(), str(path))
+            else:
+                yield from json_lines(file, str(path))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
+    except (PermissionError, IsADirectoryError) as error:
+        raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
+
+
+def _open(path: Path, *, zipped: bool) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(gzip.open(path, "rb")) if zipped else path.open("rb")  # type: ignore[arg-type]
+
+
+def _first_byte(file: BinaryIO) -> bytes:
+    start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    file.seek(0)
+    return start
+
+
+def _array_rows(content: bytes, name: str) -> Iterator[Row]:
+    for number, value in enumerate(_parse(content.removeprefix(b"\xef\xbb\xbf"), name), start=1):
+        yield Row(number, f"{name} item {number}", value)
+
+
+def _split_files(folder: Path) -> dict[SplitName, list[Path]]:
+    """The data files of each split in a folder, by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
+    found: dict[SplitName, list[Path]] = {"train": [], "dev": [], "test": []}
+    for file in sorted(folder.iterdir()):
+        match = _SPLIT_FILE.match(file.name)
+        if match and file.name.lower().endswith(_SUFFIXES) and file.is_file():
+            found[SPLIT_NAMES[match[1].lower()]].append(file)
+    if not any(found.values()):
+        raise UserError(
+            "a folder without a file for any split",
+            where=str(folder),
+            todo="name them train.jsonl, dev.jsonl, test.jsonl",
+        )
+    return {split: files for split, files in found.items() if files}
+
+
+# --- what the library `datasets` reads -------------------------------------------------------------------
+
+
+def _table_rows(path: Path, kind: str) -> Iterator[Row]:
+    """The rows of a csv, tsv or parquet file. Every csv cell stays the text it is: no numbers, dates or NAs are guessed."""
+    options: dict[str, Any] = {"data_files": str(path)}
+    if kind == ".parquet":
+        builder = "parquet"
+    else:
+        from datasets import Features, Value
+
+        builder = "csv"
+        separator = "\t" if kind == ".tsv" else ","
+        columns = _csv_header(path, separator)
+        options |= {
+            "sep": separator,
+            "na_filter": False,
+            "features": Features(dict.fromkeys(columns, Value("string"))),
+        }
+    for number, row in enumerate(_stream(builder, str(path), split="train", **options), start=1):
+        yield Row(number, f"{path} row {number}", row)
+
+
+def _csv_header(path: Path, separator: str) -> list[str]:
+    import csv
+
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            header = next(csv.reader(file, delimiter=separator), [])
+    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
+        raise UserError(f"not a table: {error}", where=f"{path}:1", todo="save it as UTF-8 csv") from None
+    if not header:
+        raise UserError("is empty", where=str(path), todo="the first line names the columns")
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise UserError(f"column {repeated[0]!r} is there twice", where=f"{path}:1")
+    return header
+
+
+def _hub_name(location: str | Path) -> tuple[str, str | None]:
+    """Name and configuration of a hub data set, for a location that is no file and no folder here."""
+    text = str(location)
+    match = _HUB_NAME.fullmatch(text)
+    if match is None or text.lower().endswith(_SUFFIXES) or Path(text).parent.exists():
+        raise UserError(
+            "no such file",
+            where=text,
+            todo="give a file, a folder, `-` for standard input, or a hub data set `owner/name`",
+        )
+    return match["name"], match["config"]
+
+
+def _hub_splits(name: str, config: str | None) -> dict[SplitName, str]:
+    """The splits of a hub data set by our names, each with its own."""
+    from datasets import get_dataset_split_names
+
+    try:
+        names = get_dataset_split_names(name, config)
+    except Exception as error:  # the library raises whatever its file systems, parsers and HTTP client raise
+        raise UserError(_why(error), where=name, todo="no such file here either") from error
+    return {SPLIT_NAMES[split]: split for split in names if split in SPLIT_NAMES}
+
+
+def _hub_rows(name: str, config: str | None, split: SplitName) -> Iterator[Row]:
+    theirs = _hub_splits(name, config).get(split)
+    if theirs is None:
+        raise UserError(f"has no split for {split}", where=name)
+    for number, row in enumerate(_stream(name, name, config, split=theirs), start=1):
+        yield Row(number, f"{name} {theirs} row {number}", row)
+
+
+def _stream(builder: str, where: str, *arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
+    """Rows as `datasets` streams them: nothing is copied to its cache, and memory stays bounded."""
+    import datasets
+
+    level = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it reports each error once more on its own
+    try:
+        yield from datasets.load_dataset(builder, *arguments, streaming=True, **options)
+    except UserError:
+        raise
+    except Exception as error:  # see _hub_splits
+        raise UserError(_why(error), where=where) from error
+    finally:
+        datasets.logging.set_verbosity(level)
+
+
+def _why(error: Exception) -> str:
+    """The first line of an error, and of what caused it where that says more."""
+    deepest: BaseException = error
+    while deepest.__cause__ is not None:
+        deepest = deepest.__cause__
+    lines = str(deepest).strip().splitlines() or [type(deepest).__name__]
+    return f"cannot be read: {lines[0]}"

@@ -1,0 +1,75 @@
+"""What `segment` leaves for the other commands: the segmented splits, and how they were segmented."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import read_records
+from pipedec_cli.data.records import Level, Record, Segmentation
+from pipedec_cli.data.writing import read_json, write_json
+
+_SEGMENT_FIRST = "run `pipedec segment DATA` first, or give a path"
+
+
+def load_split(path: Path) -> list[Record]:
+    """The records of a split as `segment` wrote it, each with its target and target_segments; may be empty.
+
+    Raises:
+        UserError: the file is not there, or not what `segment` writes.
+    """
+    if not path.exists():
+        raise UserError("no such file", where=str(path), todo=_SEGMENT_FIRST)
+    records = list(read_records(path, need_target=True, allow_empty=True))
+    for record in records:
+        if record.target_segments is None:
+            raise UserError(
+                "the target is not segmented", where=record.where, todo="run `pipedec segment` on this file"
+            )
+    return records
+
+
+def load_segmentation(path: Path) -> Segmentation:
+    """How a data set was segmented, from its segmentation.json.
+
+    Raises:
+        UserError: the file is not there, or not what `segment` writes.
+    """
+    if not path.exists():
+        raise UserError("no such file", where=str(path), todo=_SEGMENT_FIRST)
+    return segmentation_from_json(read_json(path), str(path))
+
+
+def save_segmentation(path: Path, segmentation: Segmentation, **more: Any) -> None:
+    """Write segmentation.json: the fields of `Segmentation`, and beside them whatever else is to be kept."""
+    write_json(path, {**asdict(segmentation), **more})
+
+
+def segmentation_from_json(value: Mapping[str, Any], where: str) -> Segmentation:
+    """A `Segmentation` from the JSON object that `save_segmentation` writes; further keys are passed over.
+
+    Args:
+        value: the object.
+        where: the file that it stands in, for messages.
+
+    Raises:
+        UserError: it is not such an object.
+    """
+    try:
+        level, separators = value["level"], value["separators"]
+        joiner, sub_max = value["joiner"], value["sub_max"]
+    except (KeyError, TypeError):
+        raise UserError(
+            "not what `pipedec segment` writes", where=where, todo="run `pipedec segment` again"
+        ) from None
+    if (
+        level not in get_args(Level)
+        or not isinstance(separators, list)
+        or not isinstance(joiner, str)
+        or not isinstance(sub_max, int)
+    ):
+        raise UserError("not what `pipedec segment` writes", where=where, todo="run `pipedec segment` again")
+    return Segmentation(level=level, separators=tuple(map(str, separators)), joiner=joiner, sub_max=sub_max)
