@@ -1,0 +1,115 @@
+"""MultiSpanQA (Li et al. 2022): a question and a passage, and the spans that answer it.
+
+Layout, as published in the repository haonan-li/MultiSpanQA (``data/MultiSpanQA_data/{train,valid,test}.json``, read
+by its ``src/run_tagger.py`` and ``src/eval_script.py``): one JSON object a file,
+``{"version": …, "data": [{"id", "type", "question": [tokens], "context": [tokens], "num_span", "label": [BIO tags],
+"structure"}, …]}``. The test split holds ``id``, ``question`` and ``context`` only. ``label`` has one of ``B``, ``I``,
+``O`` for each token of the context. The copies on the hub (Tugay/multispanqa) are these files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.importers.layout import Example, Fields, kind, question_and_context
+from pipedec_cli.data.importers.places import files_of, rows_at
+from pipedec_cli.data.records import SplitName
+from pipedec_cli.data.rows import Row
+
+_TAGS = ("B", "I", "O")
+
+
+def read(location: str, split: SplitName | None) -> Iterator[Example]:
+    """The questions of a file, a folder or a hub data set in MultiSpanQA's layout.
+
+    The source is ``question: … context: …``; the target the spans in the order of the passage, their tokens joined
+    by a space, as the published evaluation compares them. A split without labels has no target.
+    """
+    for row in _questions(location, split):
+        yield _example(Fields(row))
+
+
+def _questions(location: str, split: SplitName | None) -> Iterator[Row]:
+    path = Path(location)
+    files = files_of(path, split) if path.is_dir() else [path]
+    for file in files:
+        whole = file.is_file() and file.name.lower().removesuffix(".gz").endswith(".json")
+        for row in [_whole_json(file)] if whole else rows_at(str(file) if path.exists() else location, split):
+            yield from _unwrapped(row)
+
+
+def _whole_json(file: Path) -> Row:
+    """The file as one value, on however many lines it stands."""
+    try:
+        content = gzip.decompress(file.read_bytes()) if file.suffix.lower() == ".gz" else file.read_bytes()
+        return Row(1, str(file), json.loads(content.decode("utf-8-sig")))
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"not JSON: {error.msg} at column {error.colno}", where=f"{file}:{error.lineno}"
+        ) from None
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        raise UserError(f"cannot be read: {error}", where=str(file), todo="is it whole?") from None
+
+
+def _unwrapped(row: Row) -> Iterator[Row]:
+    """The questions of ``{"data": […]}`` or of a list; a question by itself is one."""
+    questions = row.value.get("data", row.value) if isinstance(row.value, Mapping) else row.value
+    if questions is row.value and isinstance(questions, Mapping):
+        yield row
+        return
+    if not isinstance(questions, list):
+        raise UserError(
+            f"field 'data': expected a list of questions, found {kind(questions)}", where=row.where
+        )
+    for number, question in enumerate(questions, start=1):
+        yield Row(number, f"{row.where} question {number}", question)
+
+
+def _example(fields: Fields) -> Example:
+    question = fields.strings("question", "a list of tokens")
+    context = fields.strings("context", "a list of tokens")
+    return Example(
+        where=fields.where,
+        id=fields.identifier("id"),
+        source=question_and_context(" ".join(question), " ".join(context)) if context else "",
+        target=_target(fields, context),
+    )
+
+
+def _target(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:
+    if not fields.has("label"):
+        return None
+    labels = fields.strings("label", "a list of B, I and O, one a token")
+    if len(labels) != len(context):
+        raise UserError(
+            f"field 'label': expected {len(context)} tags, one for each token of 'context', found {len(labels)}",
+            where=fields.where,
+        )
+    for place, label in enumerate(labels, start=1):
+        if label not in _TAGS:
+            fields.refuse("label", "B, I or O", label, place)
+    return spans(labels, context)
+
+
+def spans(labels: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...]:
+    """The spans that BIO tags mark, each its tokens joined by a space.
+
+    An ``I`` after an ``O`` opens a span, as in the published evaluation.
+
+    Args:
+        labels: ``B``, ``I`` or ``O`` for each token.
+        tokens: as many tokens.
+    """
+    found: list[list[str]] = []
+    inside = False
+    for label, token in zip(labels, tokens, strict=True):
+        if label == "B" or (label == "I" and not inside):
+            found.append([token])
+        elif label == "I":
+            found[-1].append(token)
+        inside = label != "O"
+    return tuple(" ".join(span) for span in found)

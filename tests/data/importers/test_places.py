@@ -1,0 +1,69 @@
+"""Where the rows of a data set are looked for."""
+
+import pytest
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.importers import importer, places
+from pipedec_cli.data.importers.places import rows_at, split_of, splits_at
+from pipedec_cli.data.rows import Row
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("kp20k_training.json", "train"),
+        ("kp20k_validation.json", "dev"),
+        ("kp20k_testing.json", "test"),
+        ("KPTimes.valid.jsonl.gz", "dev"),
+        ("test_JPTimes.jsonl", "test"),
+        ("train (2).json", "train"),
+        ("validation-00000-of-00001.parquet", "dev"),
+        ("val.txt", "dev"),
+        ("summary.txt", None),
+        ("constraint.jsonl", None),
+        ("testament.txt", None),
+        ("valid2k.json", None),
+    ],
+)
+def test_split_is_told_by_a_word_of_the_files_name(tmp_path, name, split):
+    assert split_of(tmp_path / name) == split
+
+
+def test_single_file_has_no_splits(write_lines):
+    assert splits_at(str(write_lines("train.jsonl", {}))) == ()
+
+
+def test_place_that_is_not_there_is_refused():
+    with pytest.raises(UserError, match="no such file"):
+        list(rows_at("nowhere/at/all.jsonl", None))
+
+
+def test_hub_data_set_with_a_program_is_refused_with_the_way_around(monkeypatch):
+    def refuse(location, split):
+        raise UserError(
+            "cannot be read: Dataset scripts are no longer supported, but found kp20k.py", where=location
+        )
+        yield Row(1, "", {})
+
+    monkeypatch.setattr(places, "read_rows", refuse)
+    with pytest.raises(
+        UserError, match=r"midas/kp20k:raw: needs a loading script.*hf download midas/kp20k --repo"
+    ):
+        list(rows_at("midas/kp20k:raw", "train"))
+
+
+def test_hub_data_set_is_read_by_name_and_split(monkeypatch):
+    asked = []
+
+    def rows(location, split):
+        asked.append((location, split))
+        yield Row(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
+
+    monkeypatch.setattr(places, "read_rows", rows)
+    (example,) = importer("cnn_dailymail").read("abisee/cnn_dailymail:3.0.0", "test")
+    assert (example.target, asked) == (("H",), [("abisee/cnn_dailymail:3.0.0", "test")])
+
+
+def test_unknown_importer_is_refused_with_the_names_that_there_are():
+    with pytest.raises(UserError, match="no importer is called 'squad'; the importers are msqa, kp20k"):
+        importer("squad")
