@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import Level, Record, Segmentation
+from pipedec_cli.data.segmentation import Segmenter, make_segmenter
+from pipedec_cli.data.sentences import SentenceModel
 from pipedec_cli.data.writing import read_json, write_json
 
+SEGMENTATION_FILE: Final = "segmentation.json"
+SENTENCES_FILE: Final = "sentences.json"
 _SEGMENT_FIRST = "run `pipedec segment DATA` first, or give a path"
 
 
@@ -41,6 +45,21 @@ def load_segmentation(path: Path) -> Segmentation:
     if not path.exists():
         raise UserError("no such file", where=str(path), todo=_SEGMENT_FIRST)
     return segmentation_from_json(read_json(path), str(path))
+
+
+def load_segmenter(folder: Path) -> Segmenter:
+    """The segmenter that cut the targets in a folder written by `segment`, to cut predictions in the same way.
+
+    Raises:
+        UserError: segmentation.json or sentences.json is not there, or not what `segment` writes.
+    """
+    segmentation = load_segmentation(folder / SEGMENTATION_FILE)
+    if segmentation.level == "phrase":
+        return make_segmenter("phrase", separators=segmentation.separators)
+    path = folder / SENTENCES_FILE
+    if not path.exists():
+        raise UserError("no such file", where=str(path), todo=_SEGMENT_FIRST)
+    return make_segmenter(segmentation.level, model=SentenceModel.from_json(read_json(path), str(path)))
 
 
 def save_segmentation(path: Path, segmentation: Segmentation, **more: Any) -> None:

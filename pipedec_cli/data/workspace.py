@@ -1,11 +1,11 @@
 """Where the commands find each other's results when no path is given.
 
-    pipedec-workspace/
-        data/          train.jsonl, dev.jsonl, test.jsonl and segmentation.json     (segment)
-        models/        pipelined/, sequential/: folders that transformers loads     (train)
-        generations/   NAME.jsonl and NAME.manifest.json, a decoder each            (generate, report)
-        scores/        NAME.json and NAME.examples.jsonl                            (score)
-        report/        report.json, report.md                                       (report)
+pipedec-workspace/
+    data/          train.jsonl, dev.jsonl, test.jsonl and segmentation.json     (segment)
+    models/        pipelined/, sequential/: folders that transformers loads     (train)
+    generations/   NAME.jsonl and NAME.manifest.json, a decoder each            (generate, report)
+    scores/        NAME.json and NAME.examples.jsonl                            (score)
+    report/        report.json, report.md                                       (report)
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ class Workspace:
     def segmentation(self) -> Path:
         """How the targets were split: a `Segmentation` and what `segment` counted, as JSON."""
         return self.data / "segmentation.json"
+
+    @property
+    def sentences(self) -> Path:
+        """What was learnt of the data's sentences, so that other texts can be segmented as the targets were."""
+        return self.data / "sentences.json"
 
     def model(self, decoder: str) -> Path:
         """The checkpoint folder of ``pipelined`` or ``sequential``."""
