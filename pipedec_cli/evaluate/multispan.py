@@ -1,0 +1,128 @@
+"""Exact-match and partial-match F1 of answers that are several spans: protocol ``multispanqa``.
+
+After Li et al., "MultiSpanQA: A Dataset for Multi-Span Question Answering" (NAACL 2022), and their evaluation script.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import string
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import ClassVar
+
+import numpy as np
+
+from pipedec_cli.evaluate.items import ScoringItem, Task, list_of_strings
+from pipedec_cli.evaluate.measure import PERCENT, Floats, Measure, harmonic_mean, signature
+
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_METRICS = ("em_f1", "pm_f1", "em_p", "em_r", "pm_p", "pm_r")
+
+
+@dataclass(frozen=True)
+class MultiSpanQA(Measure):
+    """EM and PM F1, micro: precision and recall are ratios of sums over all questions.
+
+    Attributes:
+        autojunk: difflib's heuristic, which the published script has on: in a prediction of 200 characters and more,
+            a character that makes up over 1 % of it starts no match, so that long common runs can go unseen.
+    """
+
+    autojunk: bool = True
+
+    task: ClassVar[Task] = "multispan"
+    name: ClassVar[str] = "multispanqa"
+    columns: ClassVar[tuple[str, ...]] = (
+        "em_hits",
+        "pm_precision",
+        "pm_recall",
+        "predicted_or_1",
+        "gold_or_1",
+        "predicted_spans",
+        "gold_spans",
+    )
+    counted: ClassVar[tuple[str, ...]] = ("predicted_spans", "gold_spans")
+    metrics: ClassVar[tuple[str, ...]] = _METRICS
+    headline: ClassVar[tuple[str, ...]] = ("em_f1", "pm_f1")
+    precision_recall: ClassVar = {"em_f1": ("em_p", "em_r"), "pm_f1": ("pm_p", "pm_r")}
+
+    @property
+    def signature(self) -> str:
+        """Protocol, settings and versions on one line; difflib comes with Python."""
+        settings = {
+            "norm": "squad",
+            "avg": "micro",
+            "autojunk": self.autojunk,
+            "python": platform.python_version(),
+        }
+        return signature(self.name, settings)
+
+    def statistics(self, item: ScoringItem) -> tuple[float, ...]:
+        """The question's share in each sum: hits, best partial matches, and what they are divided by.
+
+        Raises:
+            ValueError: the right answers are not known.
+        """
+        if item.gold is None:
+            raise ValueError(f"item {item.id!r} has no answers to score against")
+        gold = normalised_set(list_of_strings(item.gold, "gold"))
+        predicted = normalised_set(list_of_strings(item.segments, "segments"))
+        hits = len(gold & predicted) if gold or predicted else 1
+        precision, recall = partial_match(gold, predicted, autojunk=self.autojunk)
+        divisors = max(len(predicted), 1), max(len(gold), 1)
+        return (hits, precision, recall, *divisors, len(predicted), len(gold))
+
+    def corpus(self, means: Floats) -> Floats:
+        """Ratios of sums, in per cent; shapes as in `Measure.corpus`."""
+        hits, pm_precision, pm_recall, predicted, gold = np.moveaxis(means[..., :5], -1, 0)
+        em_p, em_r = PERCENT * hits / predicted, PERCENT * hits / gold
+        pm_p, pm_r = PERCENT * pm_precision / predicted, PERCENT * pm_recall / gold
+        f1 = harmonic_mean(em_p, em_r), harmonic_mean(pm_p, pm_r)
+        return np.stack([*f1, em_p, em_r, pm_p, pm_r], axis=-1)
+
+
+def normalise_answer(text: str) -> str:
+    """An answer as SQuAD compares it: lower case, no ASCII punctuation, no articles, single spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def normalised_set(answers: Iterable[str]) -> frozenset[str]:
+    """The answers of one question. One that normalises to nothing stays: it costs precision, as a wrong one does."""
+    return frozenset(map(normalise_answer, answers))
+
+
+def partial_match(
+    gold: AbstractSet[str], predicted: AbstractSet[str], *, autojunk: bool = True
+) -> tuple[float, float]:
+    """What one question adds to the sums of partial precision and partial recall.
+
+    For a pair of answers, ℓ is the length of their longest common run of characters; ℓ over the prediction's length
+    is the pair's precision, ℓ over the right answer's its recall. Each prediction counts with its best precision and
+    each right answer with its best recall.
+
+    Args:
+        gold: the normalised right answers.
+        predicted: the normalised predictions.
+        autojunk: as in `MultiSpanQA`.
+    """
+    answered = bool(predicted - {""})  # as published, a lone empty prediction is no answer
+    if not gold or not answered:
+        return (0.0, 0.0) if gold or answered else (1.0, 1.0)
+    precision = 0.0
+    best_recall = dict.fromkeys(sorted(gold), 0.0)
+    for guess in sorted(predicted):  # in a fixed order, so that sums of floats come out the same each time
+        matcher = SequenceMatcher(None, "", guess, autojunk=autojunk)
+        best_precision = 0.0
+        for answer in best_recall:
+            matcher.set_seq1(answer)
+            run = matcher.find_longest_match(0, len(answer), 0, len(guess)).size
+            if run:
+                best_precision = max(best_precision, run / len(guess))
+                best_recall[answer] = max(best_recall[answer], run / len(answer))
+        precision += best_precision
+    return precision, sum(best_recall.values())

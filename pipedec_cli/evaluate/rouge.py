@@ -1,0 +1,117 @@
+"""ROUGE-1, -2, -L and -Lsum F1 as the package ``rouge-score`` computes them: protocol ``rouge``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from pipedec_cli.evaluate.items import ScoringItem, Task
+from pipedec_cli.evaluate.measure import PERCENT, Floats, Measure, signature
+
+METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+
+
+@dataclass(frozen=True)
+class Rouge(Measure):
+    """ROUGE F1: the mean over the examples; with several references, the best one's F1 for each type.
+
+    ROUGE-L looks at the whole text. ROUGE-Lsum compares line by line: a line is a segment, predicted or right, and a
+    reference whose segments are not known is taken by its own lines, most often one.
+
+    Attributes:
+        stemmer: cut tokens of more than three characters to their Porter stems.
+    """
+
+    stemmer: bool = True
+
+    task: ClassVar[Task] = "summarization"
+    name: ClassVar[str] = "rouge"
+    columns: ClassVar[tuple[str, ...]] = (*METRICS, "references")
+    counted: ClassVar[tuple[str, ...]] = ("references",)
+    metrics: ClassVar[tuple[str, ...]] = METRICS
+    headline: ClassVar[tuple[str, ...]] = METRICS
+
+    @property
+    def signature(self) -> str:
+        """Protocol, settings and versions on one line."""
+        settings = {
+            "score": "f1",
+            "stem": self.stemmer,
+            "refs": "best-per-type",
+            "lsum": "segments",
+            "corpus": "mean",
+        }
+        return signature(self.name, settings, "rouge-score", *(("nltk",) if self.stemmer else ()))
+
+    def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
+        """F1 of each type in [0, 1], and how many references there were; None if the text is not Latin.
+
+        Raises:
+            ValueError: the item has no reference.
+        """
+        if not item.references:
+            raise ValueError(f"item {item.id!r} has no reference")
+        if not any(map(is_scorable, item.references)):
+            return None
+        whole, by_line = _scorers(self.stemmer)
+        scores = whole.score_multi(item.references, item.prediction)
+        targets = [_lines(reference, item) for reference in item.references]
+        scores |= by_line.score_multi(targets, _joined(item.segments))
+        return (*(float(scores[metric].fmeasure) for metric in METRICS), len(item.references))
+
+    def corpus(self, means: Floats) -> Floats:
+        """The means of the F1 values, in per cent; shapes as in `Measure.corpus`."""
+        return PERCENT * means[..., : len(METRICS)]
+
+    def notes(self, counts: Mapping[str, int]) -> tuple[str, ...]:
+        """Says how many examples could not be scored at all."""
+        lost = counts["not_scorable"]
+        if not lost:
+            return ()
+        return (
+            f"{lost} of {counts['examples']} examples are not scorable and left out: ROUGE's tokenizer knows only "
+            "a-z and 0-9, and would drop most of their references' letters",
+        )
+
+
+def is_scorable(reference: str) -> bool:
+    """Whether ROUGE's tokenizer, which keeps a-z and 0-9 alone, sees at least half of a text's letters and digits.
+
+    Of a Chinese or Greek text it keeps next to nothing, and gives 0 even for a prediction that is right. A text
+    without any letter or digit has nothing to lose.
+    """
+    characters = [character for character in reference.lower() if character.isalnum()]
+    return 2 * sum(map(str.isascii, characters)) >= len(characters)
+
+
+def _lines(reference: str, item: ScoringItem) -> str:
+    """A reference with its segments on lines of their own, if they are known."""
+    return _joined(item.gold) if item.gold is not None and reference == item.target else reference
+
+
+def _joined(segments: Iterable[str]) -> str:
+    return "\n".join(" ".join(segment.split()) for segment in segments)
+
+
+@lru_cache(maxsize=2)
+def _scorers(stemmer: bool) -> tuple[Any, Any]:
+    """The package's scorers, of whole texts and of lines, with its own tokenizer and a stemmer that remembers."""
+    from nltk.stem.porter import PorterStemmer
+    from rouge_score import rouge_scorer, tokenize, tokenizers
+
+    # Stemming takes most of the tokenizer's time, and texts repeat their words.
+    stemmer_that_remembers = SimpleNamespace(stem=lru_cache(maxsize=1 << 18)(PorterStemmer().stem))
+
+    class PackageTokenizer(tokenizers.Tokenizer):  # type: ignore[misc]  # the package has no types
+        """The package's default tokenizer."""
+
+        def tokenize(self, text: str) -> Any:
+            return tokenize.tokenize(text, stemmer_that_remembers if stemmer else None)
+
+    tokenizer = PackageTokenizer()
+    whole = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=tokenizer)
+    by_line = rouge_scorer.RougeScorer(["rougeLsum"], tokenizer=tokenizer)
+    return whole, by_line
