@@ -1,0 +1,165 @@
+"""Is the difference between two runs more than chance? Paired bootstrap intervals by ``scipy.stats.bootstrap``.
+
+Both runs predicted the same examples. The bootstrap draws examples with replacement, each with both its predictions,
+and looks at how the difference of the two scores varies. A macro F1 from mean precision and recall, or a ratio of
+sums, is no mean of per-example values: each is computed anew on every draw, from the examples' statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipedec_cli.evaluate.measure import Floats
+from pipedec_cli.evaluate.scoring import Scores
+
+RESAMPLES: Final = 9999
+CONFIDENCE: Final = 0.95
+
+# What a batch of draws may hold: draws × examples counts, 8 bytes each.
+_BATCH_ELEMENTS: Final = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference and the percentile interval of its bootstrap distribution.
+
+    Attributes:
+        value: the first minus the second, on the examples as they are.
+        low: the interval's lower end; None if there are fewer than two examples, which say nothing of chance.
+        high: its upper end; None likewise.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies to one side of zero; equal runs, whose interval is zero alone, do not differ."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+def method(resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0) -> str:
+    """How the intervals of `score_differences` and `mean_difference` come about, library and version included."""
+    import scipy
+
+    return (
+        f"paired bootstrap, percentile interval at {confidence:.0%}, {resamples} resamples, seed {seed}, "
+        f"scipy.stats.bootstrap {scipy.__version__}"
+    )
+
+
+def score_differences(
+    first: Scores,
+    second: Scores,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """The differences of two runs' scores, metric by metric, in points of per cent; {} if nothing was scorable.
+
+    Args:
+        first: the run that is looked at.
+        second: the run that it is compared with: the same examples, in any order, by the same protocol.
+        resamples: how many draws.
+        confidence: the interval's coverage, between 0 and 1.
+        seed: of the draws; the same seed gives the same intervals.
+
+    Raises:
+        ValueError: the two were scored differently, or are not of the same examples.
+    """
+    if first.signature != second.signature:
+        raise ValueError(f"two protocols: {first.signature} and {second.signature}")
+    place = {example: row for row, example in enumerate(second.ids)}
+    if place.keys() != set(first.ids):
+        raise ValueError("the two runs are not of the same examples")
+    if not first.ids:
+        return {}
+    columns = first.statistics.shape[1]
+    paired = np.hstack([first.statistics, second.statistics[[place[example] for example in first.ids]]])
+
+    def difference(means: Floats) -> Floats:
+        corpus = first.measure.corpus
+        return corpus(means[..., :columns]) - corpus(means[..., columns:])
+
+    found = _intervals(paired, difference, resamples, confidence, seed)
+    return dict(zip(first.measure.metrics, found, strict=True))
+
+
+def mean_difference(
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Difference:
+    """The mean of paired differences, such as two decoders' steps on the same examples.
+
+    Args:
+        first: one number an example, shape [examples].
+        second: the other run's, in the same order.
+        resamples: how many draws.
+        confidence: the interval's coverage, between 0 and 1.
+        seed: of the draws.
+
+    Raises:
+        ValueError: the two have not the same length, or are empty.
+    """
+    one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if one.ndim != 1 or one.shape != other.shape or not one.size:
+        raise ValueError(f"paired values needed, not shapes {one.shape} and {other.shape}")
+    return _intervals((one - other)[:, None], lambda means: means, resamples, confidence, seed)[0]
+
+
+def _intervals(
+    rows: Floats, statistic: Callable[[Floats], Floats], resamples: int, confidence: float, seed: int
+) -> list[Difference]:
+    """Value and interval of each number of a statistic of the rows' means.
+
+    Args:
+        rows: shape [examples, columns].
+        statistic: from means [..., columns] to values [..., k].
+        resamples: how many draws.
+        confidence: the interval's coverage.
+        seed: of the draws.
+    """
+    examples = len(rows)
+    values = statistic(rows.mean(axis=0)).tolist()
+    if examples < 2:
+        return [Difference(value, None, None) for value in values]
+    from scipy.stats import bootstrap
+
+    def of_draws(draws: NDArray[np.intp], axis: int = -1) -> Floats:  # noqa: ARG001  # scipy passes it
+        """The statistic [k, …] of draws [..., examples]; scipy joins batches along the last axis."""
+        means = _times_drawn(draws.reshape(-1, examples)) @ rows / examples
+        return np.moveaxis(statistic(means), -1, 0).reshape(-1, *draws.shape[:-1])
+
+    result: Any = bootstrap(
+        (np.arange(examples),),
+        of_draws,
+        n_resamples=resamples,
+        batch=max(1, _BATCH_ELEMENTS // examples),
+        vectorized=True,
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    low, high = result.confidence_interval
+    return [
+        Difference(*ends)
+        for ends in zip(values, np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True)
+    ]
+
+
+def _times_drawn(draws: NDArray[np.intp]) -> Floats:
+    """How often each draw holds each example: from indices [draws, examples] to counts of the same shape."""
+    count, examples = draws.shape
+    shifted = draws + examples * np.arange(count)[:, None]
+    return np.bincount(shifted.ravel(), minlength=draws.size).reshape(count, examples).astype(np.float64)

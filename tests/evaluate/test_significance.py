@@ -1,0 +1,124 @@
+"""Paired bootstrap intervals: recomputed statistics, and sane answers at the edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipedec_cli.evaluate.items import ScoringItem
+from pipedec_cli.evaluate.scoring import Scores, score
+from pipedec_cli.evaluate.significance import mean_difference, method, score_differences
+
+
+def phrases(identifier: str, predicted: str, right: str) -> ScoringItem:
+    source = "a b c d e f g h"
+    return ScoringItem(
+        identifier, predicted, tuple(predicted.split()), gold=tuple(right.split()), source=source
+    )
+
+
+def chan(*triples: tuple[str, str, str]) -> Scores:
+    return score([phrases(*triple) for triple in triples], "keyphrases")
+
+
+FIRST = chan(("1", "b", "b c"), ("2", "b c d e", "b"))
+SECOND = chan(("2", "f", "b"), ("1", "b c d", "b c"))
+
+
+def test_the_value_is_the_difference_of_the_corpus_scores_and_not_of_means_over_examples() -> None:
+    found = score_differences(FIRST, SECOND)
+    for metric, difference in found.items():
+        assert difference.value == pytest.approx(FIRST.values[metric] - SECOND.values[metric])  # type: ignore[operator]
+    by_example = [
+        FIRST.examples[name]["present_f1@M"] - SECOND.examples[name]["present_f1@M"]  # type: ignore[operator]
+        for name in "12"
+    ]
+    assert found["present_f1@M"].value != pytest.approx(np.mean(by_example))
+
+
+def test_the_score_is_computed_anew_on_every_draw_of_pairs() -> None:
+    # Of two examples there are three draws: the first twice, the second twice, one each. Over thousands of draws
+    # a 95 % interval ends at the lowest and the highest of the three differences.
+    found = score_differences(FIRST, SECOND, resamples=999)
+    for metric, difference in found.items():
+        draws = [
+            FIRST.values_of(ids)[metric] - SECOND.values_of(ids)[metric]  # type: ignore[operator]
+            for ids in ("1", "2", "12")
+        ]
+        assert difference.low == pytest.approx(min(draws))
+        assert difference.high == pytest.approx(max(draws))
+
+
+def test_the_order_of_the_examples_does_not_matter() -> None:
+    turned = chan(("1", "b c d", "b c"), ("2", "f", "b"))
+    assert score_differences(FIRST, SECOND, resamples=99) == score_differences(FIRST, turned, resamples=99)
+
+
+def test_the_seed_fixes_the_interval() -> None:
+    values = np.random.default_rng(0).normal(size=(2, 30))
+    assert mean_difference(*values, seed=1) == mean_difference(*values, seed=1)
+    assert mean_difference(*values, seed=1) != mean_difference(*values, seed=2)
+
+
+def test_equal_runs_differ_by_nothing_and_that_is_no_finding() -> None:
+    difference = score_differences(FIRST, FIRST)["present_f1@M"]
+    assert (difference.value, difference.low, difference.high) == (0.0, 0.0, 0.0)
+    assert not difference.excludes_zero
+
+
+def test_one_example_has_a_difference_and_no_interval() -> None:
+    difference = score_differences(chan(("1", "b", "b")), chan(("1", "c", "b")))["present_f1@M"]
+    assert (difference.value, difference.low, difference.high) == (100.0, None, None)
+    assert not difference.excludes_zero
+
+
+def test_differences_that_are_all_the_same_have_an_interval_of_one_point() -> None:
+    difference = mean_difference([3, 4, 5], [1, 2, 3])
+    assert (difference.value, difference.low, difference.high) == (2.0, 2.0, 2.0)
+    assert difference.excludes_zero
+
+
+def test_the_mean_difference_is_of_pairs() -> None:
+    rng = np.random.default_rng(0)
+    hardness = rng.normal(scale=100, size=200)  # what both runs share must not widen the interval
+    difference = mean_difference(hardness + rng.normal(1.0, 0.1, size=200), hardness)
+    assert difference.low is not None
+    assert difference.high is not None
+    assert 0.97 < difference.low < difference.value < difference.high < 1.03
+
+
+def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=400)
+    difference = mean_difference(values, np.zeros(400))
+    half = 1.96 * values.std() / 20
+    assert difference.low == pytest.approx(values.mean() - half, abs=0.01)
+    assert difference.high == pytest.approx(values.mean() + half, abs=0.01)
+
+
+def test_runs_of_other_examples_or_by_other_protocols_are_refused() -> None:
+    with pytest.raises(ValueError, match="same examples"):
+        score_differences(FIRST, chan(("1", "b", "b"), ("3", "b", "b")))
+    other = score([phrases("1", "b", "b")], "keyphrases", "meng2017")
+    with pytest.raises(ValueError, match="two protocols"):
+        score_differences(FIRST, other)
+
+
+def test_unpaired_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="paired values"):
+        mean_difference([1.0, 2.0], [1.0])
+    with pytest.raises(ValueError, match="paired values"):
+        mean_difference([], [])
+
+
+def test_nothing_scorable_has_no_differences() -> None:
+    greek = score([ScoringItem("1", "γ", ("γ",), references=("γ",))], "summarization")
+    assert score_differences(greek, greek) == {}
+
+
+def test_the_method_names_library_and_version() -> None:
+    import scipy
+
+    assert method(99, seed=3) == (
+        f"paired bootstrap, percentile interval at 95%, 99 resamples, seed 3, scipy.stats.bootstrap {scipy.__version__}"
+    )
