@@ -9,24 +9,24 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.records import Record
-from pipedec_cli.data.writing import record_fields, to_json
-
 PACKAGES: Final = ("pipedec", "torch", "transformers", "tokenizers", "datasets", "nltk")
 
 
-def make_manifest(settings: Mapping[str, Any], data: Mapping[str, str | None]) -> dict[str, Any]:
+def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) -> dict[str, Any]:
     """The manifest of one result. It holds no time of day: the same command on the same data writes the same.
 
     Args:
-        settings: the resolved options, paths as strings.
-        data: what was read, by name, each with its SHA-256 or None where there is none.
+        settings: the resolved options; paths are written as strings.
+        inputs: what was read. Files get their SHA-256; standard input, folders and hub data sets have none.
     """
     return {
         "versions": package_versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "data": [{"path": name, "sha256": digest} for name, digest in data.items()],
+        "inputs": [
+            {"path": str(path), "sha256": file_sha256(Path(path)) if Path(path).is_file() else None}
+            for path in inputs
+        ],
         "settings": {name: _plain(value) for name, value in settings.items()},
     }
 
@@ -40,14 +40,6 @@ def file_sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def records_sha256(records: Iterable[Record]) -> str:
-    """The SHA-256 of records as `write_records` writes them: for what came from standard input or the hub."""
-    digest = hashlib.sha256()
-    for record in records:
-        digest.update((to_json(record_fields(record)) + "\n").encode())
-    return digest.hexdigest()
 
 
 def _version(name: str) -> str | None:

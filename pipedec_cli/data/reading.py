@@ -41,7 +41,7 @@ def read_records(
         need_target: refuse records without a target, too.
         split: which split of a folder or hub data set.
         allow_empty: yield nothing for an empty file rather than refuse it.
-        warn: called once, after the last record, if text had to be mended.
+        warn: called once, when reading ends, if text had to be mended.
 
     Yields:
         The records in file order.
@@ -51,22 +51,24 @@ def read_records(
     """
     seen: dict[str, str] = {}
     mended: list[str] = []
-    for row in read_rows(location, split):
-        if not isinstance(row.value, dict):
-            raise UserError(f"{_kind(row.value)} where an object belongs", where=row.where, todo=_EXAMPLE)
-        text = _FieldReader(row.value, row.where)
-        identifier = text.identifier(id_field) or str(row.number)
-        if identifier in seen:
-            raise UserError(f"id {identifier!r} was already used at {seen[identifier]}", where=row.where)
-        seen[identifier] = row.where
-        record = _record(text, identifier, source_field, target_field, need_target=need_target)
-        if text.mended:
-            mended.append(row.where)
-        yield record
-    if not seen and not allow_empty:
-        raise UserError("is empty", where=str(location), todo="it must hold at least one record")
-    if mended and warn is not None:
-        warn(f"{mended[0]}: half a surrogate pair replaced by U+FFFD, in {len(mended)} records")
+    try:
+        for row in read_rows(location, split):
+            if not isinstance(row.value, dict):
+                raise UserError(f"{_kind(row.value)} where an object belongs", where=row.where, todo=_EXAMPLE)
+            text = _FieldReader(row.value, row.where)
+            identifier = text.identifier(id_field) or str(row.number)
+            if identifier in seen:
+                raise UserError(f"id {identifier!r} was already used at {seen[identifier]}", where=row.where)
+            seen[identifier] = row.where
+            record = _record(text, identifier, source_field, target_field, need_target=need_target)
+            if text.mended:
+                mended.append(row.where)
+            yield record
+        if not seen and not allow_empty:
+            raise UserError("is empty", where=str(location), todo="it must hold at least one record")
+    finally:
+        if mended and warn is not None:
+            warn(f"{mended[0]}: half a surrogate pair replaced by U+FFFD, in {len(mended)} records")
 
 
 def _record(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Level
@@ -32,13 +32,6 @@ _CLAUSE_END = re.compile(
     """,
     re.VERBOSE,
 )
-
-
-class Segmenter(Protocol):
-    """A way to cut a text."""
-
-    def spans(self, text: str) -> list[Span]:
-        """The segments' places in the text, in order, none of them empty, none with white space at its ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +91,10 @@ class PhraseSegmenter:
             spans.append(_stripped(text, start, match.start()))
             start = match.end()
         return [*spans, _stripped(text, start, len(text))]
+
+
+#: A way to cut a text: `spans` gives the segments' places, in order, none of them empty, none with white space around.
+Segmenter = SentenceSegmenter | ClauseSegmenter | PhraseSegmenter
 
 
 def make_segmenter(

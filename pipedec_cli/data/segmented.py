@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_records
-from pipedec_cli.data.records import Level, Record, Segmentation
-from pipedec_cli.data.segmentation import Segmenter, make_segmenter
+from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel
-from pipedec_cli.data.writing import read_json, write_json
+from pipedec_cli.data.writing import atomic_writer, read_json, record_fields, to_json, write_json
 
 SEGMENTATION_FILE: Final = "segmentation.json"
 SENTENCES_FILE: Final = "sentences.json"
@@ -65,6 +66,40 @@ def load_segmenter(folder: Path) -> Segmenter:
 def save_segmentation(path: Path, segmentation: Segmentation, **more: Any) -> None:
     """Write segmentation.json: the fields of `Segmentation`, and beside them whatever else is to be kept."""
     write_json(path, {**asdict(segmentation), **more})
+
+
+def save_segmented(
+    folder: Path,
+    splits: Mapping[SplitName, Sequence[Record]],
+    segmentation: Segmentation,
+    segmenter: Segmenter,
+    details: Mapping[str, Any],
+) -> list[Path]:
+    """Write what the other commands read: all of it or, on an error, none.
+
+    Args:
+        folder: where to; made if need be.
+        splits: the segmented records; a split without any becomes an empty file.
+        segmentation: how they were segmented.
+        segmenter: what segmented them; its sentence model is kept, if it has one.
+        details: what else segmentation.json is to hold.
+
+    Returns:
+        The files, in the order of writing.
+    """
+    lines = {f"{name}.jsonl": map(record_fields, splits.get(name, ())) for name in SPLITS}
+    whole: dict[str, Any] = {SEGMENTATION_FILE: {**asdict(segmentation), **details}}
+    if not isinstance(segmenter, PhraseSegmenter):
+        whole[SENTENCES_FILE] = segmenter.model.to_json()
+    with ExitStack() as stack:  # each takes its name only when the last has been written
+        files = {name: stack.enter_context(atomic_writer(folder / name)) for name in (*lines, *whole)}
+        for name, objects in lines.items():
+            files[name].writelines(to_json(item) + "\n" for item in objects)
+        for name, value in whole.items():
+            files[name].write(to_json(value, indent=2) + "\n")
+        for file in files.values():
+            file.flush()
+    return [folder / name for name in (*lines, *whole)]
 
 
 def segmentation_from_json(value: Mapping[str, Any], where: str) -> Segmentation:

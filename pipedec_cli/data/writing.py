@@ -41,9 +41,13 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
             os.fsync(file.fileno())
         temporary.chmod(_usual_mode())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.errno and error.filename in (None, name):
+            raise OSError(
+                error.errno, error.strerror, str(path)
+            ) from error  # a full disk does not say which file
         raise
 
 
