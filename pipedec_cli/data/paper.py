@@ -16,17 +16,17 @@ BACKBONES: Final[tuple[Backbone, ...]] = ("T5-Base", "T5-Large")
 #: How a figure that the paper's text at hand does not hold is shown.
 NOT_AVAILABLE: Final = "not available"
 
-#: The metrics by their keys here, each as a person reads it.
+#: The metrics by their keys here, each as the paper heads its column.
 METRIC_TITLES: Final[Mapping[str, str]] = {
-    "em_f1": "EM F1",
-    "pm_f1": "PM F1",
+    "em_f1": "EM",
+    "pm_f1": "PM",
     "present_f1@5": "present F1@5",
     "present_f1@M": "present F1@M",
     "absent_f1@5": "absent F1@5",
     "absent_f1@M": "absent F1@M",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
+    "rouge1": "Rouge-1",
+    "rouge2": "Rouge-2",
+    "rougeL": "Rouge-L",
 }
 
 

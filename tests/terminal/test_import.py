@@ -1,0 +1,239 @@
+"""`pipedec import`, from published files to JSON lines, as a user runs it."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import read_records
+from pipedec_cli.terminal.app import app
+from pipedec_cli.terminal.commands.import_ import DataSetName
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.import_run import counted
+
+PAPER = "the paper, Table 1"
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["import", *map(str, arguments)], env={"COLUMNS": "100", "NO_COLOR": "1"})
+
+
+def lines_of(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def write_json_lines(path, *rows):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+MSQA = {"question": ["who", "?"], "context": ["Ann", "and", "Bo"], "label": ["B", "O", "B"]}
+KEYPHRASES = {"title": "On grids", "abstract": "We draw.", "keyword": "grid;time step"}
+
+
+def published(folder):
+    """Each of the six data sets in a published layout; the location and the first target that must come out."""
+    (folder / "msqa").mkdir()
+    (folder / "msqa" / "valid.json").write_text(json.dumps({"version": 1.0, "data": [{"id": "q", **MSQA}]}))
+    write_json_lines(folder / "kp20k" / "kp20k_testing.json", KEYPHRASES)
+    write_json_lines(
+        folder / "kptimes" / "test.jsonl", KEYPHRASES | {"id": "7", "keyword": [["a", "A"], ["b"]]}
+    )
+    (folder / "wikihowqa").mkdir()
+    (folder / "wikihowqa" / "summary.txt").write_text("4\ta long answer .\tdo this . then that .\n")
+    (folder / "wikihowqa" / "test.txt").write_text("how to do\t4\t1\n")
+    write_json_lines(
+        folder / "cnn" / "test.jsonl", {"article": "It rained.", "highlights": "Rain .\nWet .", "id": "1"}
+    )
+    write_json_lines(
+        folder / "pubmed" / "test.txt",
+        {"article_id": "p", "article_text": ["long ."], "abstract_text": ["<S> short . </S>"]},
+    )
+    return {
+        "msqa": (folder / "msqa", ["Ann", "Bo"]),
+        "kp20k": (folder / "kp20k", ["grid", "time step"]),
+        "kptimes": (folder / "kptimes", ["a", "b"]),
+        "wikihowqa": (folder / "wikihowqa", "do this . then that ."),
+        "cnn_dailymail": (folder / "cnn", ["Rain .", "Wet ."]),
+        "pubmed": (folder / "pubmed", ["short ."]),
+    }
+
+
+@pytest.mark.parametrize("name", ["msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed"])
+def test_each_of_the_papers_data_sets_is_imported_beside_the_papers_row(empty_folder, name):
+    location, target = published(empty_folder)[name]
+    result = run(name, location)
+    assert result.exit_code == 0, result.output
+    assert (result.stdout, PAPER in result.stderr) == ("", True)
+    assert [row["target"] for row in lines_of(f"{name}.jsonl")] == [target]
+    (record,) = read_records(f"{name}.jsonl", need_target=True)
+    assert record.target_segments == (tuple(target) if isinstance(target, list) else None)
+
+
+def test_all_splits_of_a_folder_become_a_folder(empty_folder):
+    write_json_lines("published/kp20k_training.json", KEYPHRASES, KEYPHRASES)
+    write_json_lines("published/kp20k_validation.json", KEYPHRASES)
+    assert run("kp20k", "published").exit_code == 0
+    assert len(lines_of("kp20k/train.jsonl")) == 2
+    assert len(lines_of("kp20k/dev.jsonl")) == 1
+    assert not Path("kp20k/test.jsonl").exists()
+
+
+def test_one_split_is_one_file(empty_folder):
+    write_json_lines("published/kp20k_training.json", KEYPHRASES, KEYPHRASES)
+    write_json_lines("published/kp20k_validation.json", KEYPHRASES)
+    assert run("kp20k", "published", "--split", "dev").exit_code == 0
+    assert len(lines_of("kp20k-dev.jsonl")) == 1
+    assert (
+        run("kp20k", "published", "--split", "train", "--out", "out/mine.jsonl", "--limit", 1).exit_code == 0
+    )
+    assert len(lines_of("out/mine.jsonl")) == 1
+
+
+def test_split_without_answers_is_named_so_that_segment_passes_it_over(empty_folder):
+    Path("msqa_data").mkdir()
+    unlabelled = {key: value for key, value in MSQA.items() if key != "label"}
+    for split, row in (("train", MSQA), ("test", unlabelled)):
+        Path(f"msqa_data/{split}.json").write_text(json.dumps({"data": [{"id": "q", **row}]}))
+    result = run("msqa", "msqa_data")
+    assert result.exit_code == 0
+    assert "no targets" in result.stderr
+    assert not Path("msqa/test.jsonl").exists()
+    assert "target" not in lines_of("msqa/unlabelled-test.jsonl")[0]
+    from pipedec_cli.data.rows import given_splits
+
+    assert given_splits("msqa") == ("train",)
+
+
+def test_json_gives_the_statistics_of_table_1_and_the_papers(empty_folder):
+    write_json_lines("a.jsonl", KEYPHRASES | {"keyword": "one two;three"}, KEYPHRASES | {"keyword": "four"})
+    result = run("kp20k", "a.jsonl", "--json")
+    report = json.loads(result.stdout)
+    (file,) = report["files"]
+    statistics = file["statistics"]
+    assert statistics["words_per_target"] == 2.0
+    assert statistics["subsequences_per_target"] == 1.5
+    assert statistics["words_per_subsequence"] == pytest.approx(4 / 3, abs=1e-3)
+    assert report["paper"]["words_per_target"] == 10.6
+    assert (file["path"], file["examples"], file["left_out"]) == ("kp20k.jsonl", 2, 0)
+
+
+def test_sentences_of_text_are_counted(empty_folder):
+    nouns = ("grid", "token", "model", "table", "river", "stone", "house", "engine", "letter", "window")
+    abstracts = [
+        f"We gave the {x} a {y}. The {x} met another {y}. No {x} knows every {y}."
+        for x in nouns
+        for y in nouns
+    ]
+    write_json_lines("a.jsonl", *[{"article": "body", "abstract": abstract} for abstract in abstracts])
+    report = json.loads(run("pubmed", "a.jsonl", "--json").stdout)
+    assert report["files"][0]["statistics"]["subsequences_per_target"] == 3.0
+    assert [row["target"] for row in lines_of("pubmed.jsonl")] == abstracts
+
+
+def test_stdout_gets_the_data_and_stderr_the_table(empty_folder):
+    write_json_lines("a.jsonl", KEYPHRASES)
+    result = run("kp20k", "a.jsonl", "--out", "-")
+    assert json.loads(result.stdout)["target"] == ["grid", "time step"]
+    assert PAPER in result.stderr
+    assert sorted(path.name for path in empty_folder.iterdir()) == ["a.jsonl"]
+
+
+def test_data_and_json_cannot_both_have_stdout(empty_folder):
+    write_json_lines("a.jsonl", KEYPHRASES)
+    assert_refused(run("kp20k", "a.jsonl", "--out", "-", "--json"), "--json and --out - both want stdout")
+
+
+def test_parallel_files_are_imported_with_the_options_of_their_own(empty_folder):
+    Path("a.txt").write_text("title <eos> body\nsecond\n")
+    Path("b.txt").write_text("x | y\n\n")
+    assert run("parallel", "a.txt", "--targets", "b.txt", "--separator", "|").exit_code == 0
+    assert [(row["source"], row["target"]) for row in lines_of("parallel.jsonl")] == [
+        ("title body", ["x", "y"]),
+        ("second", []),
+    ]
+    report = json.loads(run("parallel", "a.txt", "--targets", "b.txt", "--separator", "", "--json").stdout)
+    assert [row["target"] for row in lines_of("parallel.jsonl")] == ["x | y", ""]
+    assert report["files"][0]["empty_targets"] == 1
+
+
+def test_options_of_parallel_text_are_refused_for_other_data(empty_folder):
+    write_json_lines("a.jsonl", KEYPHRASES)
+    assert_refused(
+        run("kp20k", "a.jsonl", "--separator", ","), "--separator is for parallel text, not for kp20k"
+    )
+
+
+def test_what_had_to_be_changed_is_said_even_when_quiet(empty_folder):
+    write_json_lines(
+        "a.jsonl", {"article": "", "highlights": "H"}, {"article": "A", "highlights": "H", "id": "1"}
+    )
+    result = run("cnn_dailymail", "a.jsonl", "--quiet")
+    assert len(lines_of("cnn_dailymail.jsonl")) == 1
+    assert "1 without a source left out (first: a.jsonl:1)" in result.stderr
+    assert PAPER not in result.stderr
+
+
+def test_wrong_layout_leaves_no_file_and_what_stood_there(empty_folder):
+    write_json_lines("a.jsonl", KEYPHRASES, {"title": "T", "abstract": "B", "keyword": 3})
+    Path("kp20k.jsonl").write_text("before")
+    assert_refused(
+        run("kp20k", "a.jsonl"), "a.jsonl:2: field 'keyword': expected a list of strings, or one string"
+    )
+    assert Path("kp20k.jsonl").read_text() == "before"
+    assert sorted(path.name for path in empty_folder.iterdir()) == ["a.jsonl", "kp20k.jsonl"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", gzip.compress(b"")])
+def test_file_without_an_example_is_refused(empty_folder, content):
+    name = "a.jsonl.gz" if content.startswith(b"\x1f") else "a.jsonl"
+    Path(name).write_bytes(content)
+    assert_refused(run("kp20k", name), "holds no example")
+    assert not Path("kp20k.jsonl").exists()
+
+
+def test_several_splits_cannot_go_into_one_file(empty_folder):
+    write_json_lines("published/train.json", KEYPHRASES)
+    write_json_lines("published/valid.json", KEYPHRASES)
+    Path("taken").write_text("")
+    assert_refused(run("kp20k", "published", "--out", "taken"), "is a file, and there are several splits")
+    assert_refused(run("kp20k", "published", "--out", "-"), "choose one with --split")
+    assert_refused(run("kp20k", "published", "--split", "test"), "has no split test; it has train, dev")
+
+
+def test_text_that_drives_terminals_is_data(empty_folder):
+    hostile = "\x1b[31mred\x1b[0m [bold]x[/bold] :smile: \x00"
+    write_json_lines("a.jsonl", KEYPHRASES | {"title": hostile, "keyword": [hostile]})
+    result = run("kp20k", "a.jsonl")
+    assert "\x1b" not in result.stderr
+    assert lines_of("kp20k.jsonl")[0]["source"].startswith(hostile)
+
+
+def test_names_on_the_command_line_are_those_of_the_importers():
+    from pipedec_cli.data.importers import IMPORTERS
+
+    assert [name.value for name in DataSetName] == list(IMPORTERS)
+
+
+def test_counting_passes_every_item_on_and_talks_only_when_it_takes_long(capsys):
+    seconds = iter(map(float, range(1000)))
+    talk = Talk()
+    assert list(counted(iter("ab"), "reading a", talk, clock=lambda: next(seconds))) == ["a", "b"]
+    assert capsys.readouterr().err == ""
+    assert len(list(counted(range(40), "reading b", talk, clock=lambda: next(seconds)))) == 40
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["reading b: 3 examples", "reading b: 34 examples"]
+
+
+def assert_refused(result, message):
+    assert isinstance(result.exception, UserError), result.output
+    assert message in str(result.exception)

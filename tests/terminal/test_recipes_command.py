@@ -1,0 +1,83 @@
+"""`pipedec recipes`, as a user runs it; and that recipes speak of options that the commands have."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.recipes import RECIPES, recipe
+from pipedec_cli.terminal.app import app
+
+
+def run(*arguments, columns="100"):
+    return CliRunner().invoke(app, ["recipes", *arguments], env={"COLUMNS": columns, "NO_COLOR": "1"})
+
+
+def test_list_shows_each_data_set_with_both_backbones():
+    result = run()
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    for name in RECIPES:
+        if name != "paper":
+            assert any(name in line and "T5-Base" in line for line in lines)
+            assert any(name in line and "T5-Large" in line for line in lines)
+    assert "present F1@5 33.7 → 27.8" in result.stdout
+    assert "1,714 → 1,634" in result.stdout
+    assert result.stderr == ""
+
+
+def test_memory_that_the_paper_s_text_lacks_is_said_to_be_not_available():
+    for name in ("wikihowqa", "cnn_dailymail", "pubmed"):
+        assert run(name).stdout.count("not available") == 2
+    assert "not available" not in run("msqa").stdout
+
+
+def test_one_recipe_shows_its_figures_by_delay_and_its_options():
+    output = run("wikihowqa").stdout
+    assert "Δt 2" in output
+    assert "Figure 4: 1.8× at 2 target subsequences, 5.1× at 9" in output
+    assert "pipedec segment: level sentence" in output
+    assert "pipedec train: delay 1, batch_size 24, learning_rate 0.0001" in output
+
+
+def test_general_recipe_has_settings_and_no_figures():
+    output = run("paper").stdout
+    assert "batch 24" in output
+    assert "speedup" not in output
+
+
+def test_narrow_terminal_keeps_every_figure():
+    output = run("msqa", columns="60").stdout
+    for part in ("72.3", "71.5", "1.7×", "1,802", "1,798"):
+        assert part in output
+
+
+def test_json_holds_options_and_figures():
+    (entry,) = json.loads(run("kptimes", "--json").stdout)
+    assert entry["options"]["score"] == {"task": "keyphrases", "protocol": "chan2019"}
+    base, large = entry["paper"]["results"]
+    assert (base["backbone"], base["speedup"], large["speedup"]) == ("T5-Base", 2.5, 2.4)
+    assert entry["paper"]["target_lengths"]["subsequences_per_target"] == 5.0
+    assert [item["name"] for item in json.loads(run("--json").stdout)] == list(RECIPES)
+
+
+def test_unknown_recipe_is_refused():
+    result = run("squad")
+    assert isinstance(result.exception, UserError)
+    assert "the recipes are paper, msqa" in str(result.exception)
+
+
+def options_of(command):
+    commands = typer.main.get_command(app).commands
+    return {parameter.name for parameter in commands[command].params} if command in commands else None
+
+
+@pytest.mark.parametrize("command", ["segment", "train", "generate", "score"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_sets_only_options_that_the_command_has(name, command):
+    known = options_of(command)
+    if known is None:
+        pytest.skip(f"there is no `pipedec {command}` yet")
+    assert set(recipe(name).settings_for(command)) <= known
