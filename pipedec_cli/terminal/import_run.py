@@ -228,7 +228,7 @@ def counted(
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        TextColumn("{task.completed:,.0f} examples"),
+        TextColumn("{task.completed:,.0f} so far"),
         TimeElapsedColumn(),
         console=talk.console,
         transient=True,
@@ -245,7 +245,7 @@ def counted(
                     moving = True
                 bar.update(task, completed=number)
             elif now - said > (_SILENCE if said > started else _PATIENCE):
-                talk.say(f"{what}: {number:,} examples")
+                talk.say(f"{what}: {number:,} so far")
                 said = now
     finally:
         if moving:

@@ -231,7 +231,7 @@ def test_counting_passes_every_item_on_and_talks_only_when_it_takes_long(capsys)
     assert capsys.readouterr().err == ""
     assert len(list(counted(range(40), "reading b", talk, clock=lambda: next(seconds)))) == 40
     said = capsys.readouterr().err.splitlines()
-    assert said == ["reading b: 3 examples", "reading b: 34 examples"]
+    assert said == ["reading b: 3 so far", "reading b: 34 so far"]
 
 
 def assert_refused(result, message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,10 @@ def splits_at(location: str) -> tuple[SplitName, ...]:
         UserError: a folder without a file for any split, or nothing there at all.
     """
     folder = Path(location)
-    return tuple(split_files(folder)) if folder.is_dir() else given_splits(location)
+    if folder.is_dir():
+        return tuple(split_files(folder))
+    with _without_programs(location):
+        return given_splits(location)
 
 
 def rows_at(location: str, split: SplitName | None) -> Iterator[Row]:
@@ -48,7 +52,8 @@ def rows_at(location: str, split: SplitName | None) -> Iterator[Row]:
     elif path.exists() or location == "-":
         yield from read_rows(location)
     else:
-        yield from _hub_rows(location, split)
+        with _without_programs(location):
+            yield from read_rows(location, split)
 
 
 def files_of(folder: Path, split: SplitName | None) -> list[Path]:
@@ -136,13 +141,17 @@ def _decoded(line: bytes, path: Path, number: int) -> str:
         ) from None
 
 
-def _hub_rows(name: str, split: SplitName | None) -> Iterator[Row]:
+@contextmanager
+def _without_programs(name: str) -> Iterator[None]:
+    """Say how a hub data set that comes with a program can be had all the same.
+
+    Such data sets keep plain data files beside their program; those can be read without running anything.
+    """
     try:
-        yield from read_rows(name, split)
+        yield
     except UserError as error:
         if "script" not in error.what:
             raise
-        # Such data sets keep plain data files beside their program; those can be had without running anything.
         raise UserError(
             "needs a loading script, and no program of a data set is run here",
             where=name,

@@ -39,17 +39,19 @@ def test_place_that_is_not_there_is_refused():
 
 
 def test_hub_data_set_with_a_program_is_refused_with_the_way_around(monkeypatch):
-    def refuse(location, split):
+    def refuse(location, split=None):
         raise UserError(
             "cannot be read: Dataset scripts are no longer supported, but found kp20k.py", where=location
         )
         yield Row(1, "", {})
 
     monkeypatch.setattr(places, "read_rows", refuse)
-    with pytest.raises(
-        UserError, match=r"midas/kp20k:raw: needs a loading script.*hf download midas/kp20k --repo"
-    ):
+    monkeypatch.setattr(places, "given_splits", lambda location: tuple(refuse(location)))
+    message = r"midas/kp20k:raw: needs a loading script.*hf download midas/kp20k --repo-type dataset"
+    with pytest.raises(UserError, match=message):
         list(rows_at("midas/kp20k:raw", "train"))
+    with pytest.raises(UserError, match=message):
+        splits_at("midas/kp20k:raw")
 
 
 def test_hub_data_set_is_read_by_name_and_split(monkeypatch):
