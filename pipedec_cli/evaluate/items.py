@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -16,7 +16,7 @@ TASKS: Final[tuple[Task, ...]] = get_args(Task)
 PHRASE_SEPARATOR: Final = ";"
 
 #: Where a record may keep its right answers as a list, before `segment` merged any of them: asked for first.
-ANSWER_FIELDS: Final = {"keyphrases": "keyphrases", "multispan": "answers"}
+ANSWER_FIELDS: Final[Mapping[Task, str]] = {"keyphrases": "keyphrases", "multispan": "answers"}
 
 
 @dataclass(frozen=True, slots=True)

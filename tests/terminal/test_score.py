@@ -1,0 +1,216 @@
+"""`pipedec score` as it is typed: tables on stdout, talk on stderr, files that are saved, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.terminal.app import app
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
+
+
+def predictions(name: str, texts: dict[str, str], **more: Any) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"id": key, "source": "s", "target": "the red cat", "prediction": text, "segments": [text], **more}
+        for key, text in texts.items()
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, ["score", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_table_and_the_signature_go_to_stdout_and_talk_to_stderr() -> None:
+    predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
+    result = run("out.jsonl")
+    assert result.exit_code == 0
+    assert "ROUGE-1     50.00" in result.stdout
+    assert "signature: rouge|score:f1|stem:yes|" in result.stdout
+    assert "out: 2 rows" in result.stdout
+    assert "task: summarization, since nothing says otherwise" in result.stderr
+    assert "saved" not in result.stdout
+
+
+def test_scores_and_each_examples_own_are_saved_in_the_workspace() -> None:
+    predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
+    run("out.jsonl")
+    saved = json.loads(Path("pipedec-workspace/scores/out.json").read_text())
+    assert saved["values"]["rouge1"] == 50.0
+    assert saved["signature"].startswith("rouge|")
+    assert saved["rows"] == {"scored": 2, "expected": None}
+    assert saved["failures"]["duplicated_rate"] == 0.0
+    lines = Path("pipedec-workspace/scores/out.examples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["a", "b"]
+    assert [json.loads(line)["rouge1"] for line in lines] == [100.0, 0.0]
+
+
+def test_json_is_what_is_saved_and_all_there_is_on_stdout() -> None:
+    predictions("out.jsonl", {"a": "the red cat"})
+    result = run("out.jsonl", "--json", "--quiet", "--out", "here/scores.json")
+    assert json.loads(result.stdout) == json.loads(Path("here/scores.json").read_text())
+    assert result.stderr == ""
+    assert Path("here/scores.examples.jsonl").exists()
+    assert not Path("pipedec-workspace").exists()
+
+
+def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
+    old = predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})
+    predictions("pipedec-workspace/generations/new.jsonl", {"a": "the red cat"})
+    os.utime(old, (1, 1))
+    result = run()
+    assert "new.jsonl, the newest of the workspace" in result.stderr
+    assert "100.00" in result.stdout
+
+
+def test_without_any_predictions_it_names_the_command_that_makes_them() -> None:
+    with pytest.raises(UserError, match="run `pipedec generate` first"):
+        run()
+
+
+def test_two_files_are_compared_with_a_paired_interval() -> None:
+    predictions("ours.jsonl", {"a": "the red cat", "b": "the red cat", "c": "the cat"})
+    predictions("theirs.jsonl", {"c": "the cat", "b": "a dog", "a": "the red cat"})
+    result = run("ours.jsonl", "theirs.jsonl", "--json")
+    pair = json.loads(result.stdout)
+    assert pair["differences"]["rouge1"]["value"] == pytest.approx(100 / 3)
+    assert pair["differences"]["rouge1"]["low"] == 0.0
+    assert "scipy.stats.bootstrap" in pair["method"]
+    assert json.loads(Path("pipedec-workspace/scores/ours-vs-theirs.json").read_text()) == pair
+    table = run("ours.jsonl", "theirs.jsonl").stdout
+    assert "+33.33" in table
+    assert "difference: first minus second; paired bootstrap, percentile interval at 95%" in table
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
+    predictions("x/out.jsonl", {"a": "the red cat"})
+    predictions("y/out.jsonl", {"a": "a dog"})
+    pair = json.loads(run("x/out.jsonl", "y/out.jsonl", "--json").stdout)
+    assert [pair["first"]["name"], pair["second"]["name"]] == ["x-out", "y-out"]
+
+
+def test_runs_over_other_examples_are_refused_naming_the_first() -> None:
+    predictions("ours.jsonl", {"a": "x", "b": "x"})
+    predictions("theirs.jsonl", {"a": "x"})
+    with pytest.raises(UserError, match=r"id 'b' of ours\.jsonl is not in theirs\.jsonl"):
+        run("ours.jsonl", "theirs.jsonl")
+    with pytest.raises(UserError, match=r"id 'b' of ours\.jsonl is not in theirs\.jsonl"):
+        run("theirs.jsonl", "ours.jsonl")
+    predictions("other.jsonl", {"a": "x", "b": "x"}, target="blue")
+    with pytest.raises(UserError, match="id 'a' has other right answers"):
+        run("ours.jsonl", "other.jsonl")
+
+
+def test_settings_of_the_protocol_are_options() -> None:
+    predictions("out.jsonl", {"a": "the red cats"})
+    stemmed = json.loads(run("out.jsonl", "--json").stdout)
+    plain = json.loads(run("out.jsonl", "--no-stemmer", "--json").stdout)
+    assert stemmed["values"]["rouge1"] == 100.0
+    assert plain["values"]["rouge1"] == pytest.approx(200 / 3)
+    assert "|stem:no|" in plain["signature"]
+    with pytest.raises(UserError, match="`hard` does not belong to the protocol rouge"):
+        run("out.jsonl", "--hard")
+
+
+def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level() -> None:
+    predictions("out.jsonl", {"a": "cat"}, source="a cat", target_segments=["cat"])
+    assert "chan2019|" in run("out.jsonl", "--protocol", "chan2019").stdout
+    Path("out.manifest.json").write_text('{"task": "multispan"}')
+    assert "since the run's manifest says so" in run("out.jsonl").stderr
+    Path("out.manifest.json").write_text('{"segmentation": {"level": "phrase"}}')
+    assert "task: keyphrases, since the run's data were segmented at level phrase" in run("out.jsonl").stderr
+    predictions("kp.jsonl", {"a": "cat"}, source="a cat", keyphrases=["cat"])
+    assert "since the records have a list `keyphrases`" in run("kp.jsonl").stderr
+    Path("pipedec-workspace/data").mkdir()
+    Path("pipedec-workspace/data/segmentation.json").write_text(
+        '{"level": "clause", "separators": [], "joiner": " ", "sub_max": 20}'
+    )
+    Path("out.manifest.json").unlink()
+    assert "the workspace's data are segmented at level clause" in run("out.jsonl").stderr
+
+
+def test_a_partial_run_says_how_many_rows_were_scored_of_how_many() -> None:
+    predictions("out.jsonl", {"a": "the red cat"})
+    Path("out.manifest.json").write_text('{"examples": 3}')
+    result = run("out.jsonl", "--quiet")
+    assert "out: 1 of 3 rows" in result.stdout
+    assert "warning: out: 1 of 3 rows are there and were scored" in result.stderr
+    assert json.loads(Path("pipedec-workspace/scores/out.json").read_text())["rows"]["expected"] == 3
+
+
+def test_text_that_rouge_cannot_read_is_said_to_be_not_scorable() -> None:
+    predictions("out.jsonl", {"a": "猫"}, target="猫")
+    result = run("out.jsonl")
+    assert "ROUGE-1     not scorable" in result.stdout
+    assert "1 of 1 examples are not scorable" in result.stderr
+
+
+def test_multispanqas_own_files_are_scored_by_its_protocol() -> None:
+    question = {
+        "id": "q",
+        "question": ["w"],
+        "context": ["a", "cat", "or", "dog"],
+        "label": ["O", "B", "O", "B"],
+    }
+    Path("gold.json").write_text(json.dumps({"data": [question]}))
+    Path("answers.json").write_text(json.dumps({"q": ["the cat"]}))
+    result = run("answers.json", "--gold", "gold.json")
+    assert "multispanqa|norm:squad|avg:micro|autojunk:yes" in result.stdout
+    # 1 hit of 1 prediction and 2 answers: P = 1, R = 1/2, F1 = 2/3
+    assert "exact match F1    66.67  100.00  50.00" in result.stdout
+
+
+def test_an_input_is_never_written_over() -> None:
+    predictions("out.jsonl", {"a": "x"})
+    before = Path("out.jsonl").read_bytes()
+    with pytest.raises(UserError, match="would be written over"):
+        run("out.jsonl", "--out", "out.jsonl")
+    assert Path("out.jsonl").read_bytes() == before
+
+
+def test_markup_and_escapes_in_names_and_text_are_shown_as_text() -> None:
+    predictions("[red]\x1b[31m.jsonl", {"[bold]a": "[/bold]\x00 the red cat"})
+    result = run("[red]\x1b[31m.jsonl")
+    assert "[red]␛[31m" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_options_can_stand_in_a_config_file() -> None:
+    predictions("out.jsonl", {"a": "the red cats"})
+    Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
+    assert "|stem:no|" in run("out.jsonl", "--config", "pipedec.toml").stdout
+    assert "|stem:yes|" in run("out.jsonl", "--config", "pipedec.toml", "--stemmer").stdout
+
+
+def test_a_mistake_is_one_line_and_exit_code_2() -> None:
+    Path("out.jsonl").write_text('{"id": "a", "prediction": "x"}\n')
+    command = [sys.executable, "-m", "pipedec_cli", "score", "out.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1] == (
+        "error: out.jsonl:1: nothing to score against: the record has neither `target` nor `references`; "
+        "give the right answers with --gold FILE"
+    )
+    assert "Traceback" not in done.stderr
