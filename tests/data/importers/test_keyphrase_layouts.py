@@ -1,7 +1,7 @@
 """KP20k, KPTimes and their like, in every layout that they are published in."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
@@ -146,6 +146,7 @@ def test_folder_without_a_split_names_the_folders_in_it(write_lines):
         list(read(str(folder), None))
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.text()), st.sampled_from([";", "|", "<sep>"]))
 def test_phrases_are_never_empty_and_hold_no_separator(parts, separator):
     phrases = split_phrases(separator.join(parts), separator)

@@ -1,7 +1,7 @@
 """Parallel text files."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
@@ -73,6 +73,7 @@ def test_line_that_is_not_utf8_is_refused_with_its_number(tmp_path):
         list(read(str(source), None))
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8")), min_size=1, max_size=5))
 def test_only_a_line_feed_ends_a_line(tmp_path_factory, lines):
     folder = tmp_path_factory.mktemp("parallel")
