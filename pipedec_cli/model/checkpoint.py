@@ -1,0 +1,176 @@
+"""Checkpoints: a folder that plain transformers loads, with the method's settings inside its config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Segmentation
+from pipedec_cli.model.batches import Decoder, TextEncoder
+
+FAMILIES: Final = ("t5", "mt5", "umt5")
+#: The key in config.json under which the method's settings stand.
+SETTINGS_KEY: Final = "pipedec"
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSettings:
+    """What a checkpoint was trained for, and what decoding it must do alike.
+
+    Attributes:
+        decoder: ``pipelined``, or ``sequential`` for the ordinary T5.
+        delay: Δt in time-steps, or ``any`` after training over random schedules; of no meaning for ``sequential``.
+        segmentation: how the targets were split; its joiner puts predictions together again.
+        source_prefix: put before every source.
+        max_source_tokens: longer sources are cut to this many.
+        time_max: the last time-step that decoding allows by default.
+    """
+
+    decoder: Decoder
+    delay: int | Literal["any"]
+    segmentation: Segmentation
+    source_prefix: str = ""
+    max_source_tokens: int = 2048
+    time_max: int = 50
+
+    @property
+    def sub_max(self) -> int:
+        """The bound on subsequences that the targets were merged for."""
+        return self.segmentation.sub_max
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in config.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any], where: str) -> MethodSettings:
+        """Read back what `to_json` wrote.
+
+        Raises:
+            UserError: a setting is missing or is not one of this version's.
+        """
+        try:
+            segmentation = dict(content["segmentation"])
+            segmentation["separators"] = tuple(segmentation["separators"])
+            return cls(**{**content, "segmentation": Segmentation(**segmentation)})
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"the settings under {SETTINGS_KEY!r} are not of this version ({error})",
+                where=where,
+                todo="train the checkpoint anew, or use the version that wrote it",
+            ) from error
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A model with its tokenizer and settings.
+
+    Attributes:
+        model: a T5ForConditionalGeneration (or mT5, UMT5) in evaluation mode.
+        tokenizer: its tokenizer.
+        settings: what it was trained for; None for one that this tool has not trained.
+        name: the folder or hub name it came from.
+    """
+
+    model: Any
+    tokenizer: Any
+    settings: MethodSettings | None
+    name: str
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def bos(self) -> int:
+        """The id that opens a subsequence: the model's decoder_start_token."""
+        start = self.model.config.decoder_start_token_id
+        return int(self.model.config.pad_token_id if start is None else start)
+
+    @property
+    def eos(self) -> int:
+        """The id that ends a subsequence or a source."""
+        eos = self.model.config.eos_token_id
+        return int(eos[0] if isinstance(eos, list) else eos)
+
+    def encoder(self, settings: MethodSettings | None = None) -> TextEncoder:
+        """Texts to ids as this checkpoint wants them."""
+        used = settings or self.settings
+        prefix, limit = (used.source_prefix, used.max_source_tokens) if used else ("", 2048)
+        return TextEncoder(self.tokenizer, prefix=prefix, max_source_tokens=limit, eos=self.eos)
+
+
+def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Checkpoint:
+    """Load a local folder or a hub model. A local path never calls the hub.
+
+    Args:
+        name: the folder, or a hub name such as ``google-t5/t5-base``.
+        dtype: of the weights; transformers keeps ``wo`` in float32 under float16.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        UserError: nothing is there, it is no T5, or its files cannot be read.
+    """
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    local = Path(name).is_dir()
+    if not local and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
+        raise UserError(
+            f"no checkpoint folder {name!r}", todo="give a folder that `pipedec train` made or a hub name"
+        )
+    with _quiet(), _explained(name):
+        config = AutoConfig.from_pretrained(name, local_files_only=local)
+        if config.model_type not in FAMILIES:
+            raise UserError(
+                f"{name} is a {config.model_type!r} model, not a T5",
+                todo=f"use a checkpoint of one of these families: {', '.join(FAMILIES)}",
+            )
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local)
+        model = AutoModelForSeq2SeqLM.from_pretrained(name, local_files_only=local, dtype=dtype)
+    content = getattr(config, SETTINGS_KEY, None)
+    settings = MethodSettings.from_json(content, f"{name}/config.json") if content else None
+    return Checkpoint(model.eval().to(device), tokenizer, settings, name, torch.device(device))
+
+
+def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write config.json, generation_config.json, model.safetensors and the tokenizer's files."""
+    assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
+    setattr(checkpoint.model.config, SETTINGS_KEY, checkpoint.settings.to_json())
+    with _quiet():
+        checkpoint.model.save_pretrained(folder)
+        checkpoint.tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' own bars and notes off the terminal: loading is announced by the command that asks for it."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    shown = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn the many ways in which loading fails into one line."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()
+        raise UserError(
+            f"cannot load the checkpoint {name}: {reason[0] if reason else type(error).__name__}",
+            todo="check that the folder is whole, or that the hub name is right and can be reached",
+        ) from error

@@ -1,0 +1,214 @@
+"""Texts in, texts out: sources sorted into lanes, decoded, and given back in the order in which they came."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Literal
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Segmentation
+from pipedec_cli.model.batches import TextEncoder
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.engine import Engine
+from pipedec_cli.model.weights import DecoderWeights, lay_out
+from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, decode
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Sequential, Whole
+
+#: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
+SORTED_BATCHES: Final = 16
+#: Δt of a checkpoint that serves any.
+DEFAULT_DELAY: Final = 2
+
+#: What stands in for the settings of a checkpoint that this tool has not trained: an ordinary T5.
+PLAIN_T5: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), " "))
+
+Delay = int | Literal["sequential"]
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What came of one source.
+
+    Attributes:
+        index: its place in the input, from 0.
+        text: the segments put together with the joiner.
+        segments: the subsequences as text, empty ones dropped.
+        steps: decoder calls it took part in.
+        tokens: tokens made, <eos> not counted.
+        truncated: what cut it short, if anything.
+        seconds: wall time from admission to exit.
+        grid: (start, ids) of every subsequence, <bos> left out, <eos> kept, empty explorations included.
+        source_ids: what the encoder saw.
+        source_cut: source tokens that were cut off.
+    """
+
+    index: int
+    text: str
+    segments: tuple[str, ...]
+    steps: int
+    tokens: int
+    truncated: str | None
+    seconds: float
+    grid: tuple[tuple[int, tuple[int, ...]], ...]
+    source_ids: tuple[int, ...]
+    source_cut: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """A source that has been read and not yet given back."""
+
+    ids: list[int]
+    cut: int
+    admitted: float = 0.0
+    result: Generated | None = None
+
+
+class Generator:
+    """A checkpoint ready to generate, with room for a number of examples at once.
+
+    Its output does not depend on the batch size: in float32 the tokens are those of one at a time, near-ties apart.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        batch_size: int = 1,
+        max_source_tokens: int | None = None,
+        weights: DecoderWeights | None = None,
+    ) -> None:
+        """Lay out the weights.
+
+        Args:
+            checkpoint: the model, in the dtype and on the device to decode with.
+            batch_size: how many examples are in flight.
+            max_source_tokens: another limit than the checkpoint's.
+            weights: what `weights.lay_out` made of this model before, to be shared.
+        """
+        self.checkpoint = checkpoint
+        self.settings = checkpoint.settings or PLAIN_T5
+        self.batch_size = batch_size
+        self.weights = weights or lay_out(checkpoint.model)
+        self.engine = Engine(checkpoint.model, batch_size, weights=self.weights)
+        encoder = checkpoint.encoder(self.settings)
+        if max_source_tokens is not None:
+            encoder.max_source_tokens = max_source_tokens
+        self.text: TextEncoder = encoder
+
+    def method(
+        self,
+        delay: Delay | None = None,
+        *,
+        explore: Explore = "retry",
+        time_max: int | None = None,
+        sub_max: int | None = None,
+        max_tokens: int | None = None,
+        untrained: bool = False,
+    ) -> Method:
+        """How to decode, with the checkpoint's own settings where nothing is given.
+
+        Args:
+            delay: Δt, or ``sequential`` for the sequential schedule; by default as trained, 2 if trained for any.
+                A sequential checkpoint is an ordinary T5 and takes none.
+            explore: the exploration rule.
+            time_max: the last time-step; a fixed delay has 50 by default, the sequential decoders none.
+            sub_max: the most subsequences; a fixed delay has 20 by default, the sequential decoders no bound.
+            max_tokens: the most tokens; the sequential decoders have 512 by default, a fixed delay no bound.
+            untrained: allow a delay that the checkpoint was not trained for.
+
+        Raises:
+            UserError: the checkpoint was not trained for that delay.
+        """
+        schedule = self._schedule(delay, untrained=untrained)
+        if isinstance(schedule, Fixed):
+            limits = Limits(time_max or self.settings.time_max, sub_max or self.settings.sub_max, max_tokens)
+        else:
+            limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
+        return Method(schedule, self.checkpoint.bos, self.checkpoint.eos, limits, explore)
+
+    def _schedule(self, delay: Delay | None, *, untrained: bool) -> Schedule:
+        trained = self.settings.delay
+        if self.settings.decoder == "sequential":
+            if delay not in (None, "sequential"):
+                raise UserError(
+                    f"{self.checkpoint.name} is an ordinary T5 and has no delay",
+                    todo="leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined",
+                )
+            return Whole()
+        wanted = delay or (DEFAULT_DELAY if trained == "any" else trained)
+        if trained not in ("any", wanted) and not untrained:
+            raise UserError(
+                f"{self.checkpoint.name} was trained for delay {trained} only; at {wanted} it would take the first "
+                "later exploration for the end and drop the rest of the text",
+                todo=f"use --delay {trained}, train with --delay any, or insist with --untrained-delay",
+            )
+        return Sequential() if wanted == "sequential" else Fixed(wanted)
+
+    def run(self, sources: Iterable[str], method: Method) -> Iterator[Event | Generated]:
+        """Generate from texts.
+
+        Sources are read a window at a time, so memory is bounded by what is in flight and not by the input.
+
+        Args:
+            sources: the contexts.
+            method: from `method`.
+
+        Yields:
+            The decoding's events as they happen, and each `Generated` in input order as soon as the order allows.
+        """
+        waiting: dict[int, _Open] = {}
+        due = 0
+        for event in decode(self.engine, self._sorted(sources, waiting), method, self.batch_size):
+            if isinstance(event, Admitted):
+                waiting[event.example].admitted = time.perf_counter()
+            yield event
+            if isinstance(event, Finished):
+                waiting[event.example].result = self._result(event, waiting[event.example])
+            while due in waiting and (result := waiting[due].result):
+                del waiting[due]
+                due += 1
+                yield result
+
+    def texts(self, sources: Iterable[str], method: Method | None = None) -> Iterator[Generated]:
+        """Generate from texts, the results alone."""
+        for item in self.run(sources, method or self.method()):
+            if isinstance(item, Generated):
+                yield item
+
+    def _sorted(
+        self, sources: Iterable[str], waiting: dict[int, _Open]
+    ) -> Iterator[tuple[int, Sequence[int]]]:
+        """Sources as ids, longest first within a window, so that the lanes' lengths are alike."""
+        numbered = enumerate(sources)
+        size = 1 if self.batch_size == 1 else self.batch_size * SORTED_BATCHES
+        while window := list(islice(numbered, size)):
+            for index, text in window:
+                ids, cut = self.text.source(text)
+                waiting[index] = _Open(ids, cut)
+            for index in sorted((index for index, _ in window), key=lambda i: -len(waiting[i].ids)):
+                yield index, waiting[index].ids
+
+    def _result(self, event: Finished, source: _Open) -> Generated:
+        segments = tuple(text for ids in event.texts if (text := self.text.text(ids)))
+        return Generated(
+            index=event.example,
+            text=self.settings.segmentation.joiner.join(segments),
+            segments=segments,
+            steps=event.steps,
+            tokens=event.tokens,
+            truncated=event.truncated,
+            seconds=time.perf_counter() - source.admitted,
+            grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
+            source_ids=tuple(source.ids),
+            source_cut=source.cut,
+        )
+
+
+def generate_texts(checkpoint: Checkpoint, sources: Sequence[str], batch_size: int = 8) -> list[str]:
+    """Texts from sources with the checkpoint's own settings."""
+    return [generated.text for generated in Generator(checkpoint, batch_size=batch_size).texts(sources)]

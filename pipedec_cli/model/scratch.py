@@ -1,0 +1,97 @@
+"""Models made on the spot: T5 shapes with fresh weights, and a tokenizer trained on the user's own data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a T5.
+
+    Attributes:
+        d_model: width of the hidden states.
+        d_ff: width inside the feed-forward layers.
+        layers: layers of the encoder, and of the decoder.
+        heads: attention heads of `d_kv` each.
+        vocabulary: the most tokens that its tokenizer may have.
+        dropout: rate while training; none for the smallest, which sees its data a few times at most.
+        d_kv: width of a head.
+    """
+
+    d_model: int
+    d_ff: int
+    layers: int
+    heads: int
+    vocabulary: int
+    dropout: float = 0.1
+    d_kv: int = 64
+
+
+SHAPES: Final = {
+    "scratch-tiny": Shape(d_model=256, d_ff=1024, layers=3, heads=4, vocabulary=4_000, dropout=0.0),
+    "scratch-small": Shape(d_model=512, d_ff=2048, layers=6, heads=8, vocabulary=16_000),
+    "scratch-base": Shape(d_model=768, d_ff=3072, layers=12, heads=12, vocabulary=32_000),
+    "scratch-large": Shape(d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000),
+}
+DEFAULT_MODEL: Final = "scratch-tiny"
+PAD, EOS, UNKNOWN = 0, 1, 2
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
+    """A byte-level BPE tokenizer with T5's special tokens.
+
+    It has bytes to fall back on, so that no text is lost: newlines, braces and emoji come back as they were.
+
+    Args:
+        texts: what it is trained on.
+        vocabulary: the most tokens that it may have.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    # A space before the first word too, so that a word is the same token wherever it stands.
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", EOS)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        extra_special_tokens=[],
+    )
+
+
+def make_model(shape: Shape, vocabulary: int) -> Any:
+    """A T5ForConditionalGeneration with fresh weights, drawn from torch's global generator.
+
+    Args:
+        shape: its sizes.
+        vocabulary: how many tokens the tokenizer has.
+    """
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(
+        vocab_size=-(-vocabulary // 8) * 8,  # a multiple of 8 suits the matrix kernels
+        d_model=shape.d_model,
+        d_kv=shape.d_kv,
+        d_ff=shape.d_ff,
+        num_layers=shape.layers,
+        num_heads=shape.heads,
+        dropout_rate=shape.dropout,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=PAD,
+    )
+    return T5ForConditionalGeneration(config)

@@ -1,0 +1,298 @@
+"""Training on transformers' Trainer: checkpoints, resuming, several devices and mixed precision come from it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Record
+from pipedec_cli.model.batches import Collator, Encoded, scheduler
+from pipedec_cli.model.checkpoint import Checkpoint, save_checkpoint
+from pipedec_cli.model.teacher_forcing import TeacherForcing
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """How to train; the command's defaults are read off here.
+
+    Attributes:
+        epochs: passes over the training examples; fractions are allowed.
+        batch_size: examples a device and step.
+        accumulation: steps whose gradients are added up for one update.
+        learning_rate: AdamW's peak rate; None takes 1e-3 for fresh weights and the paper's 1e-4 for trained ones.
+        warmup: share of the updates over which the rate rises.
+        schedule: how the rate goes on: ``linear`` to zero, or ``constant`` as where a paper names no decay.
+        weight_decay: AdamW's.
+        bf16: mixed precision in bfloat16.
+        seed: of weights, order, dropout and drawn schedules.
+        evaluations: how often the dev set is looked at, over the whole training.
+        max_steps: stop after this many updates; None for whole epochs.
+        cpu: train on the CPU even where there is a GPU.
+    """
+
+    epochs: float = 10.0
+    batch_size: int = 24
+    accumulation: int = 1
+    learning_rate: float | None = None
+    warmup: float = 0.05
+    schedule: Literal["linear", "constant"] = "linear"
+    weight_decay: float = 0.0
+    bf16: bool = False
+    seed: int = 0
+    evaluations: int = 10
+    max_steps: int | None = None
+    cpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What training has come to, as a view may show it.
+
+    Attributes:
+        step: updates done.
+        total: updates in all.
+        epoch: passes over the data.
+        loss: training loss since the last report.
+        dev_loss: loss on the dev set, when it was just looked at.
+        dev_score: score of texts generated from the dev set, when they just were.
+        seconds: since training began.
+    """
+
+    step: int
+    total: int
+    epoch: float
+    loss: float | None
+    dev_loss: float | None
+    dev_score: float | None
+    seconds: float
+
+
+class _Examples(Dataset[dict[str, Any]]):
+    """Encoded examples under the names that the Trainer's length-grouped sampler looks for."""
+
+    def __init__(self, examples: Sequence[Encoded]) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        example = self.examples[index]
+        return {"input_ids": example.source, "example": example}
+
+
+class _Trainer(Trainer):
+    """The Trainer, saving the plain T5 inside the loss module, and no pickled arguments."""
+
+    def __init__(self, checkpoint: Checkpoint, **kwargs: Any) -> None:
+        self.checkpoint = checkpoint
+        super().__init__(model=TeacherForcing(checkpoint.model), **kwargs)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        if self.args.should_save:
+            save_checkpoint(self.checkpoint, Path(output_dir or self.args.output_dir))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        from safetensors.torch import load_file
+
+        weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
+        self.checkpoint.model.load_state_dict(weights, strict=False)
+        self.checkpoint.model.tie_weights()
+
+
+class _Reporter(TrainerCallback):
+    """Passes progress on, and scores the dev set by generating from it."""
+
+    def __init__(
+        self, show: Callable[[Progress], None], score: Callable[[], float] | None, total: int
+    ) -> None:
+        self.show = show
+        self.score = score
+        self.total = total
+        self.began = time.perf_counter()
+        self.loss: float | None = None
+        self.best: float | None = None
+
+    def _progress(self, state: Any, **kwargs: float | None) -> Progress:
+        known = {"dev_loss": None, "dev_score": None, **kwargs}
+        return Progress(
+            state.global_step,
+            self.total,
+            state.epoch or 0.0,
+            self.loss,
+            seconds=time.perf_counter() - self.began,
+            **known,
+        )
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if logs and "loss" in logs and state.is_world_process_zero:
+            self.loss = float(logs["loss"])
+            self.show(self._progress(state))
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        score = self.score() if self.score else None
+        if metrics is not None and score is not None:
+            metrics["eval_score"] = score
+        self.show(self._progress(state, dev_loss=float(metrics["eval_loss"]), dev_score=score))
+
+
+def encode_all(checkpoint: Checkpoint, records: Sequence[Record]) -> list[Encoded]:
+    """Records in token ids, as the checkpoint's decoder wants them."""
+    assert checkpoint.settings is not None, "training needs the method's settings"
+    encoder = checkpoint.encoder()
+    return [encoder.encode(record, checkpoint.settings.decoder) for record in records]
+
+
+def collator(checkpoint: Checkpoint, seed: int) -> Collator:
+    """How this checkpoint's training batches are laid out."""
+    settings = checkpoint.settings
+    assert settings is not None, "training needs the method's settings"
+    return Collator(
+        scheduler=scheduler(settings.decoder, settings.delay, seed),
+        bos=checkpoint.bos,
+        eos=checkpoint.eos,
+        pad=int(checkpoint.model.config.pad_token_id or 0),
+        closing=settings.decoder == "pipelined",
+    )
+
+
+def train(
+    checkpoint: Checkpoint,
+    examples: Sequence[Encoded],
+    dev: Sequence[Encoded],
+    folder: Path,
+    settings: TrainSettings,
+    *,
+    fresh: bool,
+    resume: bool = False,
+    show: Callable[[Progress], None] | None = None,
+    score: Callable[[], float] | None = None,
+) -> Mapping[str, float]:
+    """Train a checkpoint in place and save it.
+
+    Args:
+        checkpoint: the model with its settings; what it holds afterwards is the trained one.
+        examples: the training examples.
+        dev: examples that are looked at but never trained on; may be empty.
+        folder: where the result and the ``checkpoint-N`` folders go.
+        settings: how to train.
+        fresh: whether the weights are new, which decides the learning rate where none is given.
+        resume: go on from the last ``checkpoint-N`` in the folder.
+        show: is told of progress.
+        score: generates from the dev set and gives a score; called at each look at it.
+
+    Returns:
+        ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
+
+    Raises:
+        UserError: nothing to train on, or nothing to resume.
+    """
+    if not examples:
+        raise UserError("there are no training examples", todo="segment a data set with at least one record")
+    if resume and not _last_checkpoint(folder):
+        raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
+    set_seed(settings.seed)
+    collate = collator(checkpoint, settings.seed)
+    arguments = _arguments(len(examples), bool(dev), folder, settings, fresh=fresh)
+    trainer = _Trainer(
+        checkpoint,
+        args=arguments,
+        train_dataset=_Examples(examples),
+        eval_dataset=_Examples(dev) if dev else None,
+        data_collator=lambda batch: collate([item["example"] for item in batch]),
+    )
+    reporter = _Reporter(show or (lambda _: None), score, arguments.max_steps)
+    trainer.add_callback(reporter)
+    for callback in ("PrinterCallback", "ProgressCallback"):
+        _drop_callback(trainer, callback)
+    began = time.perf_counter()
+    checkpoint.model.train()
+    outcome = trainer.train(resume_from_checkpoint=_last_checkpoint(folder) if resume else None)
+    checkpoint.model.eval()
+    trainer.save_model(str(folder))
+    return {
+        "seconds": time.perf_counter() - began,
+        "updates": outcome.global_step,
+        "loss": outcome.training_loss,
+        "examples_seen": outcome.global_step
+        * settings.batch_size
+        * settings.accumulation
+        * arguments.world_size,
+    }
+
+
+def updates_for(examples: int, settings: TrainSettings, devices: int = 1) -> int:
+    """How many updates the settings come to."""
+    if settings.max_steps is not None:
+        return settings.max_steps
+    per_epoch = max(1, -(-examples // (settings.batch_size * settings.accumulation * devices)))
+    return max(1, round(per_epoch * settings.epochs))
+
+
+def learning_rate(settings: TrainSettings, *, fresh: bool) -> float:
+    """The rate that was given, else one for fresh or for trained weights."""
+    return settings.learning_rate if settings.learning_rate is not None else (1e-3 if fresh else 1e-4)
+
+
+def _arguments(
+    examples: int, dev: bool, folder: Path, settings: TrainSettings, *, fresh: bool
+) -> TrainingArguments:
+    on_cpu = settings.cpu or not torch.cuda.is_available()
+    updates = updates_for(examples, settings, _world_size())
+    every = max(1, updates // max(1, settings.evaluations))
+    return TrainingArguments(
+        output_dir=str(folder),
+        max_steps=updates,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.accumulation,
+        learning_rate=learning_rate(settings, fresh=fresh),
+        lr_scheduler_type="linear" if settings.schedule == "linear" else "constant_with_warmup",
+        warmup_steps=round(updates * settings.warmup),
+        weight_decay=settings.weight_decay,
+        bf16=settings.bf16,
+        seed=settings.seed,
+        use_cpu=on_cpu,
+        logging_steps=max(1, min(50, updates // 20)),
+        eval_strategy="steps" if dev else "no",
+        eval_steps=every,
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=2,
+        train_sampling_strategy="group_by_length",
+        remove_unused_columns=False,
+        label_names=["labels"],
+        prediction_loss_only=True,
+        dataloader_pin_memory=not on_cpu,
+        disable_tqdm=True,
+        report_to=[],
+        log_level="error",
+        ddp_find_unused_parameters=False,
+    )
+
+
+def _world_size() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _drop_callback(trainer: Trainer, name: str) -> None:
+    for callback in list(trainer.callback_handler.callbacks):
+        if type(callback).__name__ == name:
+            trainer.remove_callback(callback)
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    from transformers.trainer_utils import get_last_checkpoint
+
+    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
