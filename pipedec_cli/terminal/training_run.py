@@ -1,0 +1,167 @@
+"""What `pipedec train` does, from the segmented files to the saved checkpoint, and what it says on the way."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.manifest import manifest
+from pipedec_cli.data.records import Record
+from pipedec_cli.data.segmented import load_segmentation, load_split
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.writing import to_json, write_json
+from pipedec_cli.evaluate.items import ScoringItem
+from pipedec_cli.evaluate.scoring import score
+from pipedec_cli.model.batches import Decoder, Encoded
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.generation import generate_texts
+from pipedec_cli.model.scratch import SHAPES
+from pipedec_cli.model.start import estimate, start_checkpoint
+from pipedec_cli.model.training import TrainSettings, encode_all, learning_rate, train
+from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.training_view import TrainingView, duration
+
+#: Dev examples that are generated from at each look.
+SCORED = 32
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRequest:
+    """What was asked for: the settings of one training, resolved."""
+
+    model: str
+    decoder: Decoder
+    delay: int | Literal["any"]
+    source_prefix: str
+    max_source_tokens: int
+    time_max: int
+    dev_examples: int
+    limit: int | None
+    resume: bool
+    training: TrainSettings
+
+
+def run_training(
+    request: TrainRequest,
+    *,
+    data: Path | None,
+    out: Path | None,
+    workspace: Path | None,
+    talk: Talk,
+    as_json: bool,
+) -> None:
+    """Train as requested and save the checkpoint with its manifest."""
+    place = Workspace.find(workspace)
+    folder = data or place.require(place.data, "pipedec segment DATA")
+    target = out or place.model(request.decoder)
+    records = load_split(folder / "train.jsonl")[: request.limit]
+    dev_path = folder / "dev.jsonl"
+    dev_records = load_split(dev_path)[: request.dev_examples] if dev_path.exists() else []
+    settings = MethodSettings(
+        decoder=request.decoder,
+        delay=request.delay,
+        segmentation=load_segmentation(folder / "segmentation.json"),
+        source_prefix=request.source_prefix,
+        max_source_tokens=request.max_source_tokens,
+        time_max=request.time_max,
+    )
+    if target.exists() and any(target.glob("checkpoint-*")) and not request.resume:
+        for old in target.glob("checkpoint-*"):  # left by another run; resuming must not pick them up later
+            shutil.rmtree(old)
+    checkpoint = start_checkpoint(request.model, settings, records, request.training.seed)
+    examples = encode_all(checkpoint, records)
+    _warn_of_misfits(examples, settings, talk)
+    fresh = request.model in SHAPES
+    _announce(checkpoint, examples, request, target, fresh=fresh, talk=talk)
+    view = TrainingView(talk)
+    with view:
+        outcome = train(
+            checkpoint,
+            examples,
+            encode_all(checkpoint, dev_records),
+            target,
+            request.training,
+            fresh=fresh,
+            resume=request.resume,
+            show=view.show,
+            score=_scorer(checkpoint, dev_records[:SCORED]),
+        )
+    result = {"checkpoint": str(target), **outcome}
+    resolved = {
+        **asdict(request),
+        "data": str(folder),
+        "learning_rate": learning_rate(request.training, fresh=fresh),
+    }
+    write_json(target / "training.json", {**manifest(resolved, inputs=[folder / "train.jsonl"]), "result": result})
+    talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
+    talk.say("next: `pipedec generate`, or `pipedec report --compare sequential`")
+    if as_json:
+        write_stdout(to_json(result) + "\n")
+
+
+def _announce(
+    checkpoint: Checkpoint,
+    examples: Sequence[Encoded],
+    request: TrainRequest,
+    target: Path,
+    *,
+    fresh: bool,
+    talk: Talk,
+) -> None:
+    expected = estimate(checkpoint, examples, request.training)
+    rate = learning_rate(request.training, fresh=fresh)
+    talk.say(
+        f"{request.model}: {expected.parameters / 1e6:.1f} M parameters, {request.decoder} decoder"
+        + (f", delay {request.delay}" if request.decoder == "pipelined" else "")
+        + f", learning rate {rate:g}"
+    )
+    talk.say(
+        f"{len(examples):,} examples, {expected.updates:,} updates of {request.training.batch_size}: "
+        f"about {duration(expected.seconds)}, {expected.bytes / 1e6:,.0f} MB of disk in {target}"
+    )
+    room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
+    if room < expected.bytes:
+        raise UserError(
+            f"training needs {expected.bytes / 1e6:,.0f} MB of disk, {room / 1e6:,.0f} MB are free",
+            where=str(target),
+            todo="free some, or give --out on another disk",
+        )
+
+
+def _warn_of_misfits(examples: Sequence[Encoded], settings: MethodSettings, talk: Talk) -> None:
+    """Say what the token counts show and words did not: cut sources, and subsequences too long for the grid."""
+    cut = sum(example.cut > 0 for example in examples)
+    if cut:
+        talk.warn(
+            f"{cut:,} of {len(examples):,} sources are longer than {settings.max_source_tokens:,} tokens and were cut"
+        )
+    if settings.decoder == "sequential":
+        return
+    late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
+    if late:
+        talk.warn(
+            f"{late:,} of {len(examples):,} targets hold a subsequence that needs more than time_max = "
+            f"{settings.time_max} time-steps and could not be generated whole; see `pipedec segment --split-long`"
+        )
+
+
+def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
+    """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
+    if not records:
+        return None
+
+    def score_dev() -> float:
+        checkpoint.model.eval()
+        texts = generate_texts(checkpoint, [record.source for record in records])
+        checkpoint.model.train()
+        items = [
+            ScoringItem(record.id, text, (text,), references=record.references or (record.target or "",))
+            for record, text in zip(records, texts, strict=True)
+        ]
+        return score(items, "summarization").values["rougeL"] or 0.0
+
+    return score_dev
