@@ -96,7 +96,7 @@ def import_data(
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    config: ConfigOption = None,  # noqa: ARG001  # read by its callback
+    config: ConfigOption = None,  # read by its callback
 ) -> None:
     """Turn a data set as it is published into JSON lines: id, source, and target as text or as a list of segments.
 
