@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.records import Prediction
 from pipedec_cli.data.segmented import load_segmentation
 from pipedec_cli.data.workspace import Workspace
@@ -79,8 +80,8 @@ def load_runs(paths: Sequence[Path], gold: Path | None, sources: Path | None) ->
     runs = []
     for path, name in zip(paths, _names(paths), strict=True):
         predictions, form = load_predictions(path, gold=gold, sources=sources)
-        manifest = path.with_name(f"{path.stem}.manifest.json")
-        content = read_json(manifest) if manifest.is_file() else {}
+        beside = path.with_name(f"{path.stem}.manifest.json")
+        content = read_json(beside) if beside.is_file() else {}
         runs.append(LoadedRun(path, name, predictions, form, content if isinstance(content, dict) else {}))
     return runs
 
@@ -171,9 +172,14 @@ def compare_runs(
 
 
 def save(
-    result: ScoredRun | ScoredPair, out: Path | None, workspace: Workspace, inputs: Sequence[Path]
+    result: ScoredRun | ScoredPair,
+    out: Path | None,
+    workspace: Workspace,
+    *,
+    inputs: Sequence[Path],
+    settings: Mapping[str, Any],
 ) -> list[Path]:
-    """Save scores as JSON, and each run's examples beside them as JSON lines.
+    """Save scores as JSON, each with its manifest, and each run's examples beside them as JSON lines.
 
     In the workspace a run is ``scores/NAME.json`` and ``NAME.examples.jsonl``, a comparison ``scores/A-vs-B.json`` with
     both its runs' files; under ``out`` the same stands in and beside that file, named after it.
@@ -182,7 +188,8 @@ def save(
         result: what was scored.
         out: the file to save in; None for the workspace.
         workspace: where scores have their place.
-        inputs: files that must not be written over.
+        inputs: the files that were read; none of them is written over.
+        settings: the resolved options, for the manifest.
 
     Returns:
         the files that were written.
@@ -207,8 +214,9 @@ def save(
     for path in (*content, *examples):
         if any(path.resolve() == file.resolve() for file in inputs):
             raise UserError("would be written over", where=str(path), todo="give another file as --out")
+    made_by = manifest(settings, inputs=inputs)
     for path, scored in content.items():
-        write_json(path, scored.as_json())
+        write_json(path, {**scored.as_json(), "manifest": made_by})
     for path, run in examples.items():
         write_json_lines(path, run.example_rows())
     return [*content, *examples]

@@ -66,13 +66,30 @@ def test_scores_and_each_examples_own_are_saved_in_the_workspace() -> None:
     assert [json.loads(line)["rouge1"] for line in lines] == [100.0, 0.0]
 
 
+def saved_scores(path: str) -> dict[str, Any]:
+    """What stands in a file of scores, without its manifest."""
+    content = json.loads(Path(path).read_text())
+    assert content.pop("manifest")["settings"]["task"]
+    return dict(content)
+
+
 def test_json_is_what_is_saved_and_all_there_is_on_stdout() -> None:
     predictions("out.jsonl", {"a": "the red cat"})
     result = run("out.jsonl", "--json", "--quiet", "--out", "here/scores.json")
-    assert json.loads(result.stdout) == json.loads(Path("here/scores.json").read_text())
+    assert json.loads(result.stdout) == saved_scores("here/scores.json")
     assert result.stderr == ""
     assert Path("here/scores.examples.jsonl").exists()
     assert not Path("pipedec-workspace").exists()
+
+
+def test_the_resolved_settings_and_the_hash_of_the_predictions_are_saved() -> None:
+    predictions("out.jsonl", {"a": "the red cat"})
+    run("out.jsonl", "--no-stemmer")
+    manifest = json.loads(Path("pipedec-workspace/scores/out.json").read_text())["manifest"]
+    assert manifest["settings"]["protocol"] == "rouge"
+    assert manifest["settings"]["stemmer"] is False
+    assert manifest["inputs"][0]["path"] == "out.jsonl"
+    assert len(manifest["inputs"][0]["sha256"]) == 64
 
 
 def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
@@ -97,7 +114,7 @@ def test_two_files_are_compared_with_a_paired_interval() -> None:
     assert pair["differences"]["rouge1"]["value"] == pytest.approx(100 / 3)
     assert pair["differences"]["rouge1"]["low"] == 0.0
     assert "scipy.stats.bootstrap" in pair["method"]
-    assert json.loads(Path("pipedec-workspace/scores/ours-vs-theirs.json").read_text()) == pair
+    assert saved_scores("pipedec-workspace/scores/ours-vs-theirs.json") == pair
     table = run("ours.jsonl", "theirs.jsonl").stdout
     assert "+33.33" in table
     assert "difference: first minus second; paired bootstrap, percentile interval at 95%" in table

@@ -176,7 +176,16 @@ def score(
     pair = scoring_run.compare_runs(*scored, resamples=resamples, seed=seed) if len(scored) == 2 else None
     result = scored[0][0] if pair is None else pair
     inputs = [path for path in (*paths, gold, sources) if path is not None]
-    for path in scoring_run.save(result, out, place, inputs):
+    resolved = {
+        "task": task.value,
+        "protocol": measure.name,
+        **{name: value for name, value in settings.items() if value is not None},
+        "gold": gold,
+        "sources": sources,
+        "resamples": resamples,
+        "seed": seed,
+    }
+    for path in scoring_run.save(result, out, place, inputs=inputs, settings=resolved):
         talk.say(f"saved {path}")
     if as_json:
         write_stdout(to_json(result.as_json(), indent=2) + "\n")
