@@ -1,0 +1,14 @@
+"""Settings for all tests."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Read by huggingface_hub when it is imported: no test reaches for the network, whatever it does.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+# A busy machine must not fail a property test: what is tested is what is computed, not how fast.
+settings.register_profile("pipedec", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pipedec")
