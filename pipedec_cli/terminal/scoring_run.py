@@ -80,7 +80,7 @@ def load_runs(paths: Sequence[Path], gold: Path | None, sources: Path | None) ->
     runs = []
     for path, name in zip(paths, _names(paths), strict=True):
         predictions, form = load_predictions(path, gold=gold, sources=sources)
-        beside = path.with_name(f"{path.stem}.manifest.json")
+        beside = path.with_name(f"{_stem(path)}.manifest.json")
         content = read_json(beside) if beside.is_file() else {}
         runs.append(LoadedRun(path, name, predictions, form, content if isinstance(content, dict) else {}))
     return runs
@@ -224,13 +224,17 @@ def save(
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """The files' names without their endings; with their folders' where these are the same."""
-    stems = [path.stem for path in paths]
+    stems = [_stem(path) for path in paths]
     if len(set(stems)) == len(stems):
         return stems
-    names = [f"{path.absolute().parent.name}-{path.stem}" for path in paths]
+    names = [f"{path.absolute().parent.name}-{_stem(path)}" for path in paths]
     if len(set(names)) == len(names):
         return names
     return [f"{name}-{number}" for number, name in enumerate(names, start=1)]
+
+
+def _stem(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).stem
 
 
 def _not_paired(what: str) -> UserError:
