@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.terminal.commands import import_, recipes, score, train
 from pipedec_cli.terminal.commands.segment import segment
 from pipedec_cli.terminal.console import Talk
 
@@ -47,6 +48,10 @@ def root(
 
 
 app.command("segment")(segment)
+app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("score", epilog=score.EXAMPLES)(score.score)
+app.command("import", epilog=import_.EXAMPLES)(import_.import_data)
+app.command("recipes", epilog=recipes.EXAMPLES)(recipes.recipes)
 
 
 def main() -> None:

@@ -26,7 +26,10 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
                 where=str(path),
                 todo=f"see `pipedec {command} --help` for the options",
             )
-    context.default_map = {**(context.default_map or {}), **{k.replace("-", "_"): v for k, v in values.items()}}
+    context.default_map = {
+        **(context.default_map or {}),
+        **{k.replace("-", "_"): v for k, v in values.items()},
+    }
     return path
 
 
@@ -47,6 +50,16 @@ def read_config(path: Path, command: str) -> dict[str, Any]:
     return {**shared, **own} if isinstance(own, dict) else shared
 
 
+def _load_recipe(context: typer.Context, name: str | None) -> str | None:
+    """Make the recipe's settings this command's defaults, under those of a config file."""
+    if name is not None and not context.resilient_parsing:
+        from pipedec_cli.data.recipes import recipe
+
+        settings = recipe(name).settings_for(context.info_name or "")
+        context.default_map = {**settings, **(context.default_map or {})}
+    return name
+
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -57,17 +70,29 @@ ConfigOption = Annotated[
         rich_help_panel="General",
     ),
 ]
+#: Stands after `ConfigOption` in a command, so that a config file may name the recipe.
+RecipeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
+        is_eager=True,
+        callback=_load_recipe,
+        rich_help_panel="General",
+    ),
+]
 WorkspaceOption = Annotated[
     Path | None,
     typer.Option(
         "--workspace",
         "-w",
-        help="The folder where the commands find each other's results [default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
+        help="The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
         rich_help_panel="General",
     ),
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.", rich_help_panel="General")
+    bool,
+    typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.", rich_help_panel="General"),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON on stdout.", rich_help_panel="General")

@@ -10,7 +10,7 @@ import typer
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, WorkspaceOption
+from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -52,7 +52,7 @@ def train(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="A folder that `pipedec segment` wrote [default: the workspace's].", show_default=False
+            help="A folder that `pipedec segment` wrote \\[default: the workspace's].", show_default=False
         ),
     ] = None,
     model: Annotated[
@@ -75,10 +75,6 @@ def train(
             metavar="N|any",
         ),
     ] = "any",
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="Settings of the paper ('paper', or a data set: see `pipedec recipes`)."),
-    ] = None,
     epochs: Annotated[float, typer.Option(help="Passes over the training examples.", min=0.0)] = 10.0,
     max_steps: Annotated[
         int | None, typer.Option(help="Stop after this many updates instead.", min=1, show_default=False)
@@ -86,7 +82,8 @@ def train(
     batch_size: Annotated[int, typer.Option(help="Examples a device and step.", min=1)] = 24,
     accumulation: Annotated[int, typer.Option(help="Steps whose gradients make one update.", min=1)] = 1,
     learning_rate: Annotated[
-        float | None, typer.Option(help="AdamW's peak rate [default: 1e-3 from scratch, else 1e-4].", min=0.0)
+        float | None,
+        typer.Option(help="AdamW's peak rate \\[default: 1e-3 from scratch, else 1e-4].", min=0.0),
     ] = None,
     rate_schedule: Annotated[
         RateSchedule, typer.Option(help="Whether the rate falls to zero or stays.")
@@ -113,10 +110,12 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="auto|cpu|cuda")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint-N.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The checkpoint's folder [default: models/DECODER in the workspace].")
+        Path | None,
+        typer.Option(help="The checkpoint's folder \\[default: models/DECODER in the workspace]."),
     ] = None,
     workspace: WorkspaceOption = None,
     config: ConfigOption = None,
+    recipe: RecipeOption = None,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
