@@ -54,13 +54,27 @@ def load_segmenter(folder: Path) -> Segmenter:
     Raises:
         UserError: segmentation.json or sentences.json is not there, or not what `segment` writes.
     """
-    segmentation = load_segmentation(folder / SEGMENTATION_FILE)
+    return segmenter_of(load_segmentation(folder / SEGMENTATION_FILE), folder)
+
+
+def segmenter_of(segmentation: Segmentation, folder: Path) -> Segmenter:
+    """The segmenter of a segmentation, with the sentence model that a data or checkpoint folder holds.
+
+    Raises:
+        UserError: the level needs a sentences.json and it is not there, or not what `segment` writes.
+    """
     if segmentation.level == "phrase":
         return make_segmenter("phrase", separators=segmentation.separators)
     path = folder / SENTENCES_FILE
     if not path.exists():
         raise UserError("no such file", where=str(path), todo=_SEGMENT_FIRST)
     return make_segmenter(segmentation.level, model=SentenceModel.from_json(read_json(path), str(path)))
+
+
+def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
+    """Write the sentence model of a segmenter that has one, for `segmenter_of` to find."""
+    if not isinstance(segmenter, PhraseSegmenter):
+        write_json(folder / SENTENCES_FILE, segmenter.model.to_json())
 
 
 def save_segmentation(path: Path, segmentation: Segmentation, **more: Any) -> None:

@@ -12,6 +12,8 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
+from pipedec_cli.data.segmentation import Segmenter
+from pipedec_cli.data.segmented import save_segmenter, segmenter_of
 from pipedec_cli.model.batches import Decoder, TextEncoder
 
 FAMILIES: Final = ("t5", "mt5", "umt5")
@@ -76,6 +78,8 @@ class Checkpoint:
         tokenizer: its tokenizer.
         settings: what it was trained for; None for one that this tool has not trained.
         name: the folder or hub name it came from.
+        segmenter: cuts a whole text as the training targets were cut, for a sequential decoder's output; None
+            where that is not known.
     """
 
     model: Any
@@ -83,6 +87,7 @@ class Checkpoint:
     settings: MethodSettings | None
     name: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    segmenter: Segmenter | None = None
 
     @property
     def bos(self) -> int:
@@ -132,16 +137,19 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
         model = AutoModelForSeq2SeqLM.from_pretrained(name, local_files_only=local, dtype=dtype)
     content = getattr(config, SETTINGS_KEY, None)
     settings = MethodSettings.from_json(content, f"{name}/config.json") if content else None
-    return Checkpoint(model.eval().to(device), tokenizer, settings, name, torch.device(device))
+    segmenter = segmenter_of(settings.segmentation, Path(name)) if settings and local else None
+    return Checkpoint(model.eval().to(device), tokenizer, settings, name, torch.device(device), segmenter)
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write config.json, generation_config.json, model.safetensors and the tokenizer's files."""
+    """Write config.json, generation_config.json, model.safetensors, the tokenizer's files and sentences.json."""
     assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
     setattr(checkpoint.model.config, SETTINGS_KEY, checkpoint.settings.to_json())
     with _quiet():
         checkpoint.model.save_pretrained(folder)
         checkpoint.tokenizer.save_pretrained(folder)
+    if checkpoint.segmenter is not None:
+        save_segmenter(folder, checkpoint.segmenter)
 
 
 @contextmanager

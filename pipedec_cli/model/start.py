@@ -12,6 +12,7 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
+from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
@@ -22,7 +23,13 @@ from pipedec_cli.model.training import TrainSettings, collator, updates_for
 TOKENIZER_RECORDS = 20_000
 
 
-def start_checkpoint(name: str, settings: MethodSettings, records: Sequence[Record], seed: int) -> Checkpoint:
+def start_checkpoint(
+    name: str,
+    settings: MethodSettings,
+    records: Sequence[Record],
+    seed: int,
+    segmenter: Segmenter | None = None,
+) -> Checkpoint:
     """The model that training begins with.
 
     Args:
@@ -30,6 +37,7 @@ def start_checkpoint(name: str, settings: MethodSettings, records: Sequence[Reco
         settings: what the checkpoint is to be trained for.
         records: the training records, on which a fresh tokenizer is trained.
         seed: of fresh weights.
+        segmenter: what cut the targets, to be kept with the checkpoint.
 
     Raises:
         UserError: no such shape, or the checkpoint cannot be loaded.
@@ -38,11 +46,12 @@ def start_checkpoint(name: str, settings: MethodSettings, records: Sequence[Reco
         torch.manual_seed(seed)
         texts = (text for record in islice(records, TOKENIZER_RECORDS) for text in _texts(record))
         tokenizer = train_tokenizer(texts, SHAPES[name].vocabulary)
-        return Checkpoint(make_model(SHAPES[name], len(tokenizer)), tokenizer, settings, name)
+        model = make_model(SHAPES[name], len(tokenizer))
+        return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
     if name.startswith("scratch"):
         raise UserError(f"there is no shape {name!r}", todo=f"use one of {', '.join(SHAPES)}")
     checkpoint = load_checkpoint(name)
-    checkpoint.settings = settings
+    checkpoint.settings, checkpoint.segmenter = settings, segmenter
     return checkpoint
 
 

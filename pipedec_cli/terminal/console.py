@@ -47,7 +47,7 @@ def visible(text: str) -> str:
 
 
 _CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
-_CONTROL_PICTURES |= {0x7F: "␡"} | {code: "�" for code in range(0x80, 0xA0)}
+_CONTROL_PICTURES |= {0x7F: "␡"} | dict.fromkeys(range(128, 160), "�")
 
 
 def write_stdout(text: str) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.segmented import load_segmentation, load_split
+from pipedec_cli.data.segmented import load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import to_json, write_json
 from pipedec_cli.evaluate.items import ScoringItem
@@ -72,7 +72,9 @@ def run_training(
     if target.exists() and any(target.glob("checkpoint-*")) and not request.resume:
         for old in target.glob("checkpoint-*"):  # left by another run; resuming must not pick them up later
             shutil.rmtree(old)
-    checkpoint = start_checkpoint(request.model, settings, records, request.training.seed)
+    checkpoint = start_checkpoint(
+        request.model, settings, records, request.training.seed, load_segmenter(folder)
+    )
     examples = encode_all(checkpoint, records)
     _warn_of_misfits(examples, settings, talk)
     fresh = request.model in SHAPES
@@ -96,7 +98,9 @@ def run_training(
         "data": str(folder),
         "learning_rate": learning_rate(request.training, fresh=fresh),
     }
-    write_json(target / "training.json", {**manifest(resolved, inputs=[folder / "train.jsonl"]), "result": result})
+    write_json(
+        target / "training.json", {**manifest(resolved, inputs=[folder / "train.jsonl"]), "result": result}
+    )
     talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
     talk.say("next: `pipedec generate`, or `pipedec report --compare sequential`")
     if as_json:
