@@ -1,0 +1,87 @@
+"""The app as a whole: how it starts, how it fails, and that every command is explained."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.terminal import app as module
+from pipedec_cli.terminal.app import app
+
+README = Path(__file__).parents[2] / "README.md"
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; sys.argv = ['pipedec', '--help']\n"
+        "from pipedec_cli.terminal.app import main\n"
+        "try: main()\n"
+        f"finally: print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert outcome.stderr.strip() == "[]"
+    assert "segment" in outcome.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    outcome = CliRunner().invoke(app, [command, "-h"])
+    assert outcome.exit_code == 0
+    assert f"pipedec {command}" in outcome.stdout.split("Examples", 1)[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert f"pipedec {command}" in README.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_defaults_in_help_texts_are_not_taken_for_markup(command: str) -> None:
+    for parameter in get_command(app).commands[command].params:  # type: ignore[attr-defined]
+        text = getattr(parameter, "help", None) or ""
+        assert "[default" not in text.replace("\\[default", ""), parameter.name
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UserError("no target", where="a.jsonl:3", todo="add one"), 2, "error: a.jsonl:3: no target; add one"),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+        (OSError(28, "No space left on device", "out.jsonl"), 1, "error: out.jsonl: No space left on device"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    error: BaseException,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(module, "app", fail)
+    with pytest.raises(SystemExit) as raised:
+        module.main()
+    assert raised.value.code == code
+    assert capsys.readouterr().err.splitlines() == [line]
+
+
+def test_a_closed_pipe_is_no_error_message() -> None:
+    script = f"{sys.executable} -m pipedec_cli recipes --json | head -c 1"
+    outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert "Traceback" not in outcome.stderr
+    assert outcome.stderr == ""
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    outcome = CliRunner().invoke(app, ["sgement"])
+    assert outcome.exit_code == 2
