@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pipedec_cli.data.scripts import mostly_spaceless
 from pipedec_cli.data.segmentation import clause_ends
 
 TIME_MAX: Final = 50  # the paper's
@@ -80,8 +82,8 @@ def merge(segments: Sequence[str], most: int, joiner: str, measure: Measure) -> 
 def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measure) -> tuple[str, ...]:
     """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end that fits.
 
-    Where no clause end fits it is the last white space, and in a text without any the last character. A single word that
-    is too long stays whole.
+    Where no clause end fits it is the last white space, in scripts without spaces the last character. A single word
+    that is too long stays whole.
 
     Args:
         segments: the subsequences in order.
@@ -105,18 +107,15 @@ def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measu
 
 
 def _split(segment: str, allowed: int, measure: Measure) -> tuple[str, str]:
-    """The longest start of a segment that fits and ends well, and the rest; all and nothing if there is none."""
-    words = [match.start() for match in re.finditer(r"\s+", segment)]
-    for ends in (clause_ends(segment), words or range(1, len(segment))):
-        low, high = 0, len(ends)  # ends[:low] fit, ends[high:] do not
-        while low < high:
-            middle = (low + high) // 2
-            if measure([segment[: ends[middle]]])[0] <= allowed:
-                low = middle + 1
-            else:
-                high = middle
-        if low:
-            head, rest = segment[: ends[low - 1]].strip(), segment[ends[low - 1] :].strip()
-            if head and rest:
+    """The longest start of a segment that fits and ends well, and the rest; all and nothing if it is one word."""
+    spaces = [match.start() for match in re.finditer(r"\s+", segment)]
+    places = spaces or (range(1, len(segment)) if mostly_spaceless([segment]) else ())
+    for ends in (clause_ends(segment), places):
+        fitting = bisect_right(ends, allowed, key=lambda end: measure([segment[:end]])[0])
+        if fitting:
+            head, rest = segment[: ends[fitting - 1]].strip(), segment[ends[fitting - 1] :].strip()
+            if rest:
                 return head, rest
+    if places:  # the first word alone does not fit; what follows may
+        return segment[: places[0]].strip(), segment[places[0] :].strip()
     return segment, ""

@@ -5,16 +5,17 @@ Everything that reads bytes is here; what an object must look like is in `readin
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SplitName
@@ -35,6 +36,7 @@ SPLIT_NAMES: Final[Mapping[str, SplitName]] = {
 
 _HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
 _SPLIT_FILE = re.compile(rf"({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=[-_.])", re.IGNORECASE)
+_CELL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
 
 
@@ -58,7 +60,7 @@ def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[
 
     Args:
         location: ``-`` for JSON lines on standard input; a file (JSON lines, gzipped or not; ``.json``, an array or
-            lines; ``.csv``, ``.tsv``, ``.parquet``); a folder with a file for each split; or, where nothing of that
+            lines; ``.csv`` and ``.tsv``, the first line naming the columns; ``.parquet``); a folder with a file for each split; or, where nothing of that
             name is here, a data set of the hub, ``owner/name`` or ``owner/name:config``.
         split: which split of a folder or hub data set; None for what has no splits.
 
@@ -132,24 +134,27 @@ def _parse(content: bytes, where: str) -> Any:
 
 def _file_rows(path: Path) -> Iterator[Row]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
+    zipped = suffixes[-1:] == [".gz"]
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
-    if kind in {".csv", ".tsv", ".parquet"}:
-        yield from _table_rows(path, kind)
-        return
     try:
-        with _open(path, zipped=suffixes[-1:] == [".gz"]) as file:
-            if kind == ".json" and _first_byte(file) == b"[":
-                yield from _array_rows(file.read(), str(path))
-            else:
-                yield from json_lines(file, str(path))
+        if kind == ".parquet":
+            yield from _parquet_rows(path)
+        elif kind in _CELL_SEPARATORS:
+            yield from _csv_rows(path, _CELL_SEPARATORS[kind], zipped=zipped)
+        else:
+            with _open(path, zipped=zipped) as file:
+                if kind == ".json" and _first_byte(file) == b"[":
+                    yield from _array_rows(file.read(), str(path))
+                else:
+                    yield from json_lines(file, str(path))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
-    except (PermissionError, IsADirectoryError) as error:
+    except PermissionError as error:
         raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
 
 
-def _open(path: Path, *, zipped: bool) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(gzip.open(path, "rb")) if zipped else path.open("rb")  # type: ignore[arg-type]
+def _open(path: Path, *, zipped: bool) -> BinaryIO:
+    return cast("BinaryIO", gzip.open(path, "rb")) if zipped else path.open("rb")
 
 
 def _first_byte(file: BinaryIO) -> bytes:
@@ -179,44 +184,48 @@ def _split_files(folder: Path) -> dict[SplitName, list[Path]]:
     return {split: files for split, files in found.items() if files}
 
 
-# --- what the library `datasets` reads -------------------------------------------------------------------
+def _csv_rows(path: Path, separator: str, *, zipped: bool) -> Iterator[Row]:
+    """The rows of a table, its first line naming the columns.
+
+    Every cell stays the text it is. Libraries for tables guess numbers, dates and missing values, and shift the
+    columns of a row that has one cell too many; here such a row is refused.
+    """
+    csv.field_size_limit(
+        sys.maxsize
+    )  # for the whole process; the default stops at sources of some 20,000 words
+    with io.TextIOWrapper(_open(path, zipped=zipped), encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(text, delimiter=separator, strict=True)
+        line = 1
+        try:
+            columns = next(reader, [])
+            repeated = next((name for name in columns if columns.count(name) > 1), None)
+            if repeated is not None:
+                raise UserError(f"column {repeated!r} is there twice", where=f"{path}:1")
+            line = reader.line_num + 1
+            for cells in reader:
+                if len(cells) not in (0, len(columns)):
+                    raise UserError(
+                        f"{len(cells)} cells under {len(columns)} columns", where=f"{path}:{line}"
+                    )
+                if cells:
+                    yield Row(line, f"{path}:{line}", dict(zip(columns, cells, strict=True)))
+                line = reader.line_num + 1
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"not UTF-8: {error.reason}", where=str(path), todo="save the file as UTF-8"
+            ) from None
+        except csv.Error as error:
+            raise UserError(
+                f"not a table: {error}", where=f"{path}:{line}", todo="are the quotation marks closed?"
+            ) from None
 
 
-def _table_rows(path: Path, kind: str) -> Iterator[Row]:
-    """The rows of a csv, tsv or parquet file. Every csv cell stays the text it is: no numbers, dates or NAs are guessed."""
-    options: dict[str, Any] = {"data_files": str(path)}
-    if kind == ".parquet":
-        builder = "parquet"
-    else:
-        from datasets import Features, Value
+# --- what the library `datasets` reads: parquet and the hub -----------------------------------------------
 
-        builder = "csv"
-        separator = "\t" if kind == ".tsv" else ","
-        columns = _csv_header(path, separator)
-        options |= {
-            "sep": separator,
-            "na_filter": False,
-            "features": Features(dict.fromkeys(columns, Value("string"))),
-        }
-    for number, row in enumerate(_stream(builder, str(path), split="train", **options), start=1):
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    for number, row in enumerate(_stream("parquet", str(path), split="train", data_files=str(path)), start=1):
         yield Row(number, f"{path} row {number}", row)
-
-
-def _csv_header(path: Path, separator: str) -> list[str]:
-    import csv
-
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader(file, delimiter=separator), [])
-    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
-        raise UserError(f"not a table: {error}", where=f"{path}:1", todo="save it as UTF-8 csv") from None
-    if not header:
-        raise UserError("is empty", where=str(path), todo="the first line names the columns")
-    repeated = sorted({name for name in header if header.count(name) > 1})
-    if repeated:
-        raise UserError(f"column {repeated[0]!r} is there twice", where=f"{path}:1")
-    return header
 
 
 def _hub_name(location: str | Path) -> tuple[str, str | None]:
@@ -255,8 +264,11 @@ def _stream(builder: str, where: str, *arguments: Any, **options: Any) -> Iterat
     """Rows as `datasets` streams them: nothing is copied to its cache, and memory stays bounded."""
     import datasets
 
-    level = datasets.logging.get_verbosity()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it reports each error once more on its own
+    counts, level = datasets.config.HF_UPDATE_DOWNLOAD_COUNTS, datasets.logging.get_verbosity()
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = (
+        False  # else reading a local file, too, is reported over the network
+    )
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it logs each error besides raising it
     try:
         yield from datasets.load_dataset(builder, *arguments, streaming=True, **options)
     except UserError:
@@ -264,6 +276,7 @@ def _stream(builder: str, where: str, *arguments: Any, **options: Any) -> Iterat
     except Exception as error:  # see _hub_splits
         raise UserError(_why(error), where=where) from error
     finally:
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counts
         datasets.logging.set_verbosity(level)
 
 

@@ -171,7 +171,7 @@ def segment(
         typer.Option(help="The folder to write to \\[default: data in the workspace].", show_default=False),
     ] = None,
     workspace: WorkspaceOption = None,
-    config: ConfigOption = None,  # noqa: ARG001  # read by its callback
+    config: ConfigOption = None,  # read by its callback
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:

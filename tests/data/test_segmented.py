@@ -1,0 +1,83 @@
+import json
+
+import pytest
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Record, Segmentation
+from pipedec_cli.data.segmentation import PhraseSegmenter, cut, make_segmenter
+from pipedec_cli.data.segmented import (
+    load_segmentation,
+    load_segmenter,
+    load_split,
+    save_segmentation,
+    save_segmented,
+)
+
+SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
+
+
+def record(number, *segments):
+    return Record(str(number), "s", "; ".join(segments), segments, (), "data.jsonl:1", {"x": 1})
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    splits = {"train": [record(1, "a", "b"), record(2)], "test": []}
+    files = save_segmented(
+        tmp_path, splits, SEGMENTATION, PhraseSegmenter((";", "|")), {"counts": {"merged": 3}}
+    )
+    assert [path.name for path in files] == ["train.jsonl", "dev.jsonl", "test.jsonl", "segmentation.json"]
+    first, second = load_split(tmp_path / "train.jsonl")
+    assert (first.id, first.target, first.target_segments, first.fields["x"]) == ("1", "a; b", ("a", "b"), 1)
+    assert second.target_segments == ()
+    assert load_split(tmp_path / "dev.jsonl") == []
+    assert load_segmentation(tmp_path / "segmentation.json") == SEGMENTATION
+    assert json.loads((tmp_path / "segmentation.json").read_text())["counts"] == {"merged": 3}
+    assert load_segmenter(tmp_path) == PhraseSegmenter((";", "|"))
+
+
+@pytest.mark.parametrize("level", ["sentence", "clause"])
+def test_predictions_are_cut_as_the_targets_were(tmp_path, level):
+    targets = ["The strain subsp. alba grew, then died. It grew."] * 20
+    segmenter = make_segmenter(level, targets=targets)
+    save_segmented(tmp_path, {}, Segmentation(level, (), " "), segmenter, {})
+    assert cut(targets[0], load_segmenter(tmp_path)) == cut(targets[0], segmenter)
+
+
+def test_an_error_while_writing_leaves_the_old_files(tmp_path):
+    save_segmented(tmp_path, {"train": [record(1, "a")]}, SEGMENTATION, PhraseSegmenter(), {})
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(TypeError):
+        save_segmented(
+            tmp_path, {"train": [record(1, "b")]}, SEGMENTATION, PhraseSegmenter(), {"bad": object()}
+        )
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_missing_file_says_which_command_makes_it(tmp_path):
+    for load in (load_split, load_segmentation):
+        with pytest.raises(UserError, match="run `pipedec segment DATA` first"):
+            load(tmp_path / "none.json")
+    save_segmentation(tmp_path / "segmentation.json", Segmentation("sentence", (), " "))
+    with pytest.raises(UserError, match=r"sentences\.json: no such file"):
+        load_segmenter(tmp_path)
+
+
+def test_a_split_that_is_not_segmented_is_refused(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"source": "a", "target": "b"}\n')
+    with pytest.raises(UserError, match=r"train\.jsonl:1: the target is not segmented"):
+        load_split(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"level": "word"}, {"separators": ";"}, {"joiner": None}, {"sub_max": "20"}]
+)
+def test_a_segmentation_with_a_wrong_value_is_refused(tmp_path, change):
+    path = tmp_path / "segmentation.json"
+    good = {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": 20}
+    path.write_text(json.dumps({**good, **change}))
+    with pytest.raises(UserError, match=r"segmentation\.json: not what `pipedec segment` writes"):
+        load_segmentation(path)
+    path.write_text("[]")
+    with pytest.raises(UserError, match="not what `pipedec segment` writes"):
+        load_segmentation(path)

@@ -1,0 +1,103 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.sentences import SentenceModel, train_sentences
+
+TARGETS = [
+    "The pump was checked by Dr. Miller. It runs at 3.5 bar. The valve is open.",
+    "He lives in St. Louis. The plant is in the U.S. and in Peru. The U.S. Navy came.",
+    "The firm Acme Inc. makes pumps. It sells valves, e.g. Model 7. The price is low.",
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return train_sentences(TARGETS, ["The pump is the heart of the plant."])
+
+
+def sentences(model, text):
+    ends = model.ends(text)
+    return [text[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TARGETS[0], ["The pump was checked by Dr. Miller.", "It runs at 3.5 bar.", "The valve is open."]),
+        (
+            TARGETS[1],
+            ["He lives in St. Louis.", "The plant is in the U.S. and in Peru.", "The U.S. Navy came."],
+        ),
+        ("Is it on? Yes! It is.", ["Is it on?", "Yes!", "It is."]),
+        ('He said "stop." Then he left.', ['He said "stop."', "Then he left."]),
+        ("(It stopped.) It was late.", ["(It stopped.)", "It was late."]),
+        ("no full stop\nnext line\r\n\r\nlast", ["no full stop", "next line", "last"]),
+        ("1. Open it. 2. Close it.", ["1. Open it.", "2. Close it."]),
+        ("It stopped. ...", ["It stopped. ..."]),
+        ("今天很热。你好吗？我很好！", ["今天很热。", "你好吗？", "我很好！"]),
+        ("他说：「好。」然后走了。", ["他说：「好。」", "然后走了。"]),
+        ("好吗?很好!再见", ["好吗?", "很好!", "再见"]),
+        ("كيف حالك؟ أنا بخير.", ["كيف حالك؟", "أنا بخير."]),
+        ("यह घर है। वह पेड़ है।", ["यह घर है।", "वह पेड़ है।"]),
+        ("😀 😀", ["😀 😀"]),
+        ("", [""]),
+    ],
+)
+def test_sentences_end_where_a_reader_would_end_them(model, text, expected):
+    assert sentences(model, text) == expected
+
+
+def test_abbreviations_of_the_domain_are_learnt_from_the_data():
+    targets = [
+        f"The strain subsp. {name} was found in tank {i}. It grew."
+        for i, name in enumerate(["alba", "nigra"] * 40)
+    ]
+    model = train_sentences(targets, [])
+    assert "subsp" in model.abbreviations
+    assert sentences(model, "We saw subsp. rubra there. It died.") == [
+        "We saw subsp. rubra there.",
+        "It died.",
+    ]
+
+
+@given(st.text())
+def test_ends_ascend_to_the_end_of_the_text(model, text):
+    ends = model.ends(text)
+    assert ends == sorted(set(ends))
+    assert ends[-1] == len(text)
+
+
+def test_a_long_line_is_cut_as_its_parts_are(model):
+    text = " ".join(TARGETS * 400)
+    assert len(text) > 80_000
+    assert sentences(model, text) == [part for target in TARGETS for part in sentences(model, target)] * 400
+
+
+def test_a_text_of_one_endless_word_is_one_sentence(model):
+    assert len(model.ends("x" * 100_000)) == 1
+
+
+def test_the_model_reads_back_equal_from_json(model):
+    text = json.dumps(model.to_json())
+    again = SentenceModel.from_json(json.loads(text), "sentences.json")
+    assert json.dumps(again.to_json()) == text
+    for target in TARGETS:
+        assert again.ends(target) == model.ends(target)
+
+
+def test_the_same_data_gives_the_same_model():
+    assert train_sentences(TARGETS * 3, TARGETS).to_json() == train_sentences(TARGETS * 3, TARGETS).to_json()
+
+
+def test_training_on_nothing_still_ends_sentences():
+    assert sentences(train_sentences([], []), "One. Two.") == ["One.", "Two."]
+
+
+@pytest.mark.parametrize("value", [{}, {"abbreviations": 3}, []])
+def test_what_is_no_model_is_refused(value):
+    with pytest.raises(UserError, match=r"sentences\.json: not what `pipedec segment` writes"):
+        SentenceModel.from_json(value, "sentences.json")

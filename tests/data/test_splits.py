@@ -1,0 +1,89 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import SPLITS, Record
+from pipedec_cli.data.splits import count_leaks, split_by_field, split_by_source
+
+BOTH = {"dev": 0.1, "test": 0.1}
+
+
+def record(source, number=1, **fields):
+    return Record(str(number), source, "t", None, (), f"data.jsonl:{number}", fields)
+
+
+@given(st.lists(st.sampled_from("abcdefghij")), st.integers())
+def test_equal_sources_stay_together_and_nothing_is_lost(sources, seed):
+    records = [record(source, i) for i, source in enumerate(sources)]
+    splits = split_by_source(records, BOTH, seed)
+    assert sorted(r.id for name in SPLITS for r in splits[name]) == sorted(r.id for r in records)
+    assert count_leaks(splits) == 0
+    for name in SPLITS:
+        places = [int(r.id) for r in splits[name]]
+        assert places == sorted(places)
+
+
+@given(st.sets(st.text(), min_size=3, max_size=8), st.integers())
+def test_three_sources_are_enough_for_three_splits(sources, seed):
+    splits = split_by_source(map(record, sources), BOTH, seed)
+    assert all(splits[name] for name in SPLITS)
+
+
+@pytest.mark.parametrize("sources", [["a"], ["a", "b"]])
+def test_fewer_sources_than_splits_all_go_to_train(sources):
+    splits = split_by_source(map(record, sources), BOTH, 0)
+    assert len(splits["train"]) == len(sources)
+
+
+def test_shares_are_about_what_was_asked_for():
+    splits = split_by_source([record(f"source {i}") for i in range(5000)], {"dev": 0.1, "test": 0.3}, 0)
+    assert 400 < len(splits["dev"]) < 600
+    assert 1350 < len(splits["test"]) < 1650
+
+
+def test_a_record_stays_where_it_is_when_others_are_added():
+    few = split_by_source([record(f"source {i}") for i in range(500)], BOTH, 7)
+    many = split_by_source([record(f"source {i}") for i in range(900)], BOTH, 7)
+    for name in SPLITS:
+        assert {r.source for r in few[name]} <= {r.source for r in many[name]}
+
+
+def test_another_seed_deals_differently():
+    records = [record(f"source {i}") for i in range(500)]
+    assert split_by_source(records, BOTH, 0) == split_by_source(records, BOTH, 0)
+    assert split_by_source(records, BOTH, 0) != split_by_source(records, BOTH, 1)
+
+
+def test_a_split_that_is_not_asked_for_gets_nothing():
+    splits = split_by_source([record(f"source {i}") for i in range(100)], {"test": 0.2}, 0)
+    assert not splits["dev"]
+    assert splits["test"]
+    assert not split_by_source([record("a"), record("b")], {"dev": 0.0, "test": 0.0}, 0)["dev"]
+
+
+@pytest.mark.parametrize("fractions", [{"dev": 0.5, "test": 0.5}, {"test": 1.0}, {"dev": -0.1}])
+def test_shares_that_leave_nothing_to_train_on_are_refused(fractions):
+    with pytest.raises(UserError, match="leaves nothing to train on"):
+        split_by_source([record("a")], fractions, 0)
+
+
+def test_a_split_field_is_kept():
+    splits = split_by_field(
+        [record("a", 1, split="train"), record("b", 2, split="Validation"), record("c", 3, split="test")]
+    )
+    assert [[r.source for r in splits[name]] for name in SPLITS] == [["a"], ["b"], ["c"]]
+
+
+def test_a_field_that_is_called_split_but_names_none_is_no_split_field():
+    assert split_by_field([record("a", split="left"), record("b", split=3), record("c")]) is None
+
+
+def test_a_record_without_a_split_among_others_that_have_one_is_refused():
+    with pytest.raises(UserError, match=r"data\.jsonl:2: 'split' names no split"):
+        split_by_field([record("a", 1, split="train"), record("b", 2, split="held out")])
+
+
+def test_leaks_are_counted():
+    splits = {"train": [record("a")], "dev": [record("a"), record("b")], "test": [record("a")]}
+    assert count_leaks(splits) == 2

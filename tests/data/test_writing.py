@@ -1,0 +1,157 @@
+import errno
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.writing import (
+    JsonLinesAppender,
+    atomic_writer,
+    read_json,
+    read_whole_lines,
+    to_json,
+    write_json,
+    write_json_lines,
+    write_text,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(JSON | st.characters(categories=["Cs"]).map("a{}b".format))
+def test_json_is_one_line_that_reads_back(value):
+    text = to_json(value)
+    assert text.encode("utf-8").count(b"\n") == 0
+    assert json.loads(text) == value
+
+
+def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
+    path = tmp_path / "folder" / "file.txt"
+    with atomic_writer(path) as file:
+        file.write("half")
+        file.flush()
+        assert not path.exists()
+        file.write(" and half\n")
+    assert path.read_bytes() == b"half and half\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), ValueError("x"), OSError(errno.ENOSPC, "No space left on device")]
+)
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    def fail():
+        with atomic_writer(path) as file:
+            file.write("new")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path = tmp_path / "file.txt"
+
+    def fail():
+        with atomic_writer(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        fail()
+    assert caught.value.filename == str(path)
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path):
+    (tmp_path / "plain").write_text("")
+    write_text(tmp_path / "ours", "")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_appended_lines_are_on_disk_at_once(tmp_path):
+    path = tmp_path / "out.jsonl"
+    with JsonLinesAppender(path) as out:
+        out.write({"n": 1})
+        assert path.read_text() == '{"n": 1}\n'
+        out.write({"n": "\n\u2028"})
+    assert [item["n"] for item in read_whole_lines(path)] == [1, "\n\u2028"]
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=4), st.data())
+def test_after_a_kill_at_any_byte_resuming_keeps_the_whole_lines(tmp_path_factory, items, data):
+    path = tmp_path_factory.mktemp("torn") / "out.jsonl"
+    write_json_lines(path, items)
+    content = path.read_bytes()
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    kept = list(read_whole_lines(path))
+    assert kept == items[: len(kept)]
+    with JsonLinesAppender(path, resume=True) as out:
+        for item in items[len(kept) :]:
+            out.write(item)
+    assert path.read_bytes() == content
+
+
+def test_a_torn_line_that_a_line_feed_ends_is_dropped_too(tmp_path):
+    path = tmp_path / "out.jsonl"
+    path.write_text('{"n": 1}\n{"n": \n')
+    assert list(read_whole_lines(path)) == [{"n": 1}]
+
+
+def test_a_broken_line_in_the_middle_is_refused(tmp_path):
+    path = tmp_path / "out.jsonl"
+    path.write_text('{"n": 1}\nnonsense\n{"n": 3}\n')
+    with pytest.raises(UserError, match=r"out\.jsonl:2: not a JSON object"):
+        list(read_whole_lines(path))
+
+
+def test_without_resume_the_file_starts_empty(tmp_path):
+    path = tmp_path / "out.jsonl"
+    path.write_text('{"n": 1}\n')
+    JsonLinesAppender(path).close()
+    assert path.read_text() == ""
+
+
+def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path):
+    path = tmp_path / "out.jsonl"
+    out = JsonLinesAppender(path)
+    out.write({"n": 1})
+    whole = out._file
+
+    class Full:
+        def fileno(self):
+            return whole.fileno()
+
+        def write(self, line):
+            whole.write(line[:3])
+            whole.flush()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self):
+            whole.close()
+
+    out._file = Full()
+    with out, pytest.raises(OSError, match="No space left"):
+        out.write({"n": 2})
+    assert path.read_text() == '{"n": 1}\n'
+
+
+def test_json_files_read_back_and_bad_ones_are_refused(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"é": [1]})
+    assert "é" in path.read_text(encoding="utf-8")
+    assert read_json(path) == {"é": [1]}
+    path.write_text("{")
+    with pytest.raises(UserError, match=r"a\.json: not a JSON file"):
+        read_json(path)
+    with pytest.raises(UserError, match="no such file"):
+        read_json(tmp_path / "b.json")
