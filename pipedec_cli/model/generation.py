@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
+from pipedec_cli.data.segmentation import cut
 from pipedec_cli.model.batches import TextEncoder
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.engine import Engine
@@ -42,6 +43,7 @@ class Generated:
         truncated: what cut it short, if anything.
         seconds: wall time from admission to exit.
         grid: (start, ids) of every subsequence, <bos> left out, <eos> kept, empty explorations included.
+        empty: the empty explorations among them.
         source_ids: what the encoder saw.
         source_cut: source tokens that were cut off.
     """
@@ -54,6 +56,7 @@ class Generated:
     truncated: str | None
     seconds: float
     grid: tuple[tuple[int, tuple[int, ...]], ...]
+    empty: int
     source_ids: tuple[int, ...]
     source_cut: int
 
@@ -110,44 +113,16 @@ class Generator:
         max_tokens: int | None = None,
         untrained: bool = False,
     ) -> Method:
-        """How to decode, with the checkpoint's own settings where nothing is given.
-
-        Args:
-            delay: Δt, or ``sequential`` for the sequential schedule; by default as trained, 2 if trained for any.
-                A sequential checkpoint is an ordinary T5 and takes none.
-            explore: the exploration rule.
-            time_max: the last time-step; a fixed delay has 50 by default, the sequential decoders none.
-            sub_max: the most subsequences; a fixed delay has 20 by default, the sequential decoders no bound.
-            max_tokens: the most tokens; the sequential decoders have 512 by default, a fixed delay no bound.
-            untrained: allow a delay that the checkpoint was not trained for.
-
-        Raises:
-            UserError: the checkpoint was not trained for that delay.
-        """
-        schedule = self._schedule(delay, untrained=untrained)
-        if isinstance(schedule, Fixed):
-            limits = Limits(time_max or self.settings.time_max, sub_max or self.settings.sub_max, max_tokens)
-        else:
-            limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
-        return Method(schedule, self.checkpoint.bos, self.checkpoint.eos, limits, explore)
-
-    def _schedule(self, delay: Delay | None, *, untrained: bool) -> Schedule:
-        trained = self.settings.delay
-        if self.settings.decoder == "sequential":
-            if delay not in (None, "sequential"):
-                raise UserError(
-                    f"{self.checkpoint.name} is an ordinary T5 and has no delay",
-                    todo="leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined",
-                )
-            return Whole()
-        wanted = delay or (DEFAULT_DELAY if trained == "any" else trained)
-        if trained not in ("any", wanted) and not untrained:
-            raise UserError(
-                f"{self.checkpoint.name} was trained for delay {trained} only; at {wanted} it would take the first "
-                "later exploration for the end and drop the rest of the text",
-                todo=f"use --delay {trained}, train with --delay any, or insist with --untrained-delay",
-            )
-        return Sequential() if wanted == "sequential" else Fixed(wanted)
+        """How to decode; see `choose_method`."""
+        return choose_method(
+            self.checkpoint,
+            delay,
+            explore=explore,
+            time_max=time_max,
+            sub_max=sub_max,
+            max_tokens=max_tokens,
+            untrained=untrained,
+        )
 
     def run(self, sources: Iterable[str], method: Method) -> Iterator[Event | Generated]:
         """Generate from texts.
@@ -194,19 +169,83 @@ class Generator:
                 yield index, waiting[index].ids
 
     def _result(self, event: Finished, source: _Open) -> Generated:
-        segments = tuple(text for ids in event.texts if (text := self.text.text(ids)))
+        text, segments = self._put_together([self.text.text(ids) for ids in event.texts])
         return Generated(
             index=event.example,
-            text=self.settings.segmentation.joiner.join(segments),
+            text=text,
             segments=segments,
             steps=event.steps,
             tokens=event.tokens,
             truncated=event.truncated,
             seconds=time.perf_counter() - source.admitted,
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
+            empty=sum(row.empty for row in event.subsequences),
             source_ids=tuple(source.ids),
             source_cut=source.cut,
         )
+
+    def _put_together(self, texts: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        """The whole text and its segments; a sequential decoder's text is cut as the training targets were."""
+        found = tuple(filter(None, texts))
+        if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
+            whole = "".join(found)
+            return whole, cut(whole, self.checkpoint.segmenter)
+        return self.settings.segmentation.joiner.join(found), found
+
+
+def choose_method(
+    checkpoint: Checkpoint,
+    delay: Delay | None = None,
+    *,
+    explore: Explore = "retry",
+    time_max: int | None = None,
+    sub_max: int | None = None,
+    max_tokens: int | None = None,
+    untrained: bool = False,
+) -> Method:
+    """How to decode with a checkpoint: by its own settings where nothing is given.
+
+    Args:
+        checkpoint: the model.
+        delay: Δt, or ``sequential`` for the sequential schedule; by default as trained, 2 if trained for any.
+            A sequential checkpoint is an ordinary T5 and takes none.
+        explore: the exploration rule.
+        time_max: the last time-step; a fixed delay has 50 by default, the sequential decoders none.
+        sub_max: the most subsequences; a fixed delay has 20 by default, the sequential decoders no bound.
+        max_tokens: the most tokens; the sequential decoders have 512 by default, a fixed delay no bound.
+        untrained: allow a delay that the checkpoint was not trained for.
+
+    Raises:
+        UserError: the checkpoint was not trained for that delay.
+    """
+    settings = checkpoint.settings or PLAIN_T5
+    schedule = _choose_schedule(checkpoint.name, settings, delay, untrained=untrained)
+    if isinstance(schedule, Fixed):
+        limits = Limits(time_max or settings.time_max, sub_max or settings.sub_max, max_tokens)
+    else:
+        limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
+    return Method(schedule, checkpoint.bos, checkpoint.eos, limits, explore)
+
+
+def _choose_schedule(
+    name: str, settings: MethodSettings, delay: Delay | None, *, untrained: bool
+) -> Schedule:
+    if settings.decoder == "sequential":
+        if delay not in (None, "sequential"):
+            raise UserError(
+                f"{name} is an ordinary T5 and has no delay",
+                todo="leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined",
+            )
+        return Whole()
+    trained = settings.delay
+    wanted = delay or (DEFAULT_DELAY if trained == "any" else trained)
+    if trained not in ("any", wanted) and not untrained:
+        raise UserError(
+            f"{name} was trained for delay {trained} only; at {wanted} it would take the first later exploration "
+            "for the end and drop the rest of the text",
+            todo=f"use --delay {trained}, train with --delay any, or insist with --untrained-delay",
+        )
+    return Sequential() if wanted == "sequential" else Fixed(wanted)
 
 
 def generate_texts(checkpoint: Checkpoint, sources: Sequence[str], batch_size: int = 8) -> list[str]:
