@@ -126,45 +126,48 @@ def decode(
 
     Yields:
         Each example's `Admitted`, its `Stepped` in order, and its `Finished`; those of different examples mixed.
+
+    Raises:
+        ValueError: there are no lanes, or the model gives another number of answers than it was given rows.
     """
+    if lanes < 1:
+        raise ValueError(f"decoding needs at least 1 lane, not {lanes}")
     waiting = iter(sources)
     running: dict[int, tuple[int, Grid]] = {}
-    while True:
-        newcomers = _seat(waiting, running, lanes, method)
-        if newcomers:
-            yield from (Admitted(running[lane][0]) for lane, _ in newcomers)
-            model.admit(newcomers)
-        if not running:
-            return
-        planned = {lane: grid.plan() for lane, (_, grid) in sorted(running.items())}
-        ended = [lane for lane, slots in planned.items() if not slots]
-        for lane in ended:
-            example, grid = running.pop(lane)
+    try:
+        while True:
+            newcomers = _newcomers(waiting, [lane for lane in range(lanes) if lane not in running])
+            if newcomers:
+                yield from (Admitted(example) for _, example, _ in newcomers)
+                model.admit([(lane, source) for lane, _, source in newcomers])
+                running |= {lane: (example, method.new_grid()) for lane, example, _ in newcomers}
+            if not running:
+                return
+            planned = {lane: grid.plan() for lane, (_, grid) in sorted(running.items())}
+            ended = [lane for lane, slots in planned.items() if not slots]
+            for lane in ended:
+                example, grid = running.pop(lane)
+                model.release(lane)
+                yield Finished(example, tuple(grid.subsequences), grid.steps, grid.tokens, grid.truncated)
+            if ended:
+                continue  # whoever waits takes the free lanes before the next call; planning again changes nothing
+            rows = [Row(lane, slot) for lane, slots in planned.items() for slot in slots]
+            answers = model.step(rows)
+            if len(answers) != len(rows):
+                raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
+            following = iter(answers)
+            for lane, slots in planned.items():
+                example, grid = running[lane]
+                yield Stepped(example, grid.commit([next(following) for _ in slots]))
+    except GeneratorExit:  # the reader has had enough: the next one finds every lane free
+        for lane in running:
             model.release(lane)
-            yield Finished(example, tuple(grid.subsequences), grid.steps, grid.tokens, grid.truncated)
-        if ended:
-            continue  # whoever waits takes the free lanes before the next call; planning again changes nothing
-        answers = iter(model.step([Row(lane, slot) for lane, slots in planned.items() for slot in slots]))
-        for lane, slots in planned.items():
-            example, grid = running[lane]
-            yield Stepped(example, grid.commit([next(answers) for _ in slots]))
+        raise
 
 
-def _seat(
-    waiting: Iterator[tuple[int, Sequence[int]]],
-    running: dict[int, tuple[int, Grid]],
-    lanes: int,
-    method: Method,
-) -> list[tuple[int, Sequence[int]]]:
-    """Give every free lane to the next example that waits."""
-    newcomers: list[tuple[int, Sequence[int]]] = []
-    for lane in range(lanes):
-        if lane in running:
-            continue
-        following = next(waiting, None)
-        if following is None:
-            break
-        example, source = following
-        running[lane] = (example, method.new_grid())
-        newcomers.append((lane, source))
-    return newcomers
+def _newcomers(
+    waiting: Iterator[tuple[int, Sequence[int]]], free: Iterable[int]
+) -> list[tuple[int, int, Sequence[int]]]:
+    """A lane, an example and its source for each example that can enter now."""
+    # The free lanes come first: zip stops there, before it draws a source that has no place yet.
+    return [(lane, example, source) for lane, (example, source) in zip(free, waiting, strict=False)]
