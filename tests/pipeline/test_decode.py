@@ -1,0 +1,278 @@
+"""The decoding loop: its events, its lanes, and that batching changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Row, StepModel, Stepped, decode
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential
+from tests.fakes import BOS, EOS, HashedModel, ScriptedModel, Texts, hashed_next_logits
+from tests.pipeline.driving import NEVER, ask_oracle, drive, fed_and_made, rows_of
+
+A, B, C, D, E = range(2, 7)
+
+# Examples that take 2 to 13 steps at Δt = 1, in no order.
+SCRIPTS: list[Texts] = [
+    [[A] * 3, [B]],
+    [],
+    [[A] * 12],
+    [[C], [D]],
+    [[A] * 5, [B] * 5, [C] * 5, [D] * 5],
+    [[E]],
+    [[A] * 8, [], [B]],
+]
+
+
+def method(
+    schedule: Schedule | None = None, limits: Limits | None = None, explore: Explore = "retry"
+) -> Method:
+    return Method(schedule or Fixed(1), bos=BOS, eos=EOS, limits=limits or Limits(), explore=explore)
+
+
+def numbered(scripts: Sequence[Texts]) -> list[tuple[int, list[int]]]:
+    """Sources for a `ScriptedModel`: each is the number of its script."""
+    return [(number, [number]) for number in range(len(scripts))]
+
+
+def events_of(events: Sequence[Event], example: int) -> list[Event]:
+    return [event for event in events if event.example == example]
+
+
+def finished(events: Sequence[Event]) -> dict[int, Finished]:
+    return {event.example: event for event in events if isinstance(event, Finished)}
+
+
+def stepped(events: Sequence[Event], example: int) -> list[Stepped]:
+    return [event for event in events if isinstance(event, Stepped) and event.example == example]
+
+
+def same(events: Sequence[Event], example: int) -> tuple[object, ...]:
+    """All that must not depend on who else is in the batch."""
+    end = finished(events)[example]
+    grid = [(row.start, row.tokens) for row in end.subsequences]
+    return grid, end.steps, end.tokens, end.truncated, [event.step for event in stepped(events, example)]
+
+
+def test_a_model_that_follows_the_protocol_is_a_step_model() -> None:
+    models: list[StepModel] = [ScriptedModel([]), HashedModel()]
+
+    assert all(list(decode(model, [], method())) == [] for model in models)
+
+
+def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences() -> None:
+    (*_, end) = decode(ScriptedModel([[[A, B, C], [D, E]]]), [(0, [0])], method())
+
+    assert isinstance(end, Finished)
+    assert end.texts == [[A, B, C], [D, E]]
+    assert (end.steps, end.tokens, end.truncated) == (4, 5, None)
+    assert [row.tokens for row in end.subsequences] == [[A, B, C, EOS], [D, E, EOS], [EOS], [EOS]]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 20])
+def test_each_example_is_admitted_then_stepped_in_order_then_finished(lanes: int) -> None:
+    events = list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), lanes))
+
+    for example in range(len(SCRIPTS)):
+        first, *between, last = events_of(events, example)
+        assert isinstance(first, Admitted)
+        assert isinstance(last, Finished)
+        assert all(isinstance(event, Stepped) for event in between)
+        assert [event.step.number for event in stepped(events, example)] == list(range(1, last.steps + 1))
+
+
+def test_an_example_keeps_the_index_that_it_came_with() -> None:
+    events = list(decode(ScriptedModel(SCRIPTS), [(70, [2]), (30, [0])], method(), lanes=2))
+
+    assert set(finished(events)) == {70, 30}
+    assert finished(events)[70].texts == [[A] * 12]
+
+
+@pytest.mark.parametrize("explore", ["retry", "once"])
+@pytest.mark.parametrize("schedule", [Fixed(1), Fixed(3), Sequential()])
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 20])
+def test_an_example_in_a_batch_is_decoded_as_if_it_were_alone(
+    lanes: int, schedule: Schedule, explore: Explore
+) -> None:
+    how = method(schedule, explore=explore)
+    events = list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), how, lanes))
+
+    for example, texts in enumerate(SCRIPTS):
+        grid, steps = drive(texts, schedule, explore=explore)
+        assert same(events, example) == (rows_of(grid), grid.steps, grid.tokens, grid.truncated, steps)
+
+
+def test_a_call_counts_as_one_of_each_example_that_took_part() -> None:
+    model = ScriptedModel(SCRIPTS)
+
+    events = list(decode(model, numbered(SCRIPTS), method(), lanes=3))
+
+    took_part = sum(len({row.lane for row in call}) for call in model.lanes.calls)
+    assert sum(end.steps for end in finished(events).values()) == took_part
+    assert len(model.lanes.calls) < took_part
+
+
+def test_a_freed_lane_is_taken_by_the_next_example_before_the_next_call() -> None:
+    model = ScriptedModel([[[A] * 12], [], [[B] * 3], [[C]]])
+
+    list(decode(model, numbered([()] * 4), method(), lanes=2))
+
+    assert [source for _, source in model.lanes.admissions] == [(0,), (1,), (2,), (3,)]
+    assert (
+        model.lanes.releases.count(1) == 3
+    )  # the second lane served three examples while the first was busy
+    assert all(len({row.lane for row in call}) == 2 for call in model.lanes.calls[:7])
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 20])
+def test_every_lane_is_below_the_number_of_lanes_and_released_in_the_end(lanes: int) -> None:
+    model = ScriptedModel(SCRIPTS)
+
+    list(decode(model, numbered(SCRIPTS), method(), lanes))
+
+    assert model.lanes.sources == {}
+    assert sorted(model.lanes.releases) == sorted(lane for lane, _ in model.lanes.admissions)
+    assert {lane for lane, _ in model.lanes.admissions} <= set(range(lanes))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_sources_are_drawn_only_when_a_lane_is_free(lanes: int) -> None:
+    drawn: list[int] = []
+
+    def sources() -> Iterator[tuple[int, list[int]]]:
+        for number in range(len(SCRIPTS)):
+            drawn.append(number)
+            yield number, [number]
+
+    done = 0
+    for event in decode(ScriptedModel(SCRIPTS), sources(), method(), lanes):
+        # A loop that has just freed a lane has not drawn for it yet: in flight is never more than there are lanes.
+        assert len(drawn) - done <= lanes
+        done += isinstance(event, Finished)
+    assert drawn == list(range(len(SCRIPTS)))
+
+
+def test_an_endless_source_can_be_decoded_bit_by_bit() -> None:
+    def sources() -> Iterator[tuple[int, list[int]]]:
+        number = 0
+        while True:
+            yield number, [number % len(SCRIPTS)]
+            number += 1
+
+    ends = []
+    for event in decode(ScriptedModel(SCRIPTS), sources(), method(), lanes=2):
+        if isinstance(event, Finished):
+            ends.append(event)
+        if len(ends) == 20:
+            break
+
+    assert len({end.example for end in ends}) == 20
+
+
+def test_events_come_as_soon_as_they_are_known() -> None:
+    model = ScriptedModel(SCRIPTS)
+    events = decode(model, numbered(SCRIPTS), method(), lanes=1)
+
+    assert next(events) == Admitted(0)
+    assert model.lanes.calls == []  # "about to be encoded": nothing has been computed for it
+    first = next(events)
+    assert isinstance(first, Stepped)
+    assert (first.example, first.step.number) == (0, 1)
+    assert len(model.lanes.calls) == 1
+
+
+def test_without_sources_the_model_is_left_alone() -> None:
+    model = ScriptedModel([])
+
+    assert list(decode(model, [], method(), lanes=4)) == []
+    assert not model.lanes.admissions
+    assert not model.lanes.calls
+
+
+@pytest.mark.parametrize("change", [lambda answers: answers[:-1], lambda answers: [*answers, A]])
+def test_another_number_of_answers_than_rows_is_not_passed_over(
+    change: Callable[[list[int]], list[int]],
+) -> None:
+    class Miscounting(ScriptedModel):
+        def step(self, rows: Sequence[Row]) -> list[int]:
+            return change(super().step(rows))
+
+    with pytest.raises(ValueError, match="answers to 2 rows"):
+        list(decode(Miscounting(SCRIPTS), numbered(SCRIPTS), method(), lanes=2))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 9, 25])
+def test_a_reader_that_stops_early_leaves_every_lane_free(count: int) -> None:
+    model = ScriptedModel(SCRIPTS)
+    events = decode(model, numbered(SCRIPTS), method(), lanes=3)
+    assert isinstance(events, Generator)
+    for _ in range(count):
+        next(events)
+
+    events.close()
+
+    assert model.lanes.sources == {}
+    assert list(decode(model, numbered(SCRIPTS), method(), lanes=3)) == list(
+        decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), lanes=3)
+    )
+
+
+def test_fewer_than_one_lane_is_refused() -> None:
+    with pytest.raises(ValueError, match="lane"):
+        list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), lanes=0))
+
+
+schedules = st.one_of(
+    st.builds(Fixed, st.integers(1, 4)),
+    st.just(Sequential()),
+    st.builds(Drawn, st.lists(st.sampled_from([1, 2, 4, NEVER]), min_size=1, max_size=4).map(tuple)),
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=5),
+    schedules,
+    st.builds(Limits, time_max=st.integers(1, 12), sub_max=st.integers(1, 5)),
+    st.sampled_from(["retry", "once"]),
+    st.integers(1, 6),
+)
+def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_everything(
+    sources: list[list[int]], schedule: Schedule, limits: Limits, explore: Explore, lanes: int
+) -> None:
+    events = list(decode(HashedModel(), enumerate(sources), method(schedule, limits, explore), lanes))
+
+    for example, source in enumerate(sources):
+        oracle = ask_oracle(hashed_next_logits(source), schedule, limits, explore)
+        end = finished(events)[example]
+        assert [(row.start, row.tokens) for row in end.subsequences] == oracle.rows
+        assert (end.steps, end.truncated) == (oracle.steps, oracle.truncated)
+        calls = fed_and_made([event.step for event in stepped(events, example)])
+        assert calls == [(call.time, call.fed, call.made) for call in oracle.calls]
+
+
+def test_the_sequential_schedule_on_a_cached_model_equals_the_oracle() -> None:
+    limits = Limits(time_max=None, sub_max=None, max_tokens=40)
+    sources = [[number] for number in range(12)]
+
+    events = list(decode(HashedModel(), enumerate(sources), method(Sequential(), limits), lanes=5))
+
+    truncated = set()
+    for example, source in enumerate(sources):
+        oracle = ask_oracle(hashed_next_logits(source), Sequential(), limits)
+        end = finished(events)[example]
+        assert [(row.start, row.tokens) for row in end.subsequences] == oracle.rows
+        assert (end.steps, end.truncated) == (oracle.steps, oracle.truncated)
+        truncated.add(end.truncated)
+    assert None in truncated
+
+
+def test_a_method_is_the_papers_unless_told_otherwise() -> None:
+    how = Method(Fixed(1), bos=BOS, eos=EOS)
+
+    assert (how.limits, how.explore) == (Limits(time_max=50, sub_max=20, max_tokens=None), "retry")
+    assert Limits(time_max=None, sub_max=None, max_tokens=512) == SEQUENTIAL_LIMITS

@@ -1,0 +1,130 @@
+"""Start times: the schedules one by one, and those drawn at random for training."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole, draw_schedules, place
+from tests.pipeline.driving import NEVER, drive
+
+lengths = st.lists(st.integers(1, 6), max_size=8)
+seeds = st.integers(0, 2**32)
+
+
+@pytest.mark.parametrize("delay", [1, 2, 3, 6])
+def test_fixed_starts_every_delay_time_steps_whatever_the_lengths(delay: int) -> None:
+    assert place(Fixed(delay), [9, 1, 4, 0]) == [0, delay, 2 * delay, 3 * delay]
+
+
+def test_sequential_starts_at_the_end_of_the_one_before() -> None:
+    # <bos> at 0 and m = 3: <eos> at 4, where the next <bos> stands.
+    assert place(Sequential(), [3, 1, 2, 0]) == [0, 4, 6, 9]
+
+
+def test_drawn_starts_at_its_distances_at_the_latest_at_the_end_of_the_one_before() -> None:
+    schedule = Drawn((2, NEVER, 10, 1))
+
+    # 0, then 2 later; then when <eos> stands (2 + 3 + 1); then 10 later would be after the end (6 + 1 + 1).
+    assert place(schedule, [5, 3, 1, 4, 0]) == [0, 2, 6, 8, 9]
+
+
+def test_drawn_keeps_to_its_last_distance() -> None:
+    assert place(Drawn((3, 2)), [9, 9, 9, 9]) == [0, 3, 5, 7]
+
+
+def test_whole_has_place_for_one_subsequence_only() -> None:
+    assert place(Whole(), [7]) == [0]
+    with pytest.raises(ValueError, match="subsequence 2"):
+        place(Whole(), [7, 0])
+
+
+def test_a_delay_below_one_time_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        Fixed(0)
+
+
+def test_names_tell_the_schedules_apart() -> None:
+    names = [schedule.name for schedule in (Fixed(1), Fixed(2), Sequential(), Whole(), Drawn((1,)))]
+
+    assert names[:2] == ["delay1", "delay2"]
+    assert len(set(names)) == len(names)
+
+
+def kind_of(batch: list[Schedule]) -> str:
+    return "drawn" if isinstance(batch[0], Drawn) else batch[0].name
+
+
+def test_random_schedules_come_with_the_probabilities_of_the_method() -> None:
+    draws = 16_000
+    rng = random.Random(7)
+
+    kinds = Counter(kind_of(draw_schedules(rng, examples=1, subsequences=4)) for _ in range(draws))
+
+    assert set(kinds) == {"sequential", "delay1", "delay2", "delay3", "drawn"}
+    for kind in ("sequential", "delay1", "delay2", "delay3"):
+        assert kinds[kind] / draws == pytest.approx(1 / 8, abs=0.015)
+    assert kinds["drawn"] / draws == pytest.approx(1 / 2, abs=0.02)
+
+
+def test_drawn_distances_come_with_the_probabilities_of_the_method() -> None:
+    rng = random.Random(11)
+    distances: Counter[float] = Counter()
+    while distances.total() < 18_000:
+        for schedule in draw_schedules(rng, examples=3, subsequences=5):
+            if isinstance(schedule, Drawn):
+                distances.update(schedule.distances)
+
+    expected = {1: 2 / 9} | dict.fromkeys((2, 3, 4, 6, 8, 10, math.inf), 1 / 9)
+    assert set(distances) == set(expected)
+    for value, probability in expected.items():
+        assert distances[value] / distances.total() == pytest.approx(probability, abs=0.012)
+
+
+@given(seeds, st.integers(1, 6), st.integers(1, 9))
+def test_a_batch_is_of_one_kind_and_has_a_schedule_for_each_example(
+    seed: int, examples: int, subsequences: int
+) -> None:
+    batch = draw_schedules(random.Random(seed), examples, subsequences)
+
+    assert len(batch) == examples
+    assert len({kind_of([schedule]) for schedule in batch}) == 1
+    if kind_of(batch) != "drawn":
+        assert len(set(batch)) == 1
+
+
+def test_examples_of_a_drawn_batch_are_drawn_apart() -> None:
+    batches = (draw_schedules(random.Random(seed), examples=8, subsequences=8) for seed in range(50))
+
+    assert all(len(set(batch)) > 1 for batch in batches if kind_of(batch) == "drawn")
+
+
+@given(seeds, lengths)
+def test_starts_never_decrease_and_are_never_later_than_the_end_before(seed: int, lengths: list[int]) -> None:
+    lengths = [*lengths, 0]
+    (schedule,) = draw_schedules(random.Random(seed), examples=1, subsequences=len(lengths))
+
+    starts = place(schedule, lengths)
+
+    assert starts[0] == 0
+    for before, after in pairwise(starts):
+        assert before <= after
+    if not isinstance(schedule, Fixed):  # a fixed delay lets the clock run on past a short subsequence
+        for start, length, after in zip(starts, lengths, starts[1:], strict=False):
+            assert after <= start + length + 1
+
+
+@given(seeds, lengths)
+def test_training_and_decoding_place_the_same_text_alike(seed: int, lengths: list[int]) -> None:
+    (schedule,) = draw_schedules(random.Random(seed), examples=1, subsequences=len(lengths) + 1)
+
+    grid, _ = drive([[5] * m for m in lengths], schedule)
+
+    # Algorithm 1 may explore again after the closing subsequence; what a target holds stands in the same places.
+    assert [row.start for row in grid.subsequences][: len(lengths) + 1] == place(schedule, [*lengths, 0])
