@@ -1,0 +1,185 @@
+"""Our own decoders as contenders: the pipelined one at some delay, the sequential schedule, the plain T5.
+
+All run on the same engine, in the same loop, with the same weights laid out once for a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pipedec_cli.evaluate.comparison import places_used_up
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
+from pipedec_cli.evaluate.watch import watched
+from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
+from pipedec_cli.model.engine import Engine
+from pipedec_cli.model.generation import Delay, Generator
+from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
+from pipedec_cli.pipeline.grid import Explore
+from pipedec_cli.pipeline.schedule import Whole
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.weights import DecoderWeights
+
+#: What a child process calls to rebuild one of these decoders; see `memory.measure_peak`.
+FACTORY: Final = "pipedec_cli.evaluate.contenders:workload"
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingChoice:
+    """How a checkpoint is to decode, in plain values; None is the checkpoint's own, as in `Generator.method`.
+
+    Attributes:
+        delay: Δt, or ``sequential`` for the sequential schedule; a sequential checkpoint takes none.
+        explore: the exploration rule.
+        time_max: the last time-step.
+        sub_max: the most subsequences.
+        max_tokens: the most tokens.
+        untrained: allow a delay that the checkpoint was not trained for.
+    """
+
+    delay: Delay | None = None
+    explore: Explore = "retry"
+    time_max: int | None = None
+    sub_max: int | None = None
+    max_tokens: int | None = None
+    untrained: bool = False
+
+
+class EngineDecoder:
+    """A checkpoint on our engine, decoding in one way; a `TimedDecoder`."""
+
+    largest_batch: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        choice: DecodingChoice,
+        *,
+        weights: DecoderWeights | None = None,
+    ) -> None:
+        """Lay the weights out.
+
+        Args:
+            name: how tables call it.
+            checkpoint: the model, in the dtype and on the device to decode with.
+            choice: how to decode.
+            weights: what `lay_out` made of the checkpoint before, so that its decoders can share it.
+
+        Raises:
+            UserError: the checkpoint was not trained for the delay.
+        """
+        generator = Generator(checkpoint, weights=weights)
+        self.name = name
+        self.checkpoint = checkpoint
+        self.choice = choice
+        self.weights = generator.weights
+        self.method = generator.method(**asdict(choice))
+        self._engines: dict[int, Engine] = {1: generator.engine}
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Schedule, bounds and dtype."""
+        limits = self.method.limits
+        bounds = {"time_max": limits.time_max, "sub_max": limits.sub_max, "max_tokens": limits.max_tokens}
+        explores = not isinstance(self.method.schedule, Whole)
+        return {
+            "engine": "pipedec" + (", weights packed for oneDNN" if self.weights.packed else ""),
+            "schedule": self.method.schedule.name,
+            **({"explore": self.method.explore} if explores else {}),
+            **{name: str(bound) for name, bound in bounds.items() if bound is not None},
+            "dtype": str(self.weights.dtype).removeprefix("torch."),
+        }
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Decode; see `TimedDecoder.run`."""
+        if batch_size not in self._engines:
+            self._engines[batch_size] = Engine(self.checkpoint.model, batch_size, weights=self.weights)
+        meter = _Meter(self._engines[batch_size], clock)
+        outputs: dict[int, Output] = {}
+        with watched(self.checkpoint.model.encoder, clock) as encoder:
+            for event in decode(meter, enumerate(sources), self.method, batch_size):
+                if isinstance(event, Finished):
+                    outputs[event.example] = self._output(event)
+        return Pass(
+            outputs=tuple(outputs[place] for place in range(len(sources))),
+            calls=meter.calls,
+            encoder_seconds=encoder.seconds if encoder.calls else meter.admitting,
+            setup_seconds=meter.admitting - encoder.seconds if encoder.calls else None,
+        )
+
+    def blueprint(self, sources: Sequence[Source], batch_size: int) -> tuple[str, dict[str, Any]]:
+        """The factory and payload with which `memory.measure_peak` does the same in a child process."""
+        import torch
+
+        return FACTORY, {
+            "name": self.name,
+            "checkpoint": self.checkpoint.name,
+            "dtype": str(self.weights.dtype).removeprefix("torch."),
+            "device": str(self.checkpoint.device),
+            "threads": torch.get_num_threads(),
+            "choice": asdict(self.choice),
+            "sources": [list(source) for source in sources],
+            "batch_size": batch_size,
+        }
+
+    def _output(self, event: Finished) -> Output:
+        return Output(
+            tokens=tuple(token for text in event.texts for token in text),
+            steps=event.steps,
+            used_up=places_used_up([row.empty for row in event.subsequences], self.method.limits.sub_max),
+        )
+
+
+def workload(
+    *,
+    name: str,
+    checkpoint: str,
+    dtype: str,
+    device: str,
+    threads: int,
+    choice: Mapping[str, Any],
+    sources: Sequence[Source],
+    batch_size: int,
+) -> Callable[[], object]:
+    """Load a checkpoint and give back the decoding of some sources as a piece of work; see `EngineDecoder.blueprint`."""
+    import time
+
+    import torch
+
+    torch.set_num_threads(threads)
+    loaded = load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device)
+    decoder = EngineDecoder(name, loaded, DecodingChoice(**choice))
+    return lambda: decoder.run(sources, batch_size, time.perf_counter)
+
+
+class _Meter:
+    """A `StepModel` that passes all on to another, counts its calls, and times the admissions.
+
+    Attributes:
+        calls: decoder calls so far.
+        admitting: seconds in encoder and set-up so far.
+    """
+
+    def __init__(self, model: StepModel, clock: Clock) -> None:
+        self.model = model
+        self.clock = clock
+        self.calls = 0
+        self.admitting = 0.0
+
+    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Pass on, and add to `admitting`."""
+        began = self.clock()
+        self.model.admit(newcomers)
+        self.admitting += self.clock() - began
+
+    def step(self, rows: Sequence[Row]) -> Sequence[int]:
+        """Pass on, and count."""
+        self.calls += 1
+        return self.model.step(rows)
+
+    def release(self, lane: int) -> None:
+        """Pass on."""
+        self.model.release(lane)

@@ -1,0 +1,153 @@
+"""CTranslate2's greedy decoding as a contender, from a checkpoint that is converted on the spot.
+
+torch is not imported here, so that a child process that measures its memory holds CTranslate2 alone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
+
+
+class CTranslate2Decoder:
+    """CTranslate2's greedy decoding of a converted checkpoint."""
+
+    name = "ctranslate2"
+    largest_batch: int | None = None
+
+    def __init__(
+        self, folder: Path, *, device: str, compute_type: str, threads: int, max_tokens: int
+    ) -> None:
+        """Load a converted checkpoint.
+
+        Args:
+            folder: what `convert` wrote.
+            device: ``cpu``, ``cuda`` or ``cuda:N``.
+            compute_type: as CTranslate2 names it, such as ``float32``.
+            threads: threads of one translation.
+            max_tokens: the most tokens a text may have.
+        """
+        import ctranslate2
+
+        kind, _, index = device.partition(":")
+        self.folder = folder
+        self.device = device
+        self.compute_type = compute_type
+        self.threads = threads
+        self.max_tokens = max_tokens
+        self._translator = ctranslate2.Translator(
+            str(folder),
+            device=kind,
+            device_index=int(index or 0),
+            compute_type=compute_type,
+            inter_threads=1,
+            intra_threads=threads,
+        )
+        words = json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
+        self._words: list[str] = words
+        self._ids = {word: place for place, word in enumerate(words)}
+        self._eos = json.loads((folder / "config.json").read_text(encoding="utf-8"))["eos_token"]
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Version, how it decodes, and compute type."""
+        return {
+            "version": f"ctranslate2 {version('ctranslate2')}",
+            "decoding": "greedy",
+            "max_tokens": str(self.max_tokens),
+            "dtype": self.compute_type,
+        }
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Translate; see `TimedDecoder.run`. It does not tell encoder and decoder apart."""
+        outputs: list[Output] = []
+        calls = 0
+        for first in range(0, len(sources), batch_size):
+            batch = [
+                [self._words[token] for token in source] for source in sources[first : first + batch_size]
+            ]
+            results = self._translator.translate_batch(
+                batch,
+                beam_size=1,
+                max_input_length=0,  # its default cuts sources at 1024 tokens
+                max_decoding_length=self.max_tokens,
+                min_decoding_length=0,  # its default forbids an empty text
+                return_end_token=True,
+            )
+            steps = [len(result.hypotheses[0]) for result in results]
+            calls += max(steps)
+            for result, count in zip(results, steps, strict=True):
+                words = [word for word in result.hypotheses[0] if word != self._eos]
+                outputs.append(Output(tuple(self._ids[word] for word in words), count))
+        return Pass(tuple(outputs), calls)
+
+    def blueprint(self, sources: Sequence[Source], batch_size: int) -> tuple[str, dict[str, Any]]:
+        """The factory and payload with which `memory.measure_peak` does the same in a child process."""
+        return "pipedec_cli.evaluate.ctranslate2_peer:ctranslate2_workload", {
+            "folder": str(self.folder),
+            "device": self.device,
+            "compute_type": self.compute_type,
+            "threads": self.threads,
+            "max_tokens": self.max_tokens,
+            "sources": [list(source) for source in sources],
+            "batch_size": batch_size,
+        }
+
+
+def ctranslate2_workload(
+    *,
+    folder: str,
+    device: str,
+    compute_type: str,
+    threads: int,
+    max_tokens: int,
+    sources: Sequence[Source],
+    batch_size: int,
+) -> Callable[[], object]:
+    """The decoding of some sources as a piece of work; see `CTranslate2Decoder.blueprint`."""
+    decoder = CTranslate2Decoder(
+        Path(folder), device=device, compute_type=compute_type, threads=threads, max_tokens=max_tokens
+    )
+    return lambda: decoder.run(sources, batch_size, time.perf_counter)
+
+
+def convert(checkpoint: str, folder: Path) -> None:
+    """Write a checkpoint in CTranslate2's format, in float32.
+
+    Args:
+        checkpoint: a folder or hub name of a plain T5.
+        folder: where to; what is there is replaced.
+
+    Raises:
+        ValueError: CTranslate2 knows no such model.
+    """
+    from ctranslate2.converters import TransformersConverter
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        TransformersConverter(checkpoint).convert(str(folder), quantization="float32", force=True)
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+
+
+def compute_type(dtype: str, device: str) -> str:
+    """CTranslate2's compute type for a dtype: the same, or float32 where this device has no such.
+
+    Args:
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+    """
+    import ctranslate2
+
+    kind, _, index = device.partition(":")
+    supported = ctranslate2.get_supported_compute_types(kind, int(index or 0))
+    return dtype if dtype in supported else "float32"

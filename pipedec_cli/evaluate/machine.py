@@ -1,0 +1,126 @@
+"""The machine that a figure was measured on: without it a speed says nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from pipedec_cli.data.manifest import package_versions
+
+#: Packages whose speed is measured, beside those of every manifest.
+PEER_PACKAGES: Final = ("ctranslate2",)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What bears on speed and memory.
+
+    Attributes:
+        processor: the CPU's model name.
+        cores: physical cores; None where the system does not tell.
+        processors: logical processors that this process may use.
+        threads: threads that a matrix product runs on.
+        memory_bytes: of the machine.
+        accelerator: the GPU's model name and memory; None on a CPU.
+        system: operating system and architecture.
+        python: its version.
+    """
+
+    processor: str
+    cores: int | None
+    processors: int
+    threads: int
+    memory_bytes: int
+    accelerator: str | None
+    system: str
+    python: str
+
+    @property
+    def line(self) -> str:
+        """All of it in one line for a person."""
+        cores = "" if self.cores is None else f"{self.cores} cores, "
+        parts = [
+            self.processor,
+            f"{cores}{self.processors} processors, {self.threads} threads used",
+            f"{self.memory_bytes / 2**30:.0f} GiB RAM",
+        ]
+        if self.accelerator is not None:
+            parts.insert(0, self.accelerator)
+        return "; ".join([*parts, self.system, f"Python {self.python}"])
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return asdict(self)
+
+
+def this_machine(device: str = "cpu") -> Machine:
+    """Look at the machine that runs this.
+
+    Args:
+        device: ``cpu``, ``cuda`` or ``cuda:N``: what is decoded on.
+    """
+    import psutil
+    import torch
+
+    return Machine(
+        processor=processor_name(),
+        cores=psutil.cpu_count(logical=False),
+        processors=_usable_processors(),
+        threads=torch.get_num_threads(),
+        memory_bytes=psutil.virtual_memory().total,
+        accelerator=_accelerator(device),
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+    )
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of everything that is timed; None for what is not installed."""
+    return {**package_versions(), **{name: _version(name) for name in PEER_PACKAGES}}
+
+
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The CPU's model name as the system has it, else its architecture.
+
+    Args:
+        cpuinfo: where Linux describes the CPU.
+    """
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return " ".join(value.split())
+    if sys.platform == "darwin":
+        found = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False
+        )
+        if found.returncode == 0:
+            return found.stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def _usable_processors() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _accelerator(device: str) -> str | None:
+    if not device.startswith("cuda"):
+        return None
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,43 @@
+"""The machine line of a report."""
+
+from importlib.metadata import version
+
+from pipedec_cli.evaluate.machine import Machine, processor_name, this_machine, versions
+
+
+def test_processor_has_the_name_that_the_system_gives_it(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: Some  CPU @ 2.0GHz\nflags: x\nmodel name: another\n")
+    assert processor_name(cpuinfo) == "Some CPU @ 2.0GHz"
+
+
+def test_processor_without_a_name_has_its_architecture(tmp_path):
+    assert processor_name(tmp_path / "none")
+
+
+def test_line_tells_all_that_bears_on_speed():
+    machine = Machine("A CPU", 4, 8, 2, 24 * 2**30, None, "Linux x86_64", "3.11.1")
+    assert (
+        machine.line
+        == "A CPU; 4 cores, 8 processors, 2 threads used; 24 GiB RAM; Linux x86_64; Python 3.11.1"
+    )
+
+
+def test_line_begins_with_the_gpu_and_leaves_out_what_is_not_known():
+    machine = Machine("A CPU", None, 8, 2, 2**30, "A GPU, 80 GiB", "Linux x86_64", "3.11.1")
+    assert machine.line.startswith("A GPU, 80 GiB; A CPU; 8 processors, 2 threads")
+
+
+def test_this_machine_is_described():
+    machine = this_machine()
+    assert machine.processors >= 1
+    assert machine.threads >= 1
+    assert machine.memory_bytes > 2**20
+    assert machine.accelerator is None
+    assert machine.as_json()["processor"] == machine.processor
+
+
+def test_versions_tell_those_of_the_peers_too():
+    found = versions()
+    assert found["torch"] == version("torch")
+    assert "ctranslate2" in found
