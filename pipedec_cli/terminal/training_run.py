@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.segmented import load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import to_json, write_json
+from pipedec_cli.data.writing import read_json, to_json, write_json
 from pipedec_cli.evaluate.items import ScoringItem
 from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.model.batches import Decoder, Encoded
@@ -25,6 +29,8 @@ from pipedec_cli.model.training import TrainSettings, encode_all, learning_rate,
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.training_view import TrainingView, duration
 
+#: What made a checkpoint, in its folder; with a ``result`` once training has ended.
+MANIFEST: Final = "training.json"
 #: Dev examples that are generated from at each look.
 SCORED = 32
 
@@ -42,6 +48,7 @@ class TrainRequest:
     dev_examples: int
     limit: int | None
     resume: bool
+    overwrite: bool
     training: TrainSettings
 
 
@@ -69,18 +76,25 @@ def run_training(
         max_source_tokens=request.max_source_tokens,
         time_max=request.time_max,
     )
-    if target.exists() and any(target.glob("checkpoint-*")) and not request.resume:
-        for old in target.glob("checkpoint-*"):  # left by another run; resuming must not pick them up later
-            shutil.rmtree(old)
+    fresh = request.model in SHAPES
+    resolved = {
+        **{name: value for name, value in asdict(request).items() if name not in ("resume", "overwrite")},
+        "data": str(folder),
+        "learning_rate": learning_rate(request.training, fresh=fresh),
+    }
+    record = manifest(resolved, inputs=[folder / "train.jsonl"])
+    _check_folder(target, record, request)
     checkpoint = start_checkpoint(
         request.model, settings, records, request.training.seed, load_segmenter(folder)
     )
     examples = encode_all(checkpoint, records)
+    if not _is_main_process():
+        talk, as_json = Talk(quiet=True), False
     _warn_of_misfits(examples, settings, talk)
-    fresh = request.model in SHAPES
     _announce(checkpoint, examples, request, target, fresh=fresh, talk=talk)
-    view = TrainingView(talk)
-    with view:
+    if _is_main_process():
+        write_json(target / MANIFEST, record)
+    with TrainingView(talk) as view, _stopped(target, talk):
         outcome = train(
             checkpoint,
             examples,
@@ -93,18 +107,69 @@ def run_training(
             score=_scorer(checkpoint, dev_records[:SCORED]),
         )
     result = {"checkpoint": str(target), **outcome}
-    resolved = {
-        **asdict(request),
-        "data": str(folder),
-        "learning_rate": learning_rate(request.training, fresh=fresh),
-    }
-    write_json(
-        target / "training.json", {**manifest(resolved, inputs=[folder / "train.jsonl"]), "result": result}
-    )
+    if _is_main_process():
+        write_json(target / MANIFEST, {**record, "result": result})
     talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
     talk.say("next: `pipedec generate`, or `pipedec report --compare sequential`")
     if as_json:
         write_stdout(to_json(result) + "\n")
+
+
+def _check_folder(target: Path, record: Mapping[str, Any], request: TrainRequest) -> None:
+    """See to it that nothing is lost or mixed: an unfinished training is resumed as it was begun, or given up on purpose.
+
+    Raises:
+        UserError: the folder holds an unfinished training that was not to be resumed, or one with other settings.
+    """
+    path = target / MANIFEST
+    before = read_json(path) if path.exists() else {}
+    begun = any(target.glob("checkpoint-*"))
+    if request.resume:
+        wanted = json.loads(to_json(record))
+        for part in ("inputs", "settings"):
+            if begun and before.get(part) != wanted[part]:
+                raise UserError(
+                    f"the training in {target} was begun with {_changed(before.get(part), wanted[part])}",
+                    todo="give the same settings and data, or start over with --overwrite",
+                )
+        return
+    if begun and "result" not in before and not request.overwrite:
+        raise UserError(
+            f"{target} holds an unfinished training",
+            todo="go on with --resume, or start over with --overwrite",
+        )
+    if _is_main_process():
+        for old in target.glob("checkpoint-*"):  # a later --resume must not pick up another training's
+            shutil.rmtree(old)
+
+
+def _changed(before: Any, wanted: Any) -> str:
+    """The settings that differ, as they were."""
+    if not isinstance(before, dict) or not isinstance(wanted, dict):
+        return "other data"
+    names = [name for name in {**before, **wanted} if before.get(name) != wanted.get(name)]
+    return ", ".join(f"{name} = {before.get(name)!r}" for name in names)
+
+
+@contextmanager
+def _stopped(target: Path, talk: Talk) -> Iterator[None]:
+    """Say how to go on after Ctrl-C, and give a full disk its name."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if any(target.glob("checkpoint-*")):
+            talk.say("stopped; the same command with --resume goes on from the last checkpoint")
+        raise
+    except Exception as error:
+        # torch and safetensors wrap what the system says.
+        if shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
+        raise
+
+
+def _is_main_process() -> bool:
+    """Whether this is the process that writes and talks, under torchrun."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _announce(

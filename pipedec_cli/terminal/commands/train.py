@@ -109,6 +109,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Of weights, order, dropout and drawn schedules.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="auto|cpu|cuda")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint-N.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Give up an unfinished training in the folder.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="The checkpoint's folder \\[default: models/DECODER in the workspace]."),
@@ -153,6 +156,7 @@ def train(
         dev_examples=dev_examples,
         limit=limit,
         resume=resume,
+        overwrite=overwrite,
         training=settings,
     )
     run_training(request, data=data, out=out, workspace=workspace, talk=Talk(quiet=quiet), as_json=json)
