@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.errors import UserError
@@ -15,15 +17,36 @@ if TYPE_CHECKING:
 #: Characters of text that Punkt is trained on; its statistics gain nothing from more, and it reads some 300,000 a second.
 TRAINING_CHARACTERS: Final = 2_000_000
 
-#: Abbreviations that are no domain's own. Training misses those that a small file has once or twice, and those that
-#: are also written without their full stop.
+#: Abbreviations that are no domain's own: titles, which stand before names and so look like the ends of sentences,
+#: and what small files have too seldom to learn from.
 COMMON_ABBREVIATIONS: Final = frozenset(
     (
-        *("dr", "jr", "mr", "mrs", "ms", "prof", "sr", "st"),
+        *(
+            "capt",
+            "col",
+            "dr",
+            "gen",
+            "gov",
+            "jr",
+            "lt",
+            "maj",
+            "messrs",
+            "mme",
+            "mr",
+            "mrs",
+            "ms",
+            "mt",
+            "prof",
+            "rev",
+        ),
+        *("sen", "sgt", "sr", "st"),
         *("al", "approx", "cf", "e.g", "eq", "eqs", "etc", "fig", "figs", "i.e", "vs"),
         *("inc", "ltd"),
     )
 )
+
+#: The share of an abbreviation's occurrences that must stand inside of a sentence, by what follows, for it to be learnt.
+INSIDE_SHARE: Final = 0.2
 
 _LINE_BREAKS = "\n\r\u2028\u2029\u0085\v\f"
 _BREAK = re.compile(f"[{_LINE_BREAKS}]+")
@@ -33,6 +56,8 @@ _SURE_END = re.compile(
 _ACRONYM = re.compile(r"(?<!\w)((?:[^\W\d_]{1,2}\.){2,})(?=[\s,;:)\]]|$)")
 _LIST_NUMBER = re.compile(r"\(?\d{1,3}[.)]")
 _WINDOW = 20_000  # characters
+_CLOSERS = "\"')]}”’»,;:"
+_OPENERS = "\"'([{“‘«„¿¡"
 _LONGEST_LINE = 100_000  # characters; what a training line holds beyond them is left out
 
 
@@ -124,29 +149,57 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     """
     from nltk.tokenize.punkt import PunktTrainer
 
+    sample = _sample(targets, TRAINING_CHARACTERS)
+    sample += _sample(sources, TRAINING_CHARACTERS - sum(map(len, sample)))
+    # Each text is a paragraph of its own: an empty line tells Punkt that a sentence starts.
+    text = "\n\n".join(line[:_LONGEST_LINE] for text in sample for _, line in _lines(text))
     known = COMMON_ABBREVIATIONS | _acronyms(targets)
+    plausible = _inside_sentences(text, targets)
 
     class Trainer(PunktTrainer):  # type: ignore[misc]
-        """Keeps to the abbreviations that are known whatever the statistics say.
+        """Learns only plausible abbreviations, and keeps to the known ones whatever the statistics say.
 
-        They must be known from the start: a full stop that is taken for a sentence's end teaches that the word
-        after it starts sentences.
+        Both must hold from the start: a full stop that is taken for a sentence's end teaches that the word after it
+        starts sentences.
         """
 
         def _reclassify_abbrev_types(self, types: Iterable[str]) -> Iterator[tuple[str, float, bool]]:
             for kind, score, is_new in super()._reclassify_abbrev_types(types):
-                if kind not in known:
+                if kind not in known and kind in plausible:
                     yield kind, score, is_new
 
-    sample = _sample(targets, TRAINING_CHARACTERS)
-    sample += _sample(sources, TRAINING_CHARACTERS - sum(map(len, sample)))
     trainer = Trainer()
     trainer.get_params().abbrev_types.update(known)
-    # Each text is a paragraph of its own: an empty line tells Punkt that a sentence starts.
-    trainer.train(
-        "\n\n".join(line[:_LONGEST_LINE] for text in sample for _, line in _lines(text)), finalize=True
-    )
-    return SentenceModel(trainer.get_params())
+    trainer.train(text, finalize=True)
+    parameters = trainer.get_params()
+    parameters.abbrev_types &= known | plausible  # Punkt adds rare ones past the statistics
+    return SentenceModel(parameters)
+
+
+def _inside_sentences(text: str, targets: Sequence[str]) -> set[str]:
+    """The words, in lower case, whose full stop often enough has something after it that starts no sentence.
+
+    Punkt's statistics take a word that always has a full stop for an abbreviation. In texts made from templates that
+    is the last word of every sentence; what tells the two apart is what follows. Inside of a sentence that is, in
+    cased text, anything but a capital letter, in other text a word that no target starts with; or another word with a
+    full stop.
+    """
+    initials = [target.split(maxsplit=1)[0].lstrip(_OPENERS) for target in targets if target.strip()]
+    cased = 2 * sum(word[:1].isupper() for word in initials) >= len(initials)
+    starters = {word.lower() for word in initials}
+    seen: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
+    for word, following in pairwise(text.split()):
+        if word.endswith("."):
+            kind = word[:-1].lstrip(_OPENERS).lower()
+            after = following.lstrip(_OPENERS)
+            seen[kind] += 1
+            starts = after[:1].isupper() or (not cased and after.lower() in starters)
+            one_word = after.rstrip(_CLOSERS).endswith(
+                "."
+            )  # "Acta Math. Hung.": two sentences of a word are unlikely
+            inside[kind] += one_word or not starts
+    return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
 
 
 def ends_of_words(text: str, ends: Iterable[int]) -> list[int]:

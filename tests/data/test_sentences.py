@@ -64,6 +64,31 @@ def test_abbreviations_of_the_domain_are_learnt_from_the_data():
     ]
 
 
+def test_the_last_words_of_templates_are_no_abbreviations():
+    targets = [
+        f"The pump is {a}. She lives in {b}. It runs at 3 bar."
+        for a in ("on", "off")
+        for b in ("Rome", "Ulm")
+    ] * 30
+    model = train_sentences(targets, [])
+    assert not {"on", "off", "rome", "ulm", "bar"} & set(model.abbreviations)
+    assert sentences(model, targets[0]) == ["The pump is on.", "She lives in Rome.", "It runs at 3 bar."]
+
+
+def test_chains_of_abbreviations_are_learnt():
+    targets = [f"It is short for Abh. Sem. Univ. in {i}. We read it." for i in range(40)]
+    model = train_sentences(targets, [])
+    assert sentences(model, "It is short for Abh. Sem. Univ. in 7. We read it.")[0].startswith(
+        "It is short for Abh. Sem. Univ."
+    )
+
+
+def test_abbreviations_are_learnt_from_text_in_lower_case_too():
+    targets = [f"the strain subsp. {name} grew. the tank was full." for name in ["alba", "nigra"] * 40]
+    model = train_sentences(targets, [])
+    assert sentences(model, targets[0]) == ["the strain subsp. alba grew.", "the tank was full."]
+
+
 @given(st.text())
 def test_ends_ascend_to_the_end_of_the_text(model, text):
     ends = model.ends(text)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, WorkspaceOption
+from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -36,15 +36,6 @@ class LevelName(StrEnum):
     sentence = "sentence"
     phrase = "phrase"
     clause = "clause"
-
-
-def _load_recipe(context: typer.Context, name: str | None) -> str | None:
-    """Make the recipe's settings this command's defaults, under those of a config file."""
-    if name is not None and not context.resilient_parsing:
-        from pipedec_cli.data.recipes import recipe
-
-        context.default_map = {**recipe(name).settings_for("segment"), **(context.default_map or {})}
-    return name
 
 
 def segment(
@@ -77,15 +68,6 @@ def segment(
         typer.Option(
             help="What stands between two segments when a prediction is put together \\[default: a space; '; ' for "
             "phrases; nothing for scripts without spaces].",
-            show_default=False,
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="The paper's settings for a data set: see `pipedec recipes`. Flags win.",
-            callback=_load_recipe,
-            is_eager=True,
             show_default=False,
         ),
     ] = None,
@@ -170,6 +152,7 @@ def segment(
         Path | None,
         typer.Option(help="The folder to write to \\[default: data in the workspace].", show_default=False),
     ] = None,
+    recipe: RecipeOption = None,
     workspace: WorkspaceOption = None,
     config: ConfigOption = None,  # read by its callback
     quiet: QuietOption = False,

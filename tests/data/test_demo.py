@@ -1,0 +1,138 @@
+"""The demo's data: what the generator promises, and that right and wrong are told apart."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.demo import FEWEST_FACTS, MOST_FACTS, NAMES, FactCount, check_facts, make_demo
+
+SEEDS = st.integers(0, 10_000)
+
+
+def sentences(text: str) -> list[str]:
+    return [part.strip() for part in re.findall(r"[^.]+\.", text)]
+
+
+def facts(source: str) -> list[str]:
+    """The values of a source, in order: the name stands for the kind."""
+    name, _, *fields = source.split("; ")
+    return [name, *(field.split(": ")[1] for field in fields)]
+
+
+@given(n=st.integers(0, 60), seed=SEEDS)
+def test_the_same_seed_gives_the_same_records_and_more_of_them_begin_alike(n: int, seed: int) -> None:
+    assert make_demo(n, seed) == make_demo(n + 7, seed)[:n]
+
+
+@given(seed=SEEDS)
+def test_another_seed_gives_other_records(seed: int) -> None:
+    assert make_demo(20, seed) != make_demo(20, seed + 1)
+
+
+def test_no_source_stands_twice() -> None:
+    records = make_demo(5_000, 0)
+    assert len({record["source"] for record in records}) == 5_000
+    assert len({record["id"] for record in records}) == 5_000
+
+
+@given(seed=SEEDS)
+def test_a_target_states_each_fact_of_its_source_in_order_in_its_own_short_sentence(seed: int) -> None:
+    for record in make_demo(20, seed):
+        assert set(record) == {"id", "source", "target"}
+        told = sentences(record["target"])
+        assert " ".join(told) == record["target"]
+        assert FEWEST_FACTS <= len(told) <= MOST_FACTS
+        assert all(6 <= len(sentence.split()) <= 10 for sentence in told)
+        for value, sentence in zip(facts(record["source"]), told, strict=True):
+            assert re.search(rf"\b{value}\b", sentence)
+
+
+@given(seed=SEEDS)
+def test_within_a_target_no_two_sentences_begin_with_the_same_word(seed: int) -> None:
+    for record in make_demo(20, seed):
+        first_words = [sentence.split()[0] for sentence in sentences(record["target"])]
+        assert len(set(first_words)) == len(first_words)
+
+
+def test_every_number_of_facts_occurs_about_equally_often() -> None:
+    lengths = [len(sentences(record["target"])) for record in make_demo(2_000, 3)]
+    for number in range(FEWEST_FACTS, MOST_FACTS + 1):
+        assert lengths.count(number) > 2_000 / 5 * 0.7
+
+
+def test_the_vocabulary_is_closed_and_small() -> None:
+    def words(count: int, seed: int) -> set[str]:
+        text = " ".join(record["source"] + " " + record["target"] for record in make_demo(count, seed))
+        return set(re.findall(r"\w+|[^\w\s]", text))
+
+    known = words(3_000, 0)
+    assert len(known) < 300
+    assert words(1_000, 1) <= known, "a held-out record has no word that training has not shown"
+
+
+@given(seed=SEEDS)
+def test_a_target_has_all_its_facts_right(seed: int) -> None:
+    for record in make_demo(10, seed):
+        assert check_facts(record["target"], record) == FactCount(len(facts(record["source"])), 0, 0)
+
+
+@given(seed=SEEDS, shuffled=st.randoms(use_true_random=False))
+def test_the_order_of_the_sentences_does_not_matter(seed: int, shuffled: random.Random) -> None:
+    (record,) = make_demo(1, seed)
+    told = sentences(record["target"])
+    shuffled.shuffle(told)
+    assert check_facts("\n ".join(told), record) == FactCount(len(told), 0, 0)
+
+
+@given(seed=SEEDS, kept=st.integers(0, MOST_FACTS))
+def test_a_sentence_that_is_left_out_is_missing(seed: int, kept: int) -> None:
+    (record,) = make_demo(1, seed)
+    told = sentences(record["target"])
+    kept = min(kept, len(told))
+    assert check_facts(" ".join(told[:kept]), record) == FactCount(kept, 0, len(told) - kept)
+
+
+@given(seed=SEEDS)
+def test_a_wrong_value_is_wrong_and_the_fact_missing(seed: int) -> None:
+    (record,) = make_demo(1, seed)
+    name = facts(record["source"])[0]
+    other = next(candidate for candidate in NAMES if candidate != name)
+    count = check_facts(record["target"].replace(name, other), record)
+    assert count == FactCount(len(sentences(record["target"])) - 1, 1, 1)
+
+
+def test_a_repeated_sentence_is_neither_right_twice_nor_wrong() -> None:
+    (record,) = make_demo(1, 0)
+    target = record["target"]
+    assert check_facts(f"{target} {target}", record) == check_facts(target, record)
+
+
+def test_a_sentence_that_was_cut_is_wrong() -> None:
+    (record,) = make_demo(1, 0)
+    told = sentences(record["target"])
+    assert check_facts(record["target"][:-1], record) == FactCount(len(told) - 1, 1, 1)
+
+
+@given(prediction=st.text(), seed=SEEDS)
+def test_right_and_missing_add_up_to_the_facts_whatever_was_said(prediction: str, seed: int) -> None:
+    (record,) = make_demo(1, seed)
+    count = check_facts(prediction, record)
+    assert count.right + count.missing == len(facts(record["source"]))
+    assert count.right == 0
+
+
+def test_counts_add_up() -> None:
+    assert FactCount(1, 2, 3) + FactCount(10, 20, 30) == FactCount(11, 22, 33)
+
+
+@pytest.mark.parametrize(
+    "source", ["", "something else", "Talora; kind: castle", "Talora; kind: ship; moons: two"]
+)
+def test_a_source_of_other_data_is_refused(source: str) -> None:
+    with pytest.raises(ValueError, match="not a source of the demo data"):
+        check_facts("Talora is a ship.", {"source": source})
