@@ -1,0 +1,148 @@
+"""The live view: the grid of one example while it is being decoded. It hears events and shows what they say.
+
+view = LiveGrid(words, eos=1)
+with LiveScreen(talk, view) as screen:
+    for event in decode(model, sources, method):
+        screen.on(event)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from rich.live import Live
+
+from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.grid_drawing import GridDrawing
+from pipedec_cli.terminal.grid_trace import GridTrace, Words
+
+FRAMES_PER_SECOND: Final = 10
+#: The most of the time that drawing may take; a large grid is drawn less often rather than slow the decoder.
+SHARE: Final = 0.05
+
+
+class LiveGrid:
+    """A renderable that follows one example at a time: the oldest in flight.
+
+    An event costs time in proportion to the example's live rows; tokens are turned into text only when they are drawn.
+    """
+
+    def __init__(
+        self,
+        words: Words,
+        *,
+        eos: int,
+        method: str = "",
+        name: Callable[[int], str] | None = None,
+        total: int | None = None,
+    ) -> None:
+        """Start with nothing in flight.
+
+        Args:
+            words: token ids to text, special tokens left out.
+            eos: the id that ends a subsequence.
+            method: how it is decoded, for the heading, such as ``Δt = 2``.
+            name: what an example is, given its index: its id, its source. It stands in the heading.
+            total: how many examples there are to be, if known.
+        """
+        self._words = words
+        self._eos = eos
+        self._method = method
+        self._name = name
+        self._total = total
+        self._flying: dict[int, GridTrace] = {}
+        self._last: GridTrace | None = None
+
+    def on(self, event: Event) -> GridDrawing | None:
+        """Take in an event.
+
+        Returns:
+            The finished grid, in full, if the event finished an example; it depends on the view no longer.
+        """
+        if isinstance(event, Admitted):
+            self._flying[event.example] = GridTrace(event.example)
+        elif isinstance(event, Stepped):
+            self._flying[event.example].add(event.step, self._eos)
+        else:
+            self._last = self._flying.pop(event.example)
+            self._last.finish(event)
+            return self._drawing(self._last)
+        return None
+
+    @property
+    def followed(self) -> int | None:
+        """The index of the example that is shown: the oldest in flight, else the one that has just left."""
+        oldest = next(iter(self._flying.values()), self._last)
+        return oldest.example if oldest else None
+
+    def __rich__(self) -> GridDrawing | str:
+        """The followed example as it stands."""
+        oldest = next(iter(self._flying.values()), self._last)
+        return self._drawing(oldest) if oldest else ""
+
+    def _drawing(self, trace: GridTrace) -> GridDrawing:
+        subject = self._name(trace.example) if self._name else ""
+        return GridDrawing(trace, self._words, self._heading(trace), subject)
+
+    def _heading(self, trace: GridTrace) -> str:
+        parts = [f"example {trace.example + 1}" + (f" of {self._total}" if self._total is not None else "")]
+        if self._method:
+            parts.append(self._method)
+        if len(self._flying) > 1 and not trace.finished:
+            parts.append(f"the oldest of {len(self._flying)} in flight")
+        return ", ".join(parts)
+
+
+class LiveScreen:
+    """A `LiveGrid` on stderr: moving on a terminal, else each grid once, when its example has finished.
+
+    The grids of finished examples stay: on a terminal those that were followed, else all. Frames are drawn between
+    events, never in a thread beside the decoder.
+    """
+
+    def __init__(self, talk: Talk, view: LiveGrid, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Show nothing yet.
+
+        Args:
+            talk: where to; nothing is shown if it is quiet.
+            view: what is shown.
+            clock: seconds.
+        """
+        self._talk = talk
+        self._view = view
+        self._clock = clock
+        self._due = clock()
+        # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
+        one_screen = sys.stdout.isatty()
+        self._live = (
+            Live(view, console=talk.console, auto_refresh=False, transient=True, redirect_stdout=one_screen)
+            if talk.animated
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def on(self, event: Event) -> None:
+        """Take in an event and draw a frame if one is due."""
+        followed = self._view.followed
+        finished = self._view.on(event)
+        if finished and not self._talk.quiet and (self._live is None or finished.trace.example == followed):
+            self._talk.console.print(finished)
+        began = self._clock()
+        if self._live and began >= self._due:
+            self._live.refresh()
+            self._due = began + max(1 / FRAMES_PER_SECOND, (self._clock() - began) / SHARE)
