@@ -1,0 +1,186 @@
+"""Progress on stderr: a bar on a terminal, a plain line every so often off one, nothing under ``--quiet``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
+from pipedec_cli.terminal.console import Talk, visible
+
+#: Seconds between two lines where nothing can be redrawn.
+LINE_EVERY: Final = 10.0
+#: Seconds that short work may take without a word.
+PATIENCE: Final = 2.0
+
+Item = TypeVar("Item")
+Clock = Callable[[], float]
+
+
+class _Display:
+    """How far some work has come, on whatever stderr is."""
+
+    def __init__(self, talk: Talk, label: str, total: int | None, *, patience: float, clock: Clock) -> None:
+        self.talk = talk
+        self.label = visible(label)
+        self.total = total
+        self.clock = clock
+        self.since = clock()
+        self.line_due = self.since + LINE_EVERY
+        self.bar_due = self.since + patience
+        self.bar: Progress | None = None
+
+    def update(self, done: int, state: str) -> None:
+        if self.talk.animated:
+            self._draw(done, state)
+        elif self.clock() >= self.line_due:
+            self.line_due = self.clock() + LINE_EVERY
+            of = f" of {self.total:,}" if self.total is not None else ""
+            self.talk.say(f"{self.label}: {done:,}{of}" + (f", {state}" if state else ""))
+
+    def stop(self) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def _draw(self, done: int, state: str) -> None:
+        if self.bar is None:
+            if self.clock() < self.bar_due:
+                return
+            self.bar = self._make_bar()
+            self.bar.start()
+        self.bar.update(self.bar.task_ids[0], completed=done, state=state)
+
+    def _make_bar(self) -> Progress:
+        known = self.total is not None
+        measure = (
+            [BarColumn(bar_width=None), MofNCompleteColumn()] if known else [TextColumn("{task.completed:,}")]
+        )
+        bar = Progress(
+            *([] if known else [SpinnerColumn()]),
+            TextColumn("{task.description}", markup=False),
+            *measure,
+            TextColumn("{task.fields[state]}", style="dim", markup=False),
+            TimeRemainingColumn(compact=True) if known else TimeElapsedColumn(),
+            console=self.talk.console,
+            transient=True,
+            refresh_per_second=8,
+            # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        bar.add_task(self.label, total=self.total, state="")
+        return bar
+
+
+class GenerationProgress:
+    """Examples and tokens a second while texts are generated, from the first admission on; a context manager.
+
+    Attributes:
+        examples: finished so far.
+        tokens: made so far, <eos> not counted in finished examples.
+    """
+
+    def __init__(
+        self,
+        talk: Talk,
+        total: int | None,
+        *,
+        label: str = "generating",
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Show nothing yet.
+
+        Args:
+            talk: where to.
+            total: how many examples there are to be; None if not known.
+            label: what is being done.
+            clock: seconds.
+        """
+        self.examples = 0
+        self.tokens = 0
+        self._flying: dict[int, int] = {}
+        self._clock = clock
+        self._since: float | None = None
+        self._display = _Display(talk, label, total, patience=0.0, clock=clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._display.stop()
+
+    def on(self, event: Event) -> None:
+        """Take in an event of the decoding loop."""
+        if self._since is None:
+            self._since = self._clock()
+        if isinstance(event, Admitted):
+            self._flying[event.example] = 0
+        elif isinstance(event, Stepped):
+            self._flying[event.example] += len(event.step.made)
+            self.tokens += len(event.step.made)
+        else:
+            self.examples += 1
+            # an <eos> was counted like any token when it was made
+            self.tokens += event.tokens - self._flying.pop(event.example, 0)
+        self._display.update(self.examples, self.rates)
+
+    @property
+    def seconds(self) -> float:
+        """Since the first event."""
+        return 0.0 if self._since is None else self._clock() - self._since
+
+    @property
+    def rates(self) -> str:
+        """Examples and tokens a second, in words; nothing before there is anything to divide by."""
+        seconds = self.seconds
+        if seconds <= 0:
+            return ""
+        return f"{_rate(self.examples / seconds)} examples/s, {_rate(self.tokens / seconds)} tokens/s"
+
+
+def track(
+    talk: Talk,
+    iterable: Iterable[Item],
+    total: int | None,
+    label: str,
+    *,
+    clock: Clock = time.monotonic,
+) -> Iterator[Item]:
+    """The items one by one, with progress shown once it has taken more than two seconds.
+
+    Args:
+        talk: where to.
+        iterable: the work.
+        total: how many items there are; None if not known.
+        label: what is being done.
+        clock: seconds.
+
+    Yields:
+        The items as they come.
+    """
+    display = _Display(talk, label, total, patience=PATIENCE, clock=clock)
+    try:
+        for done, item in enumerate(iterable, start=1):
+            yield item
+            display.update(done, "")
+    finally:
+        display.stop()
+
+
+def _rate(number: float) -> str:
+    """Three figures or so."""
+    return f"{number:.2f}" if number < 10 else f"{number:,.0f}"

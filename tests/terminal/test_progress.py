@@ -1,0 +1,179 @@
+"""Progress: a bar on a terminal, a line now and then off one, and data never led astray."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
+from pipedec_cli.pipeline.schedule import Fixed
+from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.progress import LINE_EVERY, PATIENCE, GenerationProgress, track
+from tests.fakes import BOS, EOS, ScriptedModel
+
+
+class Clock:
+    """Stands still unless it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_talk(*, terminal: bool = False, quiet: bool = False, no_color: bool = False) -> Talk:
+    return Talk(quiet, Console(width=100, file=io.StringIO(), force_terminal=terminal, no_color=no_color))
+
+
+def written(talk: Talk) -> str:
+    assert isinstance(talk.console.file, io.StringIO)
+    return talk.console.file.getvalue()
+
+
+def events(lanes: int = 1) -> Iterator[Event]:
+    """Three examples of 5, 2 and 1 tokens."""
+    scripts = [[[2, 3, 4], [5, 6]], [[2, 3]], [[4]]]
+    method = Method(Fixed(1), bos=BOS, eos=EOS, explore="once")
+    return decode(ScriptedModel(scripts), [(index, [index]) for index in range(3)], method, lanes)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_examples_and_tokens_are_counted_without_eos_once_all_is_done(lanes: int) -> None:
+    with GenerationProgress(make_talk(), 3) as progress:
+        for event in events(lanes):
+            progress.on(event)
+    assert (progress.examples, progress.tokens) == (3, 8)
+
+
+def test_rates_are_taken_from_the_first_event_on() -> None:
+    clock = Clock()
+    progress = GenerationProgress(make_talk(), 3, clock=clock)
+    clock.now += 1000  # a model that is slow to load is no slow decoder
+    for event in events():
+        progress.on(event)
+    clock.now += 4
+    assert progress.seconds == 4
+    assert progress.rates == "0.75 examples/s, 2.00 tokens/s"
+
+
+def test_rates_need_some_time_to_have_passed() -> None:
+    assert GenerationProgress(make_talk(), 3, clock=Clock()).rates == ""
+
+
+def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener() -> None:
+    clock, talk = Clock(), make_talk()
+    with GenerationProgress(talk, 3, clock=clock) as progress:
+        for event in events():
+            clock.now += LINE_EVERY / 4
+            progress.on(event)
+    lines = written(talk).splitlines()
+    seconds = LINE_EVERY / 4 * sum(1 for _ in events())
+    assert len(lines) == int(seconds // LINE_EVERY)
+    assert lines[0].startswith("generating: 0 of 3, 0.00 examples/s, ")
+    assert "\x1b" not in written(talk)
+
+
+def test_short_work_off_a_terminal_says_nothing() -> None:
+    talk = make_talk()
+    with GenerationProgress(talk, None, clock=Clock()) as progress:
+        for event in events():
+            progress.on(event)
+    assert written(talk) == ""
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away() -> None:
+    clock, talk = Clock(), make_talk(terminal=True)
+    with GenerationProgress(talk, 3, clock=clock) as progress:
+        for event in events():
+            clock.now += 1
+            progress.on(event)
+            if isinstance(event, Finished) and event.example == 1:
+                assert progress._display.bar is not None
+                progress._display.bar.refresh()
+    text = written(talk)
+    assert "2/3" in text
+    assert "examples/s" in text
+    assert text.rstrip().endswith("\x1b[2K"), "the bar's line is cleared"
+
+
+def test_an_unknown_total_shows_a_count() -> None:
+    clock, talk = Clock(), make_talk(terminal=True)
+    with GenerationProgress(talk, None, clock=clock) as progress:
+        for event in events():
+            clock.now += 1
+            progress.on(event)
+        assert progress._display.bar is not None
+        progress._display.bar.refresh()
+    assert "3 " in written(talk)
+    assert "0/" not in written(talk)
+
+
+@pytest.mark.parametrize("settings", [{"quiet": True}, {"quiet": True, "terminal": True}])
+def test_quiet_shows_nothing(settings: dict[str, bool]) -> None:
+    clock, talk = Clock(), make_talk(**settings)
+    with GenerationProgress(talk, 3, clock=clock) as progress:
+        for event in events():
+            clock.now += LINE_EVERY
+            progress.on(event)
+    assert written(talk) == ""
+
+
+def test_no_color_on_a_terminal_gives_lines_without_a_moving_bar() -> None:
+    clock, talk = Clock(), make_talk(terminal=True, no_color=True)
+    list(track(talk, _ticking(clock, [LINE_EVERY] * 2), 2, "reading", clock=clock))
+    assert "reading: 1 of 2" in written(talk)
+    assert "\x1b[2K" not in written(talk)
+
+
+def test_data_on_stdout_stays_there_while_a_bar_moves(capsys: pytest.CaptureFixture[str]) -> None:
+    talk = make_talk(terminal=True)
+    with GenerationProgress(talk, 3) as progress:
+        for event in events():
+            progress.on(event)
+            write_stdout("data\n")
+    assert "data" not in written(talk)
+    assert capsys.readouterr().out.startswith("data\n")
+
+
+def _ticking(clock: Clock, seconds: list[float]) -> Iterator[int]:
+    for number, wait in enumerate(seconds):
+        clock.now += wait
+        yield number
+
+
+def test_track_gives_every_item_in_order() -> None:
+    assert list(track(make_talk(terminal=True), range(100), 100, "counting")) == list(range(100))
+
+
+def test_track_shows_a_bar_only_beyond_two_seconds() -> None:
+    clock, talk = Clock(), make_talk(terminal=True)
+    list(track(talk, _ticking(clock, [PATIENCE / 2, PATIENCE / 4]), 2, "reading", clock=clock))
+    assert written(talk) == ""
+    list(track(talk, _ticking(clock, [PATIENCE, PATIENCE]), 2, "reading", clock=clock))
+    assert "reading" in written(talk)
+
+
+def test_track_draws_its_items_one_at_a_time() -> None:
+    drawn: list[int] = []
+    items = track(make_talk(), (drawn.append(number) or number for number in range(5)), 5, "reading")
+    next(items)
+    assert drawn == [0]
+
+
+def test_track_puts_the_bar_away_when_its_caller_stops_early() -> None:
+    clock, talk = Clock(), make_talk(terminal=True)
+    items = track(talk, _ticking(clock, [PATIENCE, PATIENCE, PATIENCE]), 3, "reading", clock=clock)
+    next(items)
+    next(items)
+    items.close()  # type: ignore[attr-defined]
+    assert "\x1b[?25h" in written(talk), "the cursor comes back"
+
+
+def test_a_label_is_data() -> None:
+    clock, talk = Clock(), make_talk()
+    list(track(talk, _ticking(clock, [LINE_EVERY]), 1, "[red]a\x1b[2Jfile", clock=clock))
+    assert written(talk) == "[red]a␛[2Jfile: 1 of 1\n"
