@@ -82,6 +82,23 @@ def test_slot_and_time_are_a_bijection(delay: int, lengths: list[int]) -> None:
     assert len(set(slots)) == len(slots)
 
 
+class Pairs:
+    """Two subsequences at a time, every three time-steps: a schedule that is none of the usual ones."""
+
+    name = "pairs"
+
+    def next_start(self, count: int, start: int, end: int | None) -> int:
+        return start if count % 2 else start + 3
+
+
+def test_subsequences_may_start_at_the_same_time() -> None:
+    grid, steps = drive([ABC, DE, [A]], Pairs())
+
+    assert rows_of(grid) == [(0, [*ABC, EOS]), (0, [*DE, EOS]), (3, [A, EOS]), (3, [EOS])]
+    assert fed(steps)[0] == [(1, 0, BOS), (2, 0, BOS)]
+    assert fed(steps)[3] == [(1, 3, C), (2, 3, EOS), (3, 3, BOS), (4, 3, BOS)]
+
+
 # --- Exploration ------------------------------------------------------------------------------------------------------
 
 LONG = [A] * 6
