@@ -13,6 +13,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -99,6 +100,11 @@ def given_splits(location: str | Path) -> tuple[SplitName, ...]:
         return ()
     name, config = _hub_name(location)
     return tuple(_hub_splits(name, config))
+
+
+def is_hub_name(location: str | Path) -> bool:
+    """Whether there is nothing of that name here, so that the hub will be asked for it."""
+    return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
 
 
 def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
@@ -230,25 +236,34 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 
 def _hub_name(location: str | Path) -> tuple[str, str | None]:
     """Name and configuration of a hub data set, for a location that is no file and no folder here."""
-    text = str(location)
-    match = _HUB_NAME.fullmatch(text)
-    if match is None or text.lower().endswith(_SUFFIXES) or Path(text).parent.exists():
+    match = _hub_match(location)
+    if match is None:
         raise UserError(
             "no such file",
-            where=text,
+            where=str(location),
             todo="give a file, a folder, `-` for standard input, or a hub data set `owner/name`",
         )
     return match["name"], match["config"]
 
 
+def _hub_match(location: str | Path) -> re.Match[str] | None:
+    """The location read as a hub name, unless it looks like a path that was mistyped."""
+    text = str(location)
+    mistyped = text.lower().endswith(_SUFFIXES) or Path(text).parent.exists()
+    return None if mistyped else _HUB_NAME.fullmatch(text)
+
+
 def _hub_splits(name: str, config: str | None) -> dict[SplitName, str]:
     """The splits of a hub data set by our names, each with its own."""
-    from datasets import get_dataset_split_names
+    with _hushed():
+        from datasets import get_dataset_split_names
 
-    try:
-        names = get_dataset_split_names(name, config)
-    except Exception as error:  # the library raises whatever its file systems, parsers and HTTP client raise
-        raise UserError(_why(error), where=name, todo="no such file here either") from error
+        try:
+            names = get_dataset_split_names(name, config)
+        except (
+            Exception
+        ) as error:  # the library raises whatever its file systems, parsers and HTTP client raise
+            raise UserError(_why(error), where=name, todo="no such file here either") from error
     return {SPLIT_NAMES[split]: split for split in names if split in SPLIT_NAMES}
 
 
@@ -262,22 +277,39 @@ def _hub_rows(name: str, config: str | None, split: SplitName) -> Iterator[Row]:
 
 def _stream(builder: str, where: str, *arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
     """Rows as `datasets` streams them: nothing is copied to its cache, and memory stays bounded."""
-    import datasets
+    with _hushed():
+        from datasets import load_dataset
 
-    counts, level = datasets.config.HF_UPDATE_DOWNLOAD_COUNTS, datasets.logging.get_verbosity()
+        try:
+            yield from load_dataset(builder, *arguments, streaming=True, **options)
+        except UserError:
+            raise
+        except Exception as error:  # see _hub_splits
+            raise UserError(_why(error), where=where) from error
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Keep `datasets` and the hub's client from logging what they raise as well, and from counting downloads."""
+    import datasets
+    import huggingface_hub
+
+    counts = datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
+    levels = [
+        (library.utils.logging, library.utils.logging.get_verbosity())
+        for library in (datasets, huggingface_hub)
+    ]
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = (
         False  # else reading a local file, too, is reported over the network
     )
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it logs each error besides raising it
+    for logging, _ in levels:
+        logging.set_verbosity(logging.CRITICAL)
     try:
-        yield from datasets.load_dataset(builder, *arguments, streaming=True, **options)
-    except UserError:
-        raise
-    except Exception as error:  # see _hub_splits
-        raise UserError(_why(error), where=where) from error
+        yield
     finally:
         datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counts
-        datasets.logging.set_verbosity(level)
+        for logging, level in levels:
+            logging.set_verbosity(level)
 
 
 def _why(error: Exception) -> str:

@@ -13,7 +13,7 @@ from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel
-from pipedec_cli.data.writing import atomic_writer, read_json, record_fields, to_json, write_json
+from pipedec_cli.data.writing import atomic_writer, naming, read_json, record_fields, to_json, write_json
 
 SEGMENTATION_FILE: Final = "segmentation.json"
 SENTENCES_FILE: Final = "sentences.json"
@@ -107,12 +107,13 @@ def save_segmented(
         whole[SENTENCES_FILE] = segmenter.model.to_json()
     with ExitStack() as stack:  # each takes its name only when the last has been written
         files = {name: stack.enter_context(atomic_writer(folder / name)) for name in (*lines, *whole)}
-        for name, objects in lines.items():
-            files[name].writelines(to_json(item) + "\n" for item in objects)
-        for name, value in whole.items():
-            files[name].write(to_json(value, indent=2) + "\n")
-        for file in files.values():
-            file.flush()
+        for name, file in files.items():
+            with naming(folder / name):
+                if name in lines:
+                    file.writelines(to_json(item) + "\n" for item in lines[name])
+                else:
+                    file.write(to_json(whole[name], indent=2) + "\n")
+                file.flush()
     return [folder / name for name in (*lines, *whole)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -154,7 +154,7 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     # Each text is a paragraph of its own: an empty line tells Punkt that a sentence starts.
     text = "\n\n".join(line[:_LONGEST_LINE] for text in sample for _, line in _lines(text))
     known = COMMON_ABBREVIATIONS | _acronyms(targets)
-    plausible = _inside_sentences(text, targets)
+    plausible = _inside_sentences(text, targets, known)
 
     class Trainer(PunktTrainer):  # type: ignore[misc]
         """Learns only plausible abbreviations, and keeps to the known ones whatever the statistics say.
@@ -176,7 +176,7 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     return SentenceModel(parameters)
 
 
-def _inside_sentences(text: str, targets: Sequence[str]) -> set[str]:
+def _inside_sentences(text: str, targets: Sequence[str], known: Container[str]) -> set[str]:
     """The words, in lower case, whose full stop often enough has something after it that starts no sentence.
 
     Punkt's statistics take a word that always has a full stop for an abbreviation. In texts made from templates that
@@ -195,10 +195,7 @@ def _inside_sentences(text: str, targets: Sequence[str]) -> set[str]:
             after = following.lstrip(_OPENERS)
             seen[kind] += 1
             starts = after[:1].isupper() or (not cased and after.lower() in starters)
-            one_word = after.rstrip(_CLOSERS).endswith(
-                "."
-            )  # "Acta Math. Hung.": two sentences of a word are unlikely
-            inside[kind] += one_word or not starts
+            inside[kind] += not starts or _is_short_form(after.rstrip(_CLOSERS), known)
     return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
 
 
@@ -214,6 +211,11 @@ def ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
         elif kept:
             kept[-1] = end
     return kept or [len(text)]
+
+
+def _is_short_form(word: str, known: Container[str]) -> bool:
+    """Whether a word ends in a full stop as if in a chain such as "Acta Math. Hung.": no title or initial, which open sentences."""
+    return word.endswith(".") and len(word) > 2 and word[:-1].lower() not in known
 
 
 def _sample(texts: Sequence[str], characters: int) -> list[str]:

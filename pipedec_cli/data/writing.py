@@ -35,20 +35,27 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+        with naming(path), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(_usual_mode())
         temporary.replace(path)
-    except BaseException as error:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and error.errno and error.filename in (None, name):
-            raise OSError(
-                error.errno, error.strerror, str(path)
-            ) from error  # a full disk does not say which file
         raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put a file's name to an error of the operating system that has none: a full disk does not say for which file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
@@ -155,8 +162,9 @@ class JsonLinesAppender:
         line = (to_json(item) + "\n").encode("utf-8")
         size = os.fstat(self._file.fileno()).st_size
         try:
-            self._file.write(line)
-            self._file.flush()
+            with naming(self.path):
+                self._file.write(line)
+                self._file.flush()
         except OSError:
             with suppress(OSError):
                 os.truncate(self.path, size)

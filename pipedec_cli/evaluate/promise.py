@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from pipedec_cli.pipeline.grid import Explore, Limits, replay
@@ -14,17 +14,19 @@ DELAYS: Final = (1, 2, 3)
 #: Fewer steps by less than this factor are not worth a method of one's own.
 WORTHWHILE: Final = 1.3
 
+_NO_END: Final = 10**9
+
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The decoder calls of both decoders, if they wrote just the targets.
+    """The decoder calls of both decoders, if they wrote just the targets, to their ends.
 
     Attributes:
         delay: Δt.
         targets: how many targets were replayed.
         sequential_steps: mean calls of the sequential decoder: each token of the target, and <eos>.
         pipelined_steps: mean calls of the pipelined decoder.
-        truncated: the share of targets that time_max or sub_max cuts, 0 to 1.
+        truncated: the share of targets that time_max or sub_max would cut, 0 to 1; their steps are counted uncut.
     """
 
     delay: int
@@ -65,15 +67,17 @@ def promise(
     """
     results = []
     count = max(1, len(parts))
+    endless = replace(limits, time_max=_NO_END)  # a text that is cut has fewer steps, which is no gain
     for delay in delays:
-        runs = [replay(lengths, Fixed(delay), limits, explore) for lengths in parts]
+        runs = [replay(lengths, Fixed(delay), endless, explore) for lengths in parts]
+        cut = [replay(lengths, Fixed(delay), limits, explore).truncated for lengths in parts]
         results.append(
             Promise(
                 delay=delay,
                 targets=len(parts),
                 sequential_steps=sum(length + 1 for length in wholes) / count,
                 pipelined_steps=sum(run.steps for run in runs) / count,
-                truncated=sum(run.truncated is not None for run in runs) / count,
+                truncated=sum(reason is not None for reason in cut) / count,
             )
         )
     return results

@@ -13,7 +13,7 @@ from pipedec_cli.data.lengths import TokenCounter, WordCounter
 from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.preparation import Fit, Preparer, check_fields, joiner_of
 from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
-from pipedec_cli.data.rows import STDIN
+from pipedec_cli.data.rows import STDIN, is_hub_name
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
 from pipedec_cli.data.segmented import save_segmented
 from pipedec_cli.data.splits import count_leaks
@@ -58,6 +58,8 @@ def run_segment(
     extra = _extra(request)
     _keep_inputs([request.data, *extra.values()], folder)
     measure = TokenCounter(request.tokenizer) if request.tokenizer else WordCounter()
+    for location in filter(is_hub_name, (request.data, *extra.values())):
+        talk.say(f"there is no {location} here: asking the hub for a data set of that name")
     with stage(talk, "reading"):
         gathered = gather_splits(
             request.data, extra, request.names, request.rules, limit=request.limit, warn=talk.warn
@@ -101,8 +103,10 @@ def run_segment(
         talk.console.print(render_summary(statistics, promises, measure.unit))
     for line in describe_counts(preparer.counts, sub_max=request.sub_max):
         talk.say(line)
-    for name, origin in gathered.origins.items():
-        talk.say(f"{name}: {len(segmented[name]):,} records, {origin}")
+    talk.say(
+        "records: "
+        + ", ".join(f"{name} {len(segmented[name]):,} ({gathered.origins[name]})" for name in SPLITS)
+    )
     _warn(
         talk,
         request,

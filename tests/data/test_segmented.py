@@ -1,3 +1,4 @@
+import errno
 import json
 
 import pytest
@@ -51,6 +52,17 @@ def test_an_error_while_writing_leaves_the_old_files(tmp_path):
             tmp_path, {"train": [record(1, "b")]}, SEGMENTATION, PhraseSegmenter(), {"bad": object()}
         )
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_names_the_file_that_did_not_fit(tmp_path):
+    def records():
+        yield record(1, "a")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        save_segmented(tmp_path, {"dev": records()}, SEGMENTATION, PhraseSegmenter(), {})
+    assert caught.value.filename == str(tmp_path / "dev.jsonl")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_file_says_which_command_makes_it(tmp_path):

@@ -20,6 +20,12 @@ def test_steps_are_averaged_and_cut_targets_are_counted():
     assert first.truncated == 0.5
 
 
+def test_a_target_that_would_be_cut_counts_with_all_its_steps():
+    (entry,) = promise([60], [[60]], Limits(time_max=5), delays=[1])
+    assert entry.pipelined_steps == 61
+    assert entry.truncated == 1
+
+
 @given(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=6), min_size=1, max_size=4))
 def test_a_single_delay_costs_at_least_the_longest_subsequence(parts):
     for entry in promise([sum(lengths) for lengths in parts], parts, Limits()):
