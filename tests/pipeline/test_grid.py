@@ -286,6 +286,12 @@ def test_time_max_is_reported_rather_than_sub_max_if_a_subsequence_was_still_liv
     assert grid.truncated == "time_max"
 
 
+def test_the_plain_sequential_decoder_is_not_cut_by_sub_max() -> None:
+    grid, _ = drive([ABC], Whole(), Limits(sub_max=1))
+
+    assert (grid.tokens, grid.truncated) == (3, None)
+
+
 @pytest.mark.parametrize("schedule", [Whole(), Sequential()])
 def test_max_tokens_cuts_the_sequential_decoders(schedule: Schedule) -> None:
     grid, steps = drive([LONG], schedule, Limits(time_max=None, sub_max=None, max_tokens=4))

@@ -105,6 +105,15 @@ def test_examples_of_a_drawn_batch_are_drawn_apart() -> None:
     assert all(len(set(batch)) > 1 for batch in batches if kind_of(batch) == "drawn")
 
 
+def test_every_start_of_a_drawn_example_is_drawn_on_its_own() -> None:
+    batches = (draw_schedules(random.Random(seed), examples=4, subsequences=20) for seed in range(50))
+    drawn = [schedule for batch in batches for schedule in batch if isinstance(schedule, Drawn)]
+
+    for schedule in drawn:
+        assert len(schedule.distances) >= 19
+        assert len(set(schedule.distances)) > 2
+
+
 @given(seeds, lengths)
 def test_starts_never_decrease_and_are_never_later_than_the_end_before(seed: int, lengths: list[int]) -> None:
     lengths = [*lengths, 0]
