@@ -14,6 +14,18 @@ Level = Literal["sentence", "phrase", "clause"]
 SplitName = Literal["train", "dev", "test"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
 
+#: What data sets call their splits, and what they are called here.
+SPLIT_NAMES: Final[Mapping[str, SplitName]] = {
+    "train": "train",
+    "training": "train",
+    "dev": "dev",
+    "val": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    "test": "test",
+    "testing": "test",
+}
+
 #: What `generate` adds to an input record. An input that already has one of these is refused, by name.
 OUTPUT_FIELDS: Final = (
     "prediction",

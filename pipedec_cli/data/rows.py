@@ -1,6 +1,6 @@
 """Where data comes from: the raw objects of a file, of standard input, of a table or of a hub data set.
 
-Everything that reads bytes is here; what an object must look like is in `reading`.
+Everything that opens files is here; what an object must look like is in `reading`.
 """
 
 from __future__ import annotations
@@ -12,30 +12,19 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SplitName
+from pipedec_cli.data.hub import hub_objects, hub_splits, parquet_objects, parse_hub_name
+from pipedec_cli.data.records import SPLIT_NAMES, SplitName
+
+__all__ = ["SPLIT_NAMES", "STDIN", "Row", "given_splits", "is_hub_name", "json_lines", "read_rows"]
 
 STDIN: Final = "-"
 
-#: What data sets call their splits, and what they are called here.
-SPLIT_NAMES: Final[Mapping[str, SplitName]] = {
-    "train": "train",
-    "training": "train",
-    "dev": "dev",
-    "val": "dev",
-    "valid": "dev",
-    "validation": "dev",
-    "test": "test",
-    "testing": "test",
-}
-
-_HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
 _SPLIT_FILE = re.compile(rf"({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=[-_.])", re.IGNORECASE)
 _CELL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
@@ -99,12 +88,12 @@ def given_splits(location: str | Path) -> tuple[SplitName, ...]:
     if path.exists():
         return ()
     name, config = _hub_name(location)
-    return tuple(_hub_splits(name, config))
+    return tuple(hub_splits(name, config))
 
 
 def is_hub_name(location: str | Path) -> bool:
     """Whether there is nothing of that name here, so that the hub will be asked for it."""
-    return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
+    return str(location) != STDIN and not Path(location).exists() and _maybe_hub_name(location) is not None
 
 
 def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
@@ -226,96 +215,33 @@ def _csv_rows(path: Path, separator: str, *, zipped: bool) -> Iterator[Row]:
             ) from None
 
 
-# --- what the library `datasets` reads: parquet and the hub -----------------------------------------------
-
-
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    for number, row in enumerate(_stream("parquet", str(path), split="train", data_files=str(path)), start=1):
-        yield Row(number, f"{path} row {number}", row)
+    for number, value in enumerate(parquet_objects(path), start=1):
+        yield Row(number, f"{path} row {number}", value)
+
+
+def _hub_rows(name: str, config: str | None, split: SplitName) -> Iterator[Row]:
+    theirs = hub_splits(name, config).get(split)
+    if theirs is None:
+        raise UserError(f"has no split for {split}", where=name)
+    for number, value in enumerate(hub_objects(name, config, theirs), start=1):
+        yield Row(number, f"{name} {theirs} row {number}", value)
 
 
 def _hub_name(location: str | Path) -> tuple[str, str | None]:
     """Name and configuration of a hub data set, for a location that is no file and no folder here."""
-    match = _hub_match(location)
-    if match is None:
+    found = _maybe_hub_name(location)
+    if found is None:
         raise UserError(
             "no such file",
             where=str(location),
             todo="give a file, a folder, `-` for standard input, or a hub data set `owner/name`",
         )
-    return match["name"], match["config"]
+    return found
 
 
-def _hub_match(location: str | Path) -> re.Match[str] | None:
+def _maybe_hub_name(location: str | Path) -> tuple[str, str | None] | None:
     """The location read as a hub name, unless it looks like a path that was mistyped."""
     text = str(location)
     mistyped = text.lower().endswith(_SUFFIXES) or Path(text).parent.exists()
-    return None if mistyped else _HUB_NAME.fullmatch(text)
-
-
-def _hub_splits(name: str, config: str | None) -> dict[SplitName, str]:
-    """The splits of a hub data set by our names, each with its own."""
-    with _hushed():
-        from datasets import get_dataset_split_names
-
-        try:
-            names = get_dataset_split_names(name, config)
-        except (
-            Exception
-        ) as error:  # the library raises whatever its file systems, parsers and HTTP client raise
-            raise UserError(_why(error), where=name, todo="no such file here either") from error
-    return {SPLIT_NAMES[split]: split for split in names if split in SPLIT_NAMES}
-
-
-def _hub_rows(name: str, config: str | None, split: SplitName) -> Iterator[Row]:
-    theirs = _hub_splits(name, config).get(split)
-    if theirs is None:
-        raise UserError(f"has no split for {split}", where=name)
-    for number, row in enumerate(_stream(name, name, config, split=theirs), start=1):
-        yield Row(number, f"{name} {theirs} row {number}", row)
-
-
-def _stream(builder: str, where: str, *arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
-    """Rows as `datasets` streams them: nothing is copied to its cache, and memory stays bounded."""
-    with _hushed():
-        from datasets import load_dataset
-
-        try:
-            yield from load_dataset(builder, *arguments, streaming=True, **options)
-        except UserError:
-            raise
-        except Exception as error:  # see _hub_splits
-            raise UserError(_why(error), where=where) from error
-
-
-@contextmanager
-def _hushed() -> Iterator[None]:
-    """Keep `datasets` and the hub's client from logging what they raise as well, and from counting downloads."""
-    import datasets
-    import huggingface_hub
-
-    counts = datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
-    levels = [
-        (library.utils.logging, library.utils.logging.get_verbosity())
-        for library in (datasets, huggingface_hub)
-    ]
-    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = (
-        False  # else reading a local file, too, is reported over the network
-    )
-    for logging, _ in levels:
-        logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counts
-        for logging, level in levels:
-            logging.set_verbosity(level)
-
-
-def _why(error: Exception) -> str:
-    """The first line of an error, and of what caused it where that says more."""
-    deepest: BaseException = error
-    while deepest.__cause__ is not None:
-        deepest = deepest.__cause__
-    lines = str(deepest).strip().splitlines() or [type(deepest).__name__]
-    return f"cannot be read: {lines[0]}"
+    return None if mistyped else parse_hub_name(text)

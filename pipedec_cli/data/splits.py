@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SPLITS, Record, SplitName
-from pipedec_cli.data.rows import SPLIT_NAMES
+from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, Record, SplitName
 
 DEV_FRACTION: Final = 0.1
 TEST_FRACTION: Final = 0.1
