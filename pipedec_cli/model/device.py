@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import torch
@@ -19,15 +20,14 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind = name.partition(":")[0]
-    if kind == "mps":
+    if name.partition(":")[0] == "mps":
         raise UserError("Apple's GPU is not supported", todo="use --device cpu")
-    if kind not in ("cpu", "cuda"):
+    form = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
+    if form is None:
         raise UserError(f"there is no device {name!r}", todo="use auto, cpu, cuda or cuda:N")
-    if kind == "cuda":
-        number = int(name.partition(":")[2] or 0)
-        if not torch.cuda.is_available() or number >= torch.cuda.device_count():
-            raise UserError(f"{name} is not here", todo="use --device cpu")
+    number = int(form[1] or 0)
+    if name != "cpu" and (not torch.cuda.is_available() or number >= torch.cuda.device_count()):
+        raise UserError(f"{name} is not here", todo="use --device cpu")
     return torch.device(name)
 
 

@@ -95,9 +95,18 @@ class Engine:
             cache.source_keys[lanes, :, :length] = both[:, :, 0].transpose(1, 2)
             cache.source_values[lanes, :, :length] = both[:, :, 1].transpose(1, 2)
 
-    @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call; see `StepModel.step`."""
+        best: list[int] = self.logits(rows).argmax(dim=-1).tolist()
+        return best
+
+    @torch.inference_mode()
+    def logits(self, rows: Sequence[Row]) -> Tensor:
+        """One decoder call, before the choice: what `step` takes the arg max of.
+
+        Returns:
+            Scores of shape [rows, vocabulary], in the dtype of the weights.
+        """
         plan = self._plan(rows)
         hidden = self.weights.embedding[plan.tokens].float()
         source_mask = self._source_mask(plan)
@@ -111,8 +120,7 @@ class Engine:
             hidden = hidden + self._self_attention(weights, cache, hidden, plan, bias)
             hidden = hidden + self._cross_attention(weights, cache, hidden, plan, source_mask)
             hidden = hidden + weights.feed(weights.feed_norm(hidden))
-        best: list[int] = self.weights.head(self.weights.final_norm(hidden)).argmax(dim=-1).tolist()
-        return best
+        return self.weights.head(self.weights.final_norm(hidden))
 
     @torch.inference_mode()
     def release(self, lane: int) -> None:

@@ -1,0 +1,14 @@
+"""Fixtures that the tests of the model share."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipedec_cli.model.checkpoint import Checkpoint
+from tests.trained import train_toy
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """The toy T5 as it was trained, saved and loaded again; its name is the folder. Not to be changed."""
+    return train_toy(tmp_path_factory.mktemp("trained"))

@@ -1,0 +1,93 @@
+"""Names of the parts, buckets of distances and output scales: each family as transformers has it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pipedec_cli.model.layers import (
+    bias_embeddings,
+    decoder_layers,
+    distance_buckets,
+    merge_heads,
+    output_scale,
+    split_heads,
+)
+from tests.model.families import KINDS, Kind, small_model
+
+
+def bucket_config(buckets: int, max_distance: int, **more: Any) -> Any:
+    return SimpleNamespace(
+        relative_attention_num_buckets=buckets, relative_attention_max_distance=max_distance, **more
+    )
+
+
+def transformers_buckets(family: str, buckets: int, max_distance: int, distances: torch.Tensor) -> list[int]:
+    from transformers.models.t5.modeling_t5 import T5Attention
+    from transformers.models.umt5.modeling_umt5 import UMT5Attention
+
+    if family == "t5":
+        found = T5Attention._relative_position_bucket(
+            -distances, bidirectional=False, num_buckets=buckets, max_distance=max_distance
+        )
+    else:
+        decoder: Any = bucket_config(buckets, max_distance, is_decoder=True)
+        found = UMT5Attention._relative_position_bucket(decoder, -distances)
+    return list(map(int, found))
+
+
+@pytest.mark.parametrize("family", ["t5", "umt5"])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 12), (16, 20), (32, 1000), (7, 40)])
+def test_buckets_are_those_of_transformers_at_every_distance(
+    family: str, buckets: int, max_distance: int
+) -> None:
+    table = distance_buckets(bucket_config(buckets, max_distance))
+    distances = torch.arange(2 * max_distance)
+
+    ours = table[distances.clamp(max=len(table) - 1)].tolist()
+
+    assert ours == transformers_buckets(family, buckets, max_distance, distances)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_umt5_has_a_bias_in_every_layer(kind: Kind) -> None:
+    first, second = bias_embeddings(small_model(kind))
+
+    assert (first is not second) == (kind == "umt5")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layers_are_named_for_what_they_do(kind: Kind) -> None:
+    model = small_model(kind)
+
+    layers = decoder_layers(model)
+
+    assert len(layers) == 2
+    for number, layer in enumerate(layers):
+        prefix = f"block.{number}.layer"
+        names = {id(module): name for name, module in model.decoder.named_modules()}
+        assert names[id(layer.self_norm)] == f"{prefix}.0.layer_norm"
+        assert names[id(layer.self_attention)] == f"{prefix}.0.SelfAttention"
+        assert names[id(layer.cross_norm)] == f"{prefix}.1.layer_norm"
+        assert names[id(layer.cross_attention)] == f"{prefix}.1.EncDecAttention"
+        assert names[id(layer.feed_forward)] == f"{prefix}.2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale"), [("t5", 32**-0.5), ("gated", 1.0), ("mt5", 1.0), ("umt5", 32**-0.5)]
+)
+def test_the_output_scale_is_the_familys(kind: Kind, scale: float) -> None:
+    assert output_scale(small_model(kind).config) == pytest.approx(scale)
+
+
+def test_heads_are_split_and_merged_without_loss() -> None:
+    states = torch.arange(2 * 3 * 8).view(2, 3, 8)
+
+    split = split_heads(states, 4)
+
+    assert split.shape == (2, 4, 3, 2)
+    assert split[1, 2, 0].tolist() == [28, 29]
+    assert merge_heads(split).equal(states)

@@ -1,0 +1,258 @@
+"""The full pass and its loss: held to transformers' own blocks, and to the method's promises."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipedec_cli.model.layers import PADDING
+from pipedec_cli.model.teacher_forcing import TeacherForcing, decoder_logits
+from tests.model.families import (
+    BOS,
+    EOS,
+    KINDS,
+    SOURCES,
+    VOCABULARY,
+    Kind,
+    columns,
+    reference_logits,
+    small_model,
+)
+from tests.oracle import Placed, oracle_t5_logits
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+#: Y_1 = A B C, Y_2 = D E and Y^F at Δt = 1.
+FIGURE_2 = [
+    *(Placed(1, time, token) for time, token in enumerate([BOS, 10, 11, 12, EOS])),
+    *(Placed(2, 1 + time, token) for time, token in enumerate([BOS, 13, 14, EOS])),
+    *(Placed(3, 2 + time, token) for time, token in enumerate([BOS, EOS])),
+]
+
+
+def full_pass(model: Any, batch: Sequence[tuple[Sequence[int], Sequence[Placed]]]) -> Tensor:
+    """`decoder_logits` of sources and grids, padded with arbitrary ids."""
+    longest_source = max(len(source) for source, _ in batch)
+    longest = max(len(grid) for _, grid in batch)
+    source_ids = torch.full((len(batch), longest_source), 33)
+    mask = torch.zeros(len(batch), longest_source, dtype=torch.long)
+    tokens = torch.full((len(batch), longest), 35)
+    places = torch.full((2, len(batch), longest), PADDING)
+    for row, (source, grid) in enumerate(batch):
+        source_ids[row, : len(source)] = torch.tensor(source)
+        mask[row, : len(source)] = 1
+        ids, subsequences, times = map(torch.tensor, columns(grid))
+        tokens[row, : len(grid)] = ids
+        places[:, row, : len(grid)] = torch.stack([subsequences, times])
+    with torch.no_grad():
+        memory = model.encoder(input_ids=source_ids, attention_mask=mask).last_hidden_state
+        return decoder_logits(model, tokens, places[0], places[1], memory, mask)
+
+
+def random_grid(rng: random.Random) -> list[Placed]:
+    """A few subsequences at start times that grow, in any order."""
+    grid: list[Placed] = []
+    start = 0
+    for number in range(1, rng.randint(2, 6)):
+        start += rng.choice([0, 1, 1, 2, 3, 6]) if number > 1 else 0
+        length = rng.randint(0, 7)
+        ids = [BOS, *(rng.randrange(VOCABULARY) for _ in range(length)), EOS]
+        grid += [Placed(number, start + j, token) for j, token in enumerate(ids)]
+    rng.shuffle(grid)
+    return grid
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_subsequence_gets_the_logits_of_transformers(kind: Kind) -> None:
+    model = small_model(kind)
+    ids = [
+        BOS,
+        7,
+        7,
+        0,
+        20,
+        4,
+        9,
+        12,
+        30,
+        2,
+        0,
+        5,
+        6,
+        17,
+        39,
+    ]  # longer than the farthest bucket, pad ids inside
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([SOURCES[0]]), decoder_input_ids=torch.tensor([ids])).logits
+
+    logits = full_pass(model, [(SOURCES[0], [Placed(1, time, token) for time, token in enumerate(ids)])])
+
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["t5", "mt5"])
+def test_the_reference_is_the_oracle(kind: Kind) -> None:
+    expected = oracle_t5_logits(small_model(kind), SOURCES[2], *columns(FIGURE_2))
+
+    logits = reference_logits(small_model(kind), SOURCES[2], FIGURE_2)
+
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_grids_get_the_oracles_logits(kind: Kind, seed: int) -> None:
+    rng = random.Random(seed)
+    source, grid = rng.choice(SOURCES), random_grid(rng)
+
+    logits = full_pass(small_model(kind), [(source, grid)])[0]
+
+    torch.testing.assert_close(logits, reference_logits(small_model(kind), source, grid), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_of_sources_and_grids_changes_nothing(kind: Kind) -> None:
+    rng = random.Random(1)
+    batch = [(source, random_grid(rng)) for source in SOURCES]
+
+    together = full_pass(small_model(kind), batch)
+
+    for row, (source, grid) in enumerate(batch):
+        alone = full_pass(small_model(kind), [(source, grid)])[0]
+        torch.testing.assert_close(together[row, : len(grid)], alone, **CLOSE)
+    assert together.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["t5", "umt5"])
+@pytest.mark.parametrize("changed", range(len(FIGURE_2)))
+def test_a_changed_token_leaves_earlier_times_and_earlier_subsequences_as_they_were(
+    kind: Kind, changed: int
+) -> None:
+    there = FIGURE_2[changed]
+    grid = [placed._replace(token=25) if placed == there else placed for placed in FIGURE_2]
+
+    before = full_pass(small_model(kind), [(SOURCES[0], FIGURE_2)])[0]
+    after = full_pass(small_model(kind), [(SOURCES[0], grid)])[0]
+
+    differs = {FIGURE_2[k] for k in range(len(grid)) if not torch.allclose(before[k], after[k], atol=1e-5)}
+    may = {
+        placed for placed in FIGURE_2 if there.subsequence <= placed.subsequence and there.time <= placed.time
+    }
+    assert differs <= may
+    assert there in differs
+
+
+def test_a_pad_id_inside_a_text_or_a_source_counts() -> None:
+    """<bos> is T5's pad: what is masked is told by position, never by id."""
+    model = small_model("t5")
+    place = next(k for k, placed in enumerate(FIGURE_2) if placed.token == 10)
+    padded = [placed._replace(token=BOS) if k == place else placed for k, placed in enumerate(FIGURE_2)]
+    left_out = [placed for k, placed in enumerate(FIGURE_2) if k != place]
+
+    with_pad = full_pass(model, [(SOURCES[0], padded)])[0]
+    without = full_pass(model, [(SOURCES[0], left_out)])[0]
+    source_without = full_pass(model, [([token for token in SOURCES[2] if token], FIGURE_2)])[0]
+
+    assert not torch.allclose(with_pad[-1], without[-1], atol=1e-3)
+    torch.testing.assert_close(with_pad, reference_logits(model, SOURCES[0], padded), **CLOSE)
+    assert not torch.allclose(full_pass(model, [(SOURCES[2], FIGURE_2)])[0], source_without, atol=1e-3)
+
+
+def training_batch() -> dict[str, Tensor]:
+    """Two examples: figure 2, and a shorter one that is padded."""
+    shorter = [Placed(1, 0, BOS), Placed(1, 1, 9), Placed(1, 2, EOS), Placed(2, 1, BOS), Placed(2, 2, EOS)]
+    length, missing = len(FIGURE_2), len(FIGURE_2) - len(shorter)
+    labels = [
+        [10, 11, 12, EOS, -100, 13, 14, EOS, -100, EOS, -100],
+        [9, EOS, -100, EOS, *[-100] * (length - 4)],
+    ]
+    return {
+        "input_ids": torch.tensor([SOURCES[0], [*SOURCES[1], 0, 0, 0, 0]]),
+        "attention_mask": torch.tensor([[1] * 6, [1, 1, 0, 0, 0, 0]]),
+        "decoder_input_ids": torch.tensor(
+            [columns(g)[0] + [0] * (length - len(g)) for g in (FIGURE_2, shorter)]
+        ),
+        "subsequence": torch.tensor([columns(FIGURE_2)[1], columns(shorter)[1] + [PADDING] * missing]),
+        "time": torch.tensor([columns(FIGURE_2)[2], columns(shorter)[2] + [PADDING] * missing]),
+        "labels": torch.tensor(labels),
+    }
+
+
+@pytest.mark.parametrize("kind", ["t5", "umt5"])
+def test_the_loss_is_the_mean_over_all_predictions_of_the_batch(kind: Kind) -> None:
+    """Σ(m_i + 1) + 1 predictions an example: 3 + 1 + 2 + 1 + 1 and 1 + 1 + 1."""
+    model, batch = small_model(kind), training_batch()
+    surprise = []
+    for row, source in enumerate((SOURCES[0], SOURCES[1])):
+        grid = [
+            Placed(*(int(batch[name][row, k]) for name in ("subsequence", "time", "decoder_input_ids")))
+            for k in range(len(FIGURE_2))
+            if batch["time"][row, k] != PADDING
+        ]
+        logits = reference_logits(model, source, grid)
+        for k, label in enumerate(batch["labels"][row].tolist()):
+            if label != -100:
+                exps = [math.exp(value) for value in logits[k].tolist()]
+                surprise.append(-math.log(exps[label] / sum(exps)))
+
+    with torch.no_grad():
+        loss = TeacherForcing(model)(**batch)["loss"]
+
+    assert len(surprise) == 8 + 3
+    assert float(loss) == pytest.approx(sum(surprise) / 11, rel=1e-4)
+
+
+def test_the_loss_is_divided_by_the_predictions_of_the_accumulated_batch() -> None:
+    batch = training_batch()
+    module = TeacherForcing(small_model("t5"))
+
+    with torch.no_grad():
+        alone = module(**batch)["loss"]
+        shared = module(**batch, num_items_in_batch=44)["loss"]
+
+    assert float(shared) == pytest.approx(float(alone) * 11 / 44)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_takes_part(kind: Kind) -> None:
+    """Training on several devices relies on it: a parameter without a gradient would stop them."""
+    module = TeacherForcing(small_model(kind))
+
+    module(**training_batch())["loss"].backward()
+
+    assert [name for name, parameter in module.named_parameters() if parameter.grad is None] == []
+    module.zero_grad(set_to_none=True)
+
+
+def test_training_under_bfloat16_autocast_gives_a_finite_loss_near_float32() -> None:
+    module = TeacherForcing(small_model("t5"))
+    with torch.no_grad():
+        exact = float(module(**training_batch())["loss"])
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rough = float(module(**training_batch())["loss"])
+
+    assert rough == pytest.approx(exact, rel=0.05)
+
+
+def test_dropout_acts_in_training_and_not_otherwise() -> None:
+    model = copy.deepcopy(small_model("t5"))
+    model.config.dropout_rate = 0.5
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    module = TeacherForcing(model)
+
+    with torch.no_grad():
+        model.eval()
+        still = [float(module(**training_batch())["loss"]) for _ in range(2)]
+        model.train()
+        moving = [float(module(**training_batch())["loss"]) for _ in range(2)]
+
+    assert still[0] == still[1]
+    assert moving[0] != moving[1]
