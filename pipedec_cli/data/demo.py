@@ -1,6 +1,6 @@
 """Demo data: a few facts in, a sentence for each out, so that what a model says can be counted as right or wrong.
 
-A source such as ``Talora; kind: ship; cargo: salt; crew: forty`` has one right target: its facts in their order, each
+A source such as ``Talora; kind: ship; cargo: salt; crew: four`` has one right target: its facts in their order, each
 in the sentence that its kind and attribute ask for. The words are few and the sentences short, so that a small
 T5 learns them from nothing within minutes. Everything and everyone is made up.
 """
@@ -17,92 +17,71 @@ from typing import Any, Final
 FEWEST_FACTS: Final = 3
 MOST_FACTS: Final = 7
 
-NAMES: Final = (
-    *(
-        "Arvelo",
-        "Belmira",
-        "Corvane",
-        "Daluna",
-        "Elvora",
-        "Faronel",
-        "Galenta",
-        "Hesmira",
-        "Ilmara",
-        "Jorvika",
-    ),
-    *(
-        "Kelvora",
-        "Lunaris",
-        "Mirova",
-        "Nalinda",
-        "Orvello",
-        "Palvira",
-        "Quintara",
-        "Rovena",
-        "Selvana",
-        "Talora",
-    ),
+_NAMES: Final = (
+    "Arvelo Belmira Corvane Daluna Elvora Faronel Galenta Hesmira Ilmara Jorvika "
+    "Kelvora Lunaris Mirova Nalinda Orvello Palvira Quintara Rovena Selvana Talora"
 )
-_COLOURS = ("blue", "green", "red", "white", "grey", "golden", "purple", "black")
-_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine")
-_TOWNS = ("Velden", "Oslen", "Marrow", "Tarbek", "Lindal", "Norwell", "Essing", "Corwick")
+_COLOURS: Final = "blue green red white grey golden purple black"
+_NUMBERS: Final = "two three four five six seven eight nine"
+_TOWNS: Final = "Velden Oslen Marrow Tarbek Lindal Norwell Essing Corwick"
 
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
-    """What can be said of a thing of some kind, and how: the sentence, with ``{}`` where the value stands."""
+    """What can be said of a thing of some kind, and how.
+
+    Attributes:
+        sentence: says it; ``{}`` is where the value stands.
+        words: the values that it may have, a word each, with spaces between them.
+    """
 
     sentence: str
-    values: tuple[str, ...]
+    words: str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values that it may have."""
+        return tuple(self.words.split())
 
 
-# Within a kind no two sentences begin alike: a sentence that has only begun already tells the next one its place.
+# Within a kind no two sentences begin alike: one that has only begun already tells the next one its place. Nor do two
+# attributes share a value, which spares a small model learning to bind the two together.
 _KINDS: Final[Mapping[str, Mapping[str, _Attribute]]] = {
     "ship": {
-        "kind": _Attribute("{} is a ship of the old fleet.", NAMES),
+        "kind": _Attribute("{} is a ship of the old fleet.", _NAMES),
         "crew": _Attribute("About {} people work on its long deck.", _NUMBERS),
-        "cargo": _Attribute(
-            "Most of its trips bring {} to market.", ("salt", "wool", "tea", "glass", "rice", "silk")
-        ),
+        "cargo": _Attribute("Most of its trips bring {} to market.", "salt wool tea glass rice silk"),
         "home": _Attribute("Harbour lights of {} welcome it every evening.", _TOWNS),
         "colour": _Attribute("Bright {} paint covers its wooden hull.", _COLOURS),
-        "builder": _Attribute("Skilled hands in {} built it by the river.", _TOWNS),
-        "voyage": _Attribute("The far islands lie {} days of sailing away.", _NUMBERS),
+        "masts": _Attribute("Its tall masts were cut from strong {}.", "oak pine cedar elm ash larch"),
+        "weather": _Attribute("Even in heavy {} it finds its way.", "fog rain snow hail sleet surf"),
     },
     "bird": {
-        "kind": _Attribute("{} is a bird with a clear song.", NAMES),
+        "kind": _Attribute("{} is a bird with a clear song.", _NAMES),
         "colour": _Attribute("Soft {} feathers cover its back and wings.", _COLOURS),
-        "food": _Attribute(
-            "Every day it looks for {} to eat.", ("berries", "seeds", "snails", "moths", "fish", "nuts")
-        ),
-        "nest": _Attribute(
-            "Its nest lies hidden high among the {}.", ("cliffs", "reeds", "pines", "ferns", "roofs")
-        ),
+        "food": _Attribute("Every day it looks for {} to eat.", "berries seeds snails moths fish nuts"),
+        "nest": _Attribute("Its nest lies hidden high among the {}.", "cliffs reeds pines ferns roofs"),
         "eggs": _Attribute("In spring it lays {} small round eggs.", _NUMBERS),
         "winter": _Attribute("Winter winds carry it south to {}.", _TOWNS),
-        "chorus": _Attribute("Groups of {} often sing together at dawn.", _NUMBERS),
+        "hour": _Attribute("At {} its voice carries over the hills.", "dawn dusk noon midnight sunset"),
     },
     "planet": {
-        "kind": _Attribute("{} is a planet with a quiet sky.", NAMES),
+        "kind": _Attribute("{} is a planet with a quiet sky.", _NAMES),
         "colour": _Attribute("Thick {} clouds drift over its wide plains.", _COLOURS),
         "moons": _Attribute("Around it move {} small and silent moons.", _NUMBERS),
-        "ground": _Attribute(
-            "Most of the ground there is {}.", ("ice", "sand", "stone", "clay", "moss", "dust")
-        ),
-        "night": _Attribute("One night there lasts {} of our days.", _NUMBERS),
+        "ground": _Attribute("Most of the ground there is {}.", "ice sand stone clay moss dust"),
+        "scent": _Attribute("Plants there smell of {} after the rain.", "mint honey lemon smoke pepper"),
         "observatory": _Attribute("Watchers in {} were the first to see it.", _TOWNS),
-        "rings": _Attribute("Seen from afar it wears {} thin rings.", _NUMBERS),
+        "shape": _Attribute("Seen from afar it looks like a {}.", "pearl coin lantern button plum"),
     },
     "station": {
-        "kind": _Attribute("{} is a station on the mountain line.", NAMES),
+        "kind": _Attribute("{} is a station on the mountain line.", _NAMES),
         "platforms": _Attribute("Trains stop there at {} wide platforms.", _NUMBERS),
         "doors": _Attribute("Tall {} doors open onto the main hall.", _COLOURS),
-        "shop": _Attribute(
-            "Travellers can buy {} near the entrance.", ("coffee", "flowers", "books", "maps", "bread")
-        ),
-        "walls": _Attribute("Old walls of {} keep the hall cool.", ("brick", "granite", "marble", "timber")),
+        "shop": _Attribute("Travellers can buy {} near the entrance.", "coffee flowers books maps bread"),
+        "walls": _Attribute("Old walls of {} keep the hall cool.", "brick granite marble timber"),
         "line": _Attribute("From here the line runs on to {}.", _TOWNS),
-        "clocks": _Attribute("Its tower holds {} clocks with loud bells.", _NUMBERS),
+        "statue": _Attribute("A bronze {} stands before the clock tower.", "lion horse eagle swan bear"),
     },
 }
 
@@ -142,7 +121,9 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
         kind = rng.choice(tuple(_KINDS))
         attributes = [name for name in _KINDS[kind] if name != "kind"]
         chosen = rng.sample(attributes, rng.randint(FEWEST_FACTS, MOST_FACTS) - 1)
-        facts = {"kind": rng.choice(NAMES)} | {name: rng.choice(_KINDS[kind][name].values) for name in chosen}
+        facts = {"kind": rng.choice(_KINDS[kind]["kind"].values)} | {
+            name: rng.choice(_KINDS[kind][name].values) for name in chosen
+        }
         source = "; ".join([facts["kind"], f"kind: {kind}", *(f"{name}: {facts[name]}" for name in chosen)])
         made.setdefault(
             source, {"id": f"demo-{len(made) + 1}", "source": source, "target": _say(kind, facts)}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.demo import FEWEST_FACTS, MOST_FACTS, NAMES, FactCount, check_facts, make_demo
+from pipedec_cli.data.demo import FEWEST_FACTS, MOST_FACTS, FactCount, check_facts, make_demo
 
 SEEDS = st.integers(0, 10_000)
 
@@ -59,6 +59,13 @@ def test_within_a_target_no_two_sentences_begin_with_the_same_word(seed: int) ->
         assert len(set(first_words)) == len(first_words)
 
 
+@given(seed=SEEDS)
+def test_no_two_facts_of_a_source_have_the_same_value(seed: int) -> None:
+    for record in make_demo(20, seed):
+        values = facts(record["source"])
+        assert len(set(values)) == len(values)
+
+
 def test_every_number_of_facts_occurs_about_equally_often() -> None:
     lengths = [len(sentences(record["target"])) for record in make_demo(2_000, 3)]
     for number in range(FEWEST_FACTS, MOST_FACTS + 1):
@@ -101,7 +108,7 @@ def test_a_sentence_that_is_left_out_is_missing(seed: int, kept: int) -> None:
 def test_a_wrong_value_is_wrong_and_the_fact_missing(seed: int) -> None:
     (record,) = make_demo(1, seed)
     name = facts(record["source"])[0]
-    other = next(candidate for candidate in NAMES if candidate != name)
+    other = next(candidate for candidate in ("Talora", "Mirova") if candidate != name)
     count = check_facts(record["target"].replace(name, other), record)
     assert count == FactCount(len(sentences(record["target"])) - 1, 1, 1)
 
