@@ -1,0 +1,184 @@
+"""The model of a run of `pipedec generate`, ready to decode as asked, and every setting resolved."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.generations import Inputs
+from pipedec_cli.data.manifest import manifest
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.model.batch_size import choose_batch_size
+from pipedec_cli.model.batches import Decoder
+from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
+from pipedec_cli.model.device import choose_device, choose_dtype
+from pipedec_cli.model.fingerprint import fingerprint
+from pipedec_cli.model.generation import PLAIN_T5, Delay, Generator, choose_method
+from pipedec_cli.model.linear import can_prepack
+from pipedec_cli.pipeline.decode import Method
+from pipedec_cli.pipeline.schedule import Fixed, Sequential, Whole
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.generation_request import GenerateRequest, generation_name
+from pipedec_cli.terminal.generation_view import describe_method, many
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A run that could begin.
+
+    Attributes:
+        checkpoint: the model, in its dtype and on its device.
+        method: how to decode.
+        batch_size: examples in flight at once.
+        max_source_tokens: longer sources are cut to this many.
+        name: what a file of its predictions is called.
+        manifest: what it is, to be saved beside its predictions.
+    """
+
+    checkpoint: Checkpoint
+    method: Method
+    batch_size: int
+    max_source_tokens: int
+    name: str
+    manifest: dict[str, Any]
+
+    def generator(self) -> Generator:
+        """The model with its weights laid out."""
+        return Generator(
+            self.checkpoint, batch_size=self.batch_size, max_source_tokens=self.max_source_tokens
+        )
+
+
+def set_up(
+    request: GenerateRequest, inputs: Inputs, location: str, place: Workspace, talk: Talk, *, live: bool
+) -> Setup:
+    """Load the model, resolve every setting, and say what was chosen.
+
+    Args:
+        request: what was asked for.
+        inputs: the sources.
+        location: where they come from.
+        place: the workspace.
+        talk: where to say it.
+        live: whether the grid is shown: then examples come one at a time, unless a batch size is asked for.
+
+    Raises:
+        UserError: the model is not there, or is not for what was asked.
+    """
+    import torch
+
+    device = choose_device(_without_mps(request.device, talk))
+    dtype = choose_dtype(request.dtype, device)
+    checkpoint = load_checkpoint(_find_model(request, place), dtype=dtype, device=str(device))
+    settings = checkpoint.settings or PLAIN_T5
+    _check_decoder(request, checkpoint, settings.decoder)
+
+    def chosen(**limits: int | None) -> Method:
+        return choose_method(
+            checkpoint, request.delay, explore=request.explore, untrained=request.untrained_delay, **limits
+        )
+
+    method = chosen(time_max=request.time_max, sub_max=request.sub_max, max_tokens=request.max_tokens)
+    longest = request.max_source_tokens or settings.max_source_tokens
+    batch_size = request.batch_size
+    if batch_size == "auto":
+        tokens = min(longest, inputs.longest + len(settings.source_prefix) + 1)
+        batch_size = 1 if live else choose_batch_size(checkpoint, tokens, inputs.count)
+    _say_what_was_chosen(request, checkpoint, method, batch_size, talk)
+    resolved = {
+        "decoder": settings.decoder,
+        "delay": _delay(method),
+        "explore": None if isinstance(method.schedule, Whole) else method.explore,
+        **asdict(method.limits),
+        "source_prefix": settings.source_prefix,
+        "max_source_tokens": longest,
+        "dtype": request.dtype,
+        "device": device.type,
+        **{f"{name}_field": value for name, value in asdict(inputs.names).items()},
+        "limit": request.limit,
+        "trace": request.trace,
+        "batch_size": batch_size,
+        "threads": torch.get_num_threads(),
+    }
+    return Setup(
+        checkpoint,
+        method,
+        batch_size,
+        longest,
+        generation_name(request, method, usual=chosen().limits),
+        {
+            "examples": inputs.count,
+            "segmentation": asdict(settings.segmentation) if checkpoint.settings else None,
+            "model": {"name": checkpoint.name, "sha256": fingerprint(checkpoint)},
+            "data": {"name": location, "sha256": inputs.sha256},
+            **manifest(resolved, inputs=[location]),
+        },
+    )
+
+
+def _find_model(request: GenerateRequest, place: Workspace) -> str:
+    """The folder or hub name that was given, else the workspace's folder for the decoder."""
+    if request.model is not None:
+        return request.model
+    decoder = request.decoder or "pipelined"
+    maker = "pipedec train" if decoder == "pipelined" else "pipedec train --decoder sequential"
+    folder = place.require(place.model(decoder), maker)
+    if not (folder / "config.json").exists():
+        raise UserError(
+            "its training has not come to its end", where=str(folder), todo=f"run `{maker} --resume` first"
+        )
+    return str(folder)
+
+
+def _check_decoder(request: GenerateRequest, checkpoint: Checkpoint, trained: Decoder) -> None:
+    if request.decoder in (None, trained):
+        return
+    if trained == "sequential":
+        raise UserError(
+            f"{checkpoint.name} is an ordinary T5, not a pipelined decoder",
+            todo="leave out --decoder pipelined, or make one with `pipedec train`",
+        )
+    raise UserError(
+        f"{checkpoint.name} was trained as a pipelined decoder",
+        todo="--delay sequential is its sequential schedule; `pipedec train --decoder sequential` makes a plain T5",
+    )
+
+
+def _without_mps(device: str, talk: Talk) -> str:
+    import torch
+
+    if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
+        talk.say("Apple's GPU is not supported: the CPU is used")
+        return "cpu"
+    return device
+
+
+def _delay(method: Method) -> Delay | None:
+    if isinstance(method.schedule, Fixed):
+        return method.schedule.delay
+    return "sequential" if isinstance(method.schedule, Sequential) else None
+
+
+def _say_what_was_chosen(
+    request: GenerateRequest, checkpoint: Checkpoint, method: Method, batch_size: int, talk: Talk
+) -> None:
+    import torch
+
+    on_cpu = checkpoint.device.type == "cpu"
+    threads = f" with {many(torch.get_num_threads(), 'thread')}" if on_cpu else ""
+    auto = " (auto)" if request.batch_size == "auto" else ""
+    talk.say(
+        f"{checkpoint.name}: {describe_method(method)}, {request.dtype} on {checkpoint.device}{threads}, "
+        f"batch size {batch_size}{auto}"
+    )
+    settings = checkpoint.settings
+    if settings is None:
+        talk.say("it was not trained by `pipedec train`: it is decoded as the ordinary T5 that it is")
+    elif settings.decoder == "pipelined" and settings.delay not in ("any", _delay(method)):
+        talk.warn(
+            f"{checkpoint.name} was trained for delay {settings.delay} only: it may take the first later exploration "
+            "for the end and drop the rest of the text"
+        )
+    if on_cpu and request.dtype == "bfloat16" and not can_prepack(torch.bfloat16):
+        talk.say("this CPU has no kernels for bfloat16: float32 is likely to be faster")
