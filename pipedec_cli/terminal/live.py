@@ -56,7 +56,6 @@ class LiveGrid:
         self._name = name
         self._total = total
         self._flying: dict[int, GridTrace] = {}
-        self._last: GridTrace | None = None
 
     def on(self, event: Event) -> GridDrawing | None:
         """Take in an event.
@@ -69,20 +68,19 @@ class LiveGrid:
         elif isinstance(event, Stepped):
             self._flying[event.example].add(event.step, self._eos)
         else:
-            self._last = self._flying.pop(event.example)
-            self._last.finish(event)
-            return self._drawing(self._last)
+            trace = self._flying.pop(event.example)
+            trace.finish(event)
+            return self._drawing(trace)
         return None
 
     @property
     def followed(self) -> int | None:
-        """The index of the example that is shown: the oldest in flight, else the one that has just left."""
-        oldest = next(iter(self._flying.values()), self._last)
-        return oldest.example if oldest else None
+        """The index of the example that is shown, the oldest in flight; None if there is none."""
+        return next(iter(self._flying), None)
 
     def __rich__(self) -> GridDrawing | str:
-        """The followed example as it stands."""
-        oldest = next(iter(self._flying.values()), self._last)
+        """The followed example as it stands; nothing if there is none."""
+        oldest = next(iter(self._flying.values()), None)
         return self._drawing(oldest) if oldest else ""
 
     def _drawing(self, trace: GridTrace) -> GridDrawing:
