@@ -248,6 +248,17 @@ def _choose_schedule(
     return Sequential() if wanted == "sequential" else Fixed(wanted)
 
 
-def generate_texts(checkpoint: Checkpoint, sources: Sequence[str], batch_size: int = 8) -> list[str]:
-    """Texts from sources with the checkpoint's own settings."""
-    return [generated.text for generated in Generator(checkpoint, batch_size=batch_size).texts(sources)]
+def generate_texts(
+    checkpoint: Checkpoint, sources: Sequence[str], *, max_tokens: int | None = None, batch_size: int = 8
+) -> list[str]:
+    """Texts from sources with the checkpoint's own settings.
+
+    Args:
+        checkpoint: the model.
+        sources: the contexts.
+        max_tokens: another bound on the sequential decoders' tokens than the usual one.
+        batch_size: how many examples are in flight.
+    """
+    generator = Generator(checkpoint, batch_size=batch_size)
+    bound = max_tokens if generator.settings.decoder == "sequential" else None
+    return [generated.text for generated in generator.texts(sources, generator.method(max_tokens=bound))]

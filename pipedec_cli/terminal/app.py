@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal.commands import import_, recipes, score, train
-from pipedec_cli.terminal.commands.segment import segment
+from pipedec_cli.terminal.commands import demo, generate, import_, recipes, report, score, segment, train
 from pipedec_cli.terminal.console import Talk
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
+
+class _Commands(TyperGroup):
+    """The subcommands, with a word about Ctrl-C, which Typer ends in silence."""
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        """Run the subcommand."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _fail("interrupted", EXIT_INTERRUPTED)
+
+
 app = typer.Typer(
     name="pipedec",
+    cls=_Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -41,27 +54,29 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     """The options that stand before a subcommand."""
 
 
-app.command("segment")(segment)
+app.command("segment", epilog=segment.EXAMPLES)(segment.segment)
 app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
 app.command("score", epilog=score.EXAMPLES)(score.score)
+app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("import", epilog=import_.EXAMPLES)(import_.import_data)
 app.command("recipes", epilog=recipes.EXAMPLES)(recipes.recipes)
+app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 
 def main() -> None:
-    """Run the app: a user's mistake is one line and exit code 2, Ctrl-C exit code 130, a closed pipe no fuss."""
+    """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
     try:
         app()
     except UserError as error:
         _fail(str(error), EXIT_USAGE)
-    except KeyboardInterrupt:
-        _fail("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader of our stdout has gone (`pipedec … | head`); keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,6 +86,6 @@ def main() -> None:
         _fail(f"{name}{error.strerror or error}", EXIT_ERROR)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     Talk().console.print(f"error: {message}", soft_wrap=True)
     sys.exit(code)

@@ -222,10 +222,13 @@ def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], f
     """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
     if not records:
         return None
+    sources = [record.source for record in records]
+    # A model that has not learnt to stop yet is not waited for.
+    longest = 2 * max(sum(map(len, example.texts)) for example in encode_all(checkpoint, records)) + 1
 
     def score_dev() -> float:
         checkpoint.model.eval()
-        texts = generate_texts(checkpoint, [record.source for record in records])
+        texts = generate_texts(checkpoint, sources, max_tokens=longest)
         checkpoint.model.train()
         items = [
             ScoringItem(record.id, text, (text,), references=record.references or (record.target or "",))

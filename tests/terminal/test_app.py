@@ -53,8 +53,11 @@ def test_defaults_in_help_texts_are_not_taken_for_markup(command: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (UserError("no target", where="a.jsonl:3", todo="add one"), 2, "error: a.jsonl:3: no target; add one"),
-        (KeyboardInterrupt(), 130, "error: interrupted"),
+        (
+            UserError("no target", where="a.jsonl:3", todo="add one"),
+            2,
+            "error: a.jsonl:3: no target; add one",
+        ),
         (OSError(28, "No space left on device", "out.jsonl"), 1, "error: out.jsonl: No space left on device"),
     ],
 )
@@ -73,6 +76,24 @@ def test_an_error_is_one_line_and_an_exit_code(
         module.main()
     assert raised.value.code == code
     assert capsys.readouterr().err.splitlines() == [line]
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
+    import os
+    import signal
+
+    program = [sys.executable, "-m", "pipedec_cli", "segment", "-", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    process.stdin.write(
+        '{"source": "a", "target": "b"}\n' * 10_000
+    )  # more than a pipe holds: it is being read
+    process.stdin.flush()
+    os.kill(process.pid, signal.SIGINT)
+    _, talk = process.communicate()
+    assert process.returncode == 130
+    assert talk.splitlines()[-1] == "error: interrupted"
+    assert not list(tmp_path.rglob("*"))
 
 
 def test_a_closed_pipe_is_no_error_message() -> None:
