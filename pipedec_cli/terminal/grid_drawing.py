@@ -244,11 +244,10 @@ class _Sheet:
             if not trace.finished:
                 parts.append(f"{trace.made_at(trace.time) or 0} in this step")
         dot = f" {self.marks.dot} "
-        while len(parts) > 1 and len(dot.join(parts)) > self.width:
+        cut = f"{dot}{self.marks.cut} cut at {trace.truncated}" if trace.truncated else ""
+        while len(parts) > 1 and cell_len(dot.join(parts) + cut) > self.width:
             del parts[0]
-        line = Text(dot.join(parts))
-        if trace.truncated:
-            line.append(f"{dot}{self.marks.cut} cut at {trace.truncated}", "bold yellow")
+        line = Text.assemble(dot.join(parts), (cut, "bold yellow"))
         legend = f"{self.marks.live} live  {self.marks.done} finished  {self.marks.empty} empty"
         space = self.width - line.cell_len - cell_len(legend)
         if space >= 4:

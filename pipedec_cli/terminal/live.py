@@ -89,10 +89,10 @@ class LiveGrid:
 
     def _heading(self, trace: GridTrace) -> str:
         parts = [f"example {trace.example + 1}" + (f" of {self._total}" if self._total is not None else "")]
-        if self._method:
-            parts.append(self._method)
         if len(self._flying) > 1 and not trace.finished:
             parts.append(f"the oldest of {len(self._flying)} in flight")
+        if self._method:
+            parts.append(self._method)
         return ", ".join(parts)
 
 

@@ -179,6 +179,8 @@ def test_a_row_that_hit_time_max_is_marked_as_cut() -> None:
     lines = shown(finished(script, script.events(Fixed(1), limits=Limits(time_max=4))), width=120)
     assert any(line.startswith("   1 ✂") for line in lines)
     assert "✂ cut at time_max" in lines[-2]
+    narrow = shown(finished(script, script.events(Fixed(1), limits=Limits(time_max=4))), width=30)
+    assert narrow[-2].endswith("✂ cut at time_max"), "what was cut is the last thing to give way"
 
 
 def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks() -> None:
