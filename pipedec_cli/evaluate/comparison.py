@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -98,6 +99,7 @@ class Entry:
         role: the baseline, one of ours at some delay, or a peer.
         settings: version and settings that bear on speed or output.
         options: the options of `pipedec generate` that give it; None for peers.
+        delay: its Δt; None for all but the pipelined ones.
         scored: its quality on all examples; None for peers, whose tokens are compared instead.
         totals: what it did on all examples; None for peers.
         used_up: share of the timed examples in which explorations used up sub_max; None where there are none.
@@ -112,6 +114,7 @@ class Entry:
     role: Role
     settings: Mapping[str, str]
     options: str | None = None
+    delay: int | None = None
     scored: ScoredRun | None = None
     totals: Totals | None = None
     used_up: float | None = None
@@ -134,6 +137,7 @@ class Entry:
             "role": self.role,
             "settings": dict(self.settings),
             "options": self.options,
+            "delay": self.delay,
             "quality": self.scored.as_json() if self.scored else None,
             "differences": {metric: asdict(difference) for metric, difference in self.differences.items()},
             "totals": self.totals.as_json() if self.totals else None,
@@ -185,17 +189,25 @@ class Sample:
     @property
     def line(self) -> str:
         """The statement that a timing must carry."""
-        which = f"all {self.of}" if self.timed == self.of else f"{self.timed} of {self.of}, evenly spread,"
+        which = f"all {self.of}" if self.timed == self.of else f"{self.timed} of {self.of}"
+        spread = (
+            "" if self.timed == self.of else " (one drawn from each of as many equal parts, always the same)"
+        )
         return (
-            f"{which} examples timed in one process, the decoders in turn; one pass to warm up, medians of "
+            f"{which} examples{spread} timed in one process, the decoders in turn; one pass to warm up, medians of "
             f"{self.repeats} repeats; loading and tokenizing left out"
         )
 
 
 def choose_sample(count: int, wanted: int) -> list[int]:
-    """Places of the examples to be timed: evenly spread, the same every time, at most `wanted`."""
+    """Places of the examples to be timed, at most `wanted`, the same every time.
+
+    One is drawn from each of as many equal parts: a file that is sorted is covered from end to end, and one that
+    repeats itself is not met at the same point every time.
+    """
     taken = min(count, wanted)
-    return [place * count // taken for place in range(taken)]
+    rng = random.Random(0)  # noqa: S311  # chance, not secrecy
+    return [rng.randrange(part * count // taken, (part + 1) * count // taken) for part in range(taken)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 #: What a factory returns: the work whose memory is measured, made ready.
 Work = Callable[[], object]
@@ -48,6 +48,14 @@ class Memory:
     def as_json(self) -> dict[str, Any]:
         """The fields as plain values."""
         return asdict(self)
+
+
+@runtime_checkable
+class Weighable(Protocol):
+    """A decoder that a child process can make anew."""
+
+    def blueprint(self, sources: Sequence[Sequence[int]], batch_size: int) -> tuple[str, dict[str, Any]]:
+        """Factory and payload with which `measure_peak` decodes these sources in a child process."""
 
 
 class MeasuringError(RuntimeError):

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -71,18 +70,24 @@ def test_totals_are_sums_and_their_means():
 
 
 @given(st.integers(0, 300), st.integers(1, 60))
-def test_sample_is_spread_over_all_examples_and_has_the_wanted_size(count, wanted):
+def test_sample_has_one_example_of_each_equal_part_and_is_always_the_same(count, wanted):
     places = choose_sample(count, wanted)
-    assert len(places) == len(set(places)) == min(count, wanted)
-    assert all(0 <= place < count for place in places)
-    if len(places) > 1:
-        gaps = [b - a for a, b in pairwise(places)]
-        assert max(gaps) - min(gaps) <= 1
+    taken = min(count, wanted)
+    assert len(places) == taken
+    for part, place in enumerate(places):
+        assert part * count // taken <= place < (part + 1) * count // taken
+    assert choose_sample(count, wanted) == places
+
+
+def test_sample_of_data_that_repeat_themselves_meets_them_at_different_points():
+    assert len({place % 10 for place in choose_sample(320, 32)}) > 5
 
 
 def test_sample_says_what_was_timed_and_how():
-    assert Sample(32, 500, 3).line.startswith("32 of 500, evenly spread, examples timed in one process")
-    assert Sample(8, 8, 5).line.startswith("all 8 examples")
+    assert Sample(32, 500, 3).line.startswith(
+        "32 of 500 examples (one drawn from each of as many equal parts"
+    )
+    assert Sample(8, 8, 5).line.startswith("all 8 examples timed in one process")
     assert "medians of 5 repeats" in Sample(8, 8, 5).line
 
 

@@ -1,0 +1,251 @@
+"""Who takes part in a report: the baseline, our decoders at the delays that were asked for, the peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.evaluate.comparison import Role
+from pipedec_cli.evaluate.contenders import DecodingChoice
+from pipedec_cli.evaluate.items import Task
+from pipedec_cli.evaluate.peers import PEERS, PeerName
+from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
+from pipedec_cli.model.device import choose_device, choose_dtype
+from pipedec_cli.model.generation import DEFAULT_DELAY, choose_method
+from pipedec_cli.pipeline.grid import Explore
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.generation_request import GenerateRequest
+
+BASELINE = "sequential"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """What was asked for: the settings of one report; None leaves a setting to the checkpoint or the workspace.
+
+    Attributes:
+        peers: who is compared with, beside the sequential decoder.
+        delays: Δt to try; () for the checkpoint's own.
+        explore: the exploration rule, or ``both``.
+        model: the pipelined checkpoint; None for the workspace's.
+        baseline: the plain T5; None for the workspace's.
+        data: what to generate from; None for the workspace's test set.
+        limit: the first examples only.
+        task: what is scored.
+        protocol: how.
+        recipe: whose figures the paper's column shows.
+        timed: examples that are timed.
+        repeats: how often.
+        batch_size: examples in flight while generating what is missing.
+        batch_sizes: those that are timed.
+        dtype: of the weights.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        memory: whether to measure it.
+        resamples: draws for the intervals.
+        seed: of these draws.
+    """
+
+    peers: tuple[PeerName, ...] = ()
+    delays: tuple[int, ...] = ()
+    explore: Explore | Literal["both"] = "retry"
+    model: str | None = None
+    baseline: str | None = None
+    data: str | None = None
+    limit: int | None = None
+    task: Task | None = None
+    protocol: str | None = None
+    recipe: str | None = None
+    timed: int = 32
+    repeats: int = 3
+    batch_size: int | Literal["auto"] = "auto"
+    batch_sizes: tuple[int, ...] = (1,)
+    dtype: str = "float32"
+    device: str = "auto"
+    memory: bool = True
+    resamples: int = 9999
+    seed: int = 0
+
+    def generation(self, **more: Any) -> GenerateRequest:
+        """What `pipedec generate` is asked for, for one of the decoders."""
+        return GenerateRequest(
+            data=self.data,
+            limit=self.limit,
+            batch_size=self.batch_size,
+            dtype=self.dtype,
+            device=self.device,
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One of our decoders, as it is to be run.
+
+    Attributes:
+        name: what tables call it.
+        role: the baseline or a pipelined one.
+        options: the options of `pipedec generate` that give it.
+        checkpoint: the model.
+        choice: how it decodes.
+        generation: what `pipedec generate` is asked for.
+    """
+
+    name: str
+    role: Role
+    options: str
+    checkpoint: Checkpoint
+    choice: DecodingChoice
+    generation: GenerateRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """Who takes part.
+
+    Attributes:
+        planned: ours, the baseline first.
+        baseline: what it is, in words.
+        plain: the plain T5, on which the peers run too; None if there is none.
+    """
+
+    planned: tuple[Planned, ...]
+    baseline: str
+    plain: Checkpoint | None
+
+
+def parse_contestants(value: str) -> tuple[PeerName, ...]:
+    """The peers in a list such as ``sequential,transformers``; the sequential decoder always takes part.
+
+    Raises:
+        UserError: one of them is not known.
+    """
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    for name in names:
+        if name not in (BASELINE, *PEERS):
+            raise UserError(
+                f"--compare: there is no {name!r}", todo=f"choose from {', '.join((BASELINE, *PEERS))}"
+            )
+    return tuple(peer for peer in PEERS if peer in names)
+
+
+def line_up(request: ReportRequest, place: Workspace, talk: Talk) -> Lineup:
+    """Load the checkpoints and plan the decoders.
+
+    Raises:
+        UserError: a checkpoint is not there, is not what it must be, or was not trained for a delay.
+    """
+    device = choose_device(request.device)
+    load = partial(load_checkpoint, dtype=choose_dtype(request.dtype, device), device=str(device))
+    pipelined = load(_pipelined_name(request, place))
+    settings = pipelined.settings
+    if settings is None or settings.decoder == "sequential":
+        raise UserError(
+            f"{pipelined.name} is an ordinary T5, not a pipelined decoder",
+            todo="give it as --baseline, and as --model a checkpoint that `pipedec train` made",
+        )
+    delays = request.delays or (DEFAULT_DELAY if settings.delay == "any" else settings.delay,)
+    rules: tuple[Explore, ...] = ("retry", "once") if request.explore == "both" else (request.explore,)
+    ours = [_pipelined(request, pipelined, delay, rule) for delay in delays for rule in rules]
+    for planned in ours:  # an untrained delay is refused before anything is generated
+        choose_method(pipelined, planned.choice.delay, explore=planned.choice.explore)
+    plain_name = _plain_name(request, place, talk)
+    if plain_name is None:
+        if request.peers:
+            raise UserError(
+                f"{', '.join(request.peers)} would run the plain T5, and there is none",
+                todo="run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone",
+            )
+        first, words = _schedule(request, pipelined)
+        return Lineup((first, *ours), words, None)
+    plain = load(plain_name)
+    if plain.settings is not None and plain.settings.decoder != "sequential":
+        raise UserError(
+            f"{plain.name} is a pipelined decoder",
+            todo="--baseline takes a plain T5; `pipedec train --decoder sequential` makes one",
+        )
+    first, words = _plain(request, plain)
+    return Lineup((first, *ours), words, plain)
+
+
+def _pipelined_name(request: ReportRequest, place: Workspace) -> str:
+    if request.model is not None:
+        return request.model
+    return str(_finished(place.require(place.model("pipelined"), "pipedec train"), "pipedec train"))
+
+
+def _plain_name(request: ReportRequest, place: Workspace, talk: Talk) -> str | None:
+    """The plain T5 that was given, else the workspace's; None if there is none."""
+    if request.baseline is not None:
+        return request.baseline
+    folder = place.model("sequential")
+    if not folder.exists():
+        return None
+    if not (folder / "config.json").exists():
+        talk.warn(
+            f"the training of {folder} has not come to its end: it is left out; `pipedec train --decoder sequential "
+            "--resume` finishes it"
+        )
+        return None
+    return str(folder)
+
+
+def _finished(folder: Path, maker: str) -> Path:
+    if not (folder / "config.json").exists():
+        raise UserError(
+            "the training has not come to its end", where=str(folder), todo=f"run `{maker} --resume` first"
+        )
+    return folder
+
+
+def _pipelined(request: ReportRequest, checkpoint: Checkpoint, delay: int, rule: Explore) -> Planned:
+    named = request.explore != "retry"
+    return Planned(
+        name=f"Δt = {delay}" + (f", {rule}" if named else ""),
+        role="pipelined",
+        options=f"--delay {delay}" + (" --explore once" if rule == "once" else ""),
+        checkpoint=checkpoint,
+        choice=DecodingChoice(delay=delay, explore=rule),
+        generation=request.generation(model=request.model, delay=delay, explore=rule),
+    )
+
+
+def _plain(request: ReportRequest, checkpoint: Checkpoint) -> tuple[Planned, str]:
+    given = {"decoder": "sequential"} if request.baseline is None else {"model": request.baseline}
+    planned = Planned(
+        name="sequential",
+        role="baseline",
+        options="--decoder sequential" if request.baseline is None else f"--model {request.baseline}",
+        checkpoint=checkpoint,
+        choice=DecodingChoice(),
+        generation=request.generation(**given),
+    )
+    return planned, f"the plain T5 ({checkpoint.name}), the whole target as one string, on our engine"
+
+
+def _schedule(request: ReportRequest, checkpoint: Checkpoint) -> tuple[Planned, str]:
+    """The same checkpoint, each subsequence after the one before; refused where it was not trained for that."""
+    settings = checkpoint.settings
+    if settings is None or settings.delay != "any":
+        raise UserError(
+            "there is nothing to compare with: no plain T5, and this checkpoint was not trained for its sequential "
+            "schedule",
+            where=checkpoint.name,
+            todo="run `pipedec train --decoder sequential` first, or give --baseline",
+        )
+    planned = Planned(
+        name="sequential schedule",
+        role="baseline",
+        options="--delay sequential",
+        checkpoint=checkpoint,
+        choice=DecodingChoice(delay="sequential"),
+        generation=request.generation(model=request.model, delay="sequential"),
+    )
+    words = (
+        f"the sequential schedule of the same checkpoint ({checkpoint.name}): not the plain T5, which needs about one "
+        "decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+    )
+    return planned, words

@@ -1,0 +1,254 @@
+"""What a report looks like, on a terminal and as Markdown; no model runs here."""
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.measure import Measurement
+
+from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
+from pipedec_cli.evaluate.advice import Advice
+from pipedec_cli.evaluate.breakdown import SizeRow
+from pipedec_cli.evaluate.comparison import Entry, Paper, Report, Sample, Totals
+from pipedec_cli.evaluate.failures import count_failures
+from pipedec_cli.evaluate.gain import gains_over
+from pipedec_cli.evaluate.items import ScoringItem
+from pipedec_cli.evaluate.machine import Machine
+from pipedec_cli.evaluate.memory import Memory
+from pipedec_cli.evaluate.peers import Absent, Agreement
+from pipedec_cli.evaluate.runs import ScoredRun
+from pipedec_cli.evaluate.scoring import score
+from pipedec_cli.evaluate.significance import Difference
+from pipedec_cli.evaluate.timing import Lap, Output, Timing
+from pipedec_cli.terminal.report_markdown import markdown, plain
+from pipedec_cli.terminal.report_sheet import bar, figure
+from pipedec_cli.terminal.report_tables import sheets
+from pipedec_cli.terminal.report_view import fitted, show, table
+
+
+def timings(seconds, calls, encoder=0.1, sizes=(1,)):
+    outputs = (Output((5, 6), 2),) * 10
+    return {size: Timing("x", size, (Lap(seconds, encoder, None),), calls, outputs) for size in sizes}
+
+
+def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, text="a b c d", **more):
+    items = [ScoringItem("1", text, (text,), gold=("a b", "c d"), references=("a b c d",))]
+    mine = timings(seconds, calls)
+    ours = (
+        {}
+        if role == "peer"
+        else {
+            "scored": ScoredRun(name, "f.jsonl", score(items, "summarization"), count_failures(items)),
+            "totals": Totals(1, calls, 40),
+        }
+    )
+    return Entry(
+        name=name,
+        role=role,
+        settings={"dtype": "float32"},
+        timings=mine,
+        gains={} if base is None else gains_over(mine, base.timings),
+        memory=Memory(100_000_000, 250_000_000, "resident memory"),
+        **{**ours, **more},
+    )
+
+
+def make_report(*, peers=(), absent=(), recipe=None, delays=(1, 2), **more):
+    first = entry("sequential", "baseline", seconds=4.1, calls=100)
+    ours = [
+        entry(
+            f"Δt = {delay}",
+            base=first,
+            seconds=1.1,
+            calls=20,
+            options=f"--delay {delay}",
+            delay=delay,
+            used_up=0.25,
+            differences={"rougeL": Difference(-1.24, -2.0, 0.3)},
+        )
+        for delay in delays
+    ]
+    theirs = [
+        entry(name, "peer", base=first, seconds=8.1, calls=100, agreement=Agreement(9, 10)) for name in peers
+    ]
+    rows = (
+        SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0),
+        SizeRow(10, 5, 4.0, 0, None, None, None),
+    )
+    paper = None
+    if recipe:
+        paper = Paper(paper_row(recipe), delay_rows(recipe), SPEEDUP_BY_SUBSEQUENCES.get(recipe))
+    values = {
+        "entries": (first, *ours, *theirs),
+        "baseline": "the plain T5 (models/sequential)",
+        "metric": "rougeL",
+        "subsequences": 5.0,
+        "sizes": {mine.name: rows for mine in ours},
+        "advice": Advice("take", f"--delay {delays[-1]}", "Take it.", ("Mind the gap.",)),
+        "sample": Sample(10, 100, 3),
+        "dtype": "float32",
+        "device": "cpu",
+        "machine": Machine("A CPU", 2, 2, 2, 2**34, None, "Linux x86_64", "3.11"),
+        "versions": {"torch": "2.0", "ctranslate2": None},
+        "significance": "paired bootstrap",
+        "absent": absent,
+        "paper": paper,
+    }
+    return Report(**{**values, **more})
+
+
+def cells(report, title, name):
+    """The cells of the rows of that name, in the sheet of that title."""
+    (sheet,) = [sheet for sheet in sheets(report) if sheet.title.startswith(title)]
+    return [row[1:] for section in sheet.sections for row in section.rows if row[0] == name]
+
+
+def printed(report, width):
+    console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False)
+    show(console, report)
+    return console.file.getvalue()
+
+
+def side(report, name):
+    return cells(report, "Decoders side by side", name)[0]
+
+
+def test_gain_is_split_into_fewer_and_cheaper_calls():
+    report = make_report(delays=(1,))
+    assert side(report, "speedup") == ("1.0 ×", "3.7 ×")
+    assert side(report, "  its range") == ("", "3.7 to 3.7")
+    assert side(report, "calls an example") == ("10.0", "2.0")
+    assert side(report, "ms a call") == ("40.0", "50.0")
+    assert side(report, "fewer calls (schedule)") == ("", "5.0 ×")
+    assert side(report, "cheaper calls (kernels)") == ("", "0.8 ×")
+    assert side(report, "decoding, both together") == ("", "4.0 ×")
+
+
+def test_steps_are_those_of_all_examples():
+    report = make_report(peers=["transformers"], delays=(1,))
+    assert side(report, "steps an example") == ("100.0", "20.0", "–")
+    assert side(report, "tokens a step") == ("0.4", "2.0", "–")
+
+
+def test_differences_stand_with_their_interval():
+    report = make_report(delays=(1,))
+    assert side(report, "ROUGE-L") == ("100.0", "100.0")
+    assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
+    assert ("", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
+
+
+def test_baseline_and_its_kind_are_named():
+    assert "baseline: the plain T5 (models/sequential)" in sheets(make_report())[0].notes
+
+
+def test_memory_and_what_goes_wrong_are_shown_for_each_decoder():
+    report = make_report(delays=(1,))
+    assert side(report, "peak, MB") == ("250", "250")
+    assert side(report, "  of it before decoding") == ("100", "100")
+    assert side(report, "dropped subsequences") == ("50.0%", "50.0%")
+    assert side(report, "sub_max used up") == ("–", "25.0%")
+
+
+def test_peers_have_agreement_instead_of_quality_and_absent_ones_are_named():
+    report = make_report(
+        peers=["transformers"], absent=(Absent("ctranslate2", "not installed"),), delays=(1,)
+    )
+    assert side(report, "same tokens") == ("", "", "9 of 10")
+    assert side(report, "ROUGE-L")[-1] == "–"
+    assert side(report, "duplicated subsequences")[-1] == "–"
+    assert "ctranslate2 is absent: not installed" in sheets(report)[0].notes
+
+
+def test_decoder_that_was_not_timed_at_a_batch_size_has_no_figures_there():
+    first = entry("sequential", "baseline")
+    first = Entry(
+        **{**{f: getattr(first, f) for f in first.__slots__}, "timings": timings(2.0, 10, sizes=(1, 4))}
+    )
+    report = make_report(peers=["prompt-lookup"], delays=(1,))
+    report = make_report(entries=(first, *report.entries[1:]))
+    assert cells(report, "Decoders", "examples/s")[1] == ("5.00", "–", "–")
+
+
+def test_papers_figures_stand_beside_what_was_measured():
+    report = make_report(recipe="wikihowqa")
+    assert sheets(report)[0].columns[-2:] == ("paper: sequential", "paper: Δt = 1")
+    assert side(report, "ROUGE-L")[-2:] == ("34.9", "34.6")
+    assert side(report, "speedup")[-2:] == ("1.0 ×", "5.8 ×")
+    assert side(report, "peak, MB")[-2:] == ("not available", "not available")
+    assert cells(report, "By delay", "Δt = 2")[0][-2:] == ("34.8", "4.4")
+    assert "paper, Figure 4: 1.8 times at 2 subsequences, 5.1 times at 9" in sheets(report)[2].notes
+
+
+def test_papers_memory_is_shown_where_it_is_known():
+    assert side(make_report(recipe="kp20k"), "peak, MB")[-2:] == ("1,714", "1,634")
+
+
+def test_breakdown_draws_the_advised_delay():
+    (row,) = cells(make_report(), "By number", "2")
+    assert row[:3] == ("12", "3", "41.0")
+    assert row[-1] == "████"
+    assert sheets(make_report())[2].columns[-1] == "speedup, Δt = 2, drawn"
+
+
+def test_breakdown_leaves_open_what_is_not_known():
+    (row,) = cells(make_report(), "By number", "10 or more")
+    assert row == ("5", "0", "–", "4.0 ×", "–", "–", "4.0 ×", "–", "–", "")
+
+
+def test_no_breakdown_without_segmented_targets_and_no_table_5_for_one_delay():
+    titles = [sheet.title for sheet in sheets(make_report(delays=(1,), sizes={"Δt = 1": ()}))]
+    assert titles == ["Decoders side by side", "What was compared"]
+
+
+@pytest.mark.parametrize("width", [70, 80, 120, 250])
+def test_table_fits_the_terminal_and_loses_no_column(width):
+    report = make_report(
+        peers=["transformers", "prompt-lookup", "ctranslate2"], recipe="msqa", delays=(1, 2, 3)
+    )
+    main = sheets(report)[0]
+    parts = list(fitted(main, width))
+    assert all(part.columns[0] == "sequential" for part in parts)
+    assert [name for part in parts for name in part.columns[1:]] == list(main.columns[1:])
+    console = Console(width=width)
+    for sheet in sheets(report)[:-1]:
+        for part in fitted(sheet, width):
+            needed = Measurement.get(console, console.options.update(max_width=1000), table(part)).maximum
+            assert needed <= width
+    assert "…" not in printed(report, width)
+
+
+def test_narrow_terminal_does_without_the_kept_column():
+    main = sheets(make_report())[0]
+    assert [part.columns for part in fitted(main, 56)] == [("sequential",), ("Δt = 1",), ("Δt = 2",)]
+
+
+def test_advice_is_the_last_word():
+    assert printed(make_report(), 120).rstrip().endswith("Take it.\nMind the gap.")
+
+
+def test_text_of_the_users_is_shown_as_it_is():
+    report = make_report(delays=(1,), baseline="[bold]a\x1b[31m:smile:")
+    text = printed(report, 200)
+    assert "[bold]a␛[31m:smile:" in text
+
+
+def test_markdown_holds_the_advice_first_and_every_table():
+    text = markdown(make_report())
+    assert text.startswith("# Decoders compared\n\n**Take it.**\n\n- Mind the gap.\n")
+    for title in ("## Decoders side by side", "## By delay", "## By number", "## What was compared"):
+        assert title in text
+    widths = {
+        line.count(" | ") for line in text.split("## By delay")[0].splitlines() if line.startswith("| ")
+    }
+    assert len(widths) == 1
+
+
+def test_markdown_signs_in_text_stay_text():
+    assert plain("a|b*c\n<d>") == r"a\|b\*c \<d\>"
+
+
+def test_numbers_have_three_figures_and_bars_an_end():
+    assert (figure(1234.5), figure(12.34), figure(0.1234)) == ("1234", "12.3", "0.12")
+    assert bar(None) == ""
+    assert len(bar(0.01)) == 1
+    assert len(bar(1000.0)) == 30
