@@ -42,7 +42,7 @@ class DemoRequest:
     """
 
     examples: int = 6000
-    updates: int = 800
+    updates: int = 600
     batch_size: int = 8
     test: int = 100
     timed: int = 16
