@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Literal, get_args
 
 import torch
 
@@ -60,13 +61,26 @@ class MethodSettings:
         try:
             segmentation = dict(content["segmentation"])
             segmentation["separators"] = tuple(segmentation["separators"])
-            return cls(**{**content, "segmentation": Segmentation(**segmentation)})
-        except (KeyError, TypeError) as error:
+            settings = cls(**{**content, "segmentation": Segmentation(**segmentation)})
+            settings._check()
+            return settings
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"the settings under {SETTINGS_KEY!r} are not of this version ({error})",
                 where=where,
                 todo="train the checkpoint anew, or use the version that wrote it",
             ) from error
+
+    def _check(self) -> None:
+        """Raise a ValueError for a value that no version writes."""
+        if self.decoder not in get_args(Decoder):
+            raise ValueError(f"decoder {self.decoder!r}")
+        numbers = {"max_source_tokens": self.max_source_tokens, "time_max": self.time_max}
+        if self.delay != "any":
+            numbers["delay"] = self.delay
+        for name, value in numbers.items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} {value!r}")
 
 
 @dataclass(slots=True)
@@ -121,7 +135,7 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
     """
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
-    local = Path(name).is_dir()
+    local = name != "" and Path(name).is_dir()
     if not local and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise UserError(
             f"no checkpoint folder {name!r}", todo="give a folder that `pipedec train` made or a hub name"
@@ -134,7 +148,14 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
                 todo=f"use a checkpoint of one of these families: {', '.join(FAMILIES)}",
             )
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local)
-        model = AutoModelForSeq2SeqLM.from_pretrained(name, local_files_only=local, dtype=dtype)
+        if len(tokenizer.get_vocab()) - len(tokenizer.all_special_tokens) <= 1:
+            # Where there are no files, transformers makes one up that knows nothing but the special tokens.
+            raise ValueError("it has no tokenizer")
+        model, info = AutoModelForSeq2SeqLM.from_pretrained(
+            name, local_files_only=local, dtype=dtype, output_loading_info=True
+        )
+        if info["missing_keys"]:  # transformers would go on with fresh weights in their place
+            raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
     content = getattr(config, SETTINGS_KEY, None)
     settings = MethodSettings.from_json(content, f"{name}/config.json") if content else None
     segmenter = segmenter_of(settings.segmentation, Path(name)) if settings and local else None
@@ -142,14 +163,21 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write config.json, generation_config.json, model.safetensors, the tokenizer's files and sentences.json."""
+    """Write config.json, generation_config.json, model.safetensors, the tokenizer's files and sentences.json.
+
+    They take their names when all of them have been written: what fails on the way leaves the folder as it was.
+    """
     assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
     setattr(checkpoint.model.config, SETTINGS_KEY, checkpoint.settings.to_json())
-    with _quiet():
-        checkpoint.model.save_pretrained(folder)
-        checkpoint.tokenizer.save_pretrained(folder)
-    if checkpoint.segmenter is not None:
-        save_segmenter(folder, checkpoint.segmenter)
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".unfinished-") as unfinished:
+        with _quiet():
+            checkpoint.model.save_pretrained(unfinished)
+            checkpoint.tokenizer.save_pretrained(unfinished)
+        if checkpoint.segmenter is not None:
+            save_segmenter(Path(unfinished), checkpoint.segmenter)
+        for file in Path(unfinished).iterdir():
+            file.replace(folder / file.name)
 
 
 @contextmanager
@@ -171,12 +199,12 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn the many ways in which loading fails into one line."""
-    from safetensors import SafetensorError
-
+    """Turn the many ways in which loading fails, in several libraries, into one line."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except UserError:
+        raise
+    except Exception as error:
         reason = str(error).strip().splitlines()
         raise UserError(
             f"cannot load the checkpoint {name}: {reason[0] if reason else type(error).__name__}",

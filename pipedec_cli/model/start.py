@@ -17,7 +17,7 @@ from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
 from pipedec_cli.model.teacher_forcing import TeacherForcing
-from pipedec_cli.model.training import TrainSettings, collator, updates_for
+from pipedec_cli.model.training import TrainSettings, collator, require_examples, updates_for
 
 #: Records that a fresh tokenizer is trained on; more of them change it little.
 TOKENIZER_RECORDS = 20_000
@@ -83,7 +83,11 @@ def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], settings: Trai
         checkpoint: the model; its weights are left as they are.
         examples: the training examples.
         settings: how it will be trained.
+
+    Raises:
+        UserError: there are no examples.
     """
+    require_examples(examples)
     collate = collator(checkpoint, settings.seed)
     device: Any = "cuda" if torch.cuda.is_available() and not settings.cpu else "cpu"
     module = TeacherForcing(checkpoint.model).to(device).train()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
@@ -77,7 +78,7 @@ class Progress:
 
 
 class _Examples(Dataset[dict[str, Any]]):
-    """Encoded examples under the names that the Trainer's length-grouped sampler looks for."""
+    """Encoded examples as items that the Trainer's own code can carry."""
 
     def __init__(self, examples: Sequence[Encoded]) -> None:
         self.examples = examples
@@ -86,8 +87,27 @@ class _Examples(Dataset[dict[str, Any]]):
         return len(self.examples)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        example = self.examples[index]
-        return {"input_ids": example.source, "example": example}
+        return {"example": self.examples[index]}
+
+
+class _LikeLengths(LengthGroupedSampler):
+    """Examples by groups of like lengths, in an order that depends on the seed and the epoch alone.
+
+    Trainer's own draws it from the global generator: a run resumed within a later epoch would go through the
+    first epoch's order, see some examples again and miss others.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, seed: int, *, epoch: Callable[[], int]
+    ) -> None:
+        super().__init__(batch_size, lengths=list(lengths), generator=torch.Generator())
+        self.seed = seed
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator.manual_seed((self.seed << 20) + self.epoch())
+        indices: Iterator[int] = super().__iter__()
+        return indices
 
 
 class _Trainer(Trainer):
@@ -97,16 +117,23 @@ class _Trainer(Trainer):
         self.checkpoint = checkpoint
         super().__init__(model=TeacherForcing(checkpoint.model), **kwargs)
 
+    def _get_train_sampler(self, train_dataset: Any = None) -> _LikeLengths:
+        return _LikeLengths(
+            [len(example.source) for example in self.train_dataset.examples],
+            self.args.train_batch_size * self.args.gradient_accumulation_steps,
+            self.args.seed,
+            epoch=lambda: int(self.state.epoch or 0),
+        )
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if self.args.should_save:
             save_checkpoint(self.checkpoint, Path(output_dir or self.args.output_dir))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        from safetensors.torch import load_file
+        from safetensors.torch import load_model
 
-        weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
-        self.checkpoint.model.load_state_dict(weights, strict=False)
-        self.checkpoint.model.tie_weights()
+        # In place, so that tied weights stay tied and an output matrix of its own stays one.
+        load_model(self.checkpoint.model, Path(resume_from_checkpoint) / "model.safetensors")
 
 
 class _Reporter(TrainerCallback):
@@ -145,6 +172,16 @@ class _Reporter(TrainerCallback):
         if metrics is not None and score is not None:
             metrics["eval_score"] = score
         self.show(self._progress(state, dev_loss=float(metrics["eval_loss"]), dev_score=score))
+
+
+def require_examples(examples: Sequence[Encoded]) -> None:
+    """Refuse a training without examples.
+
+    Raises:
+        UserError: there are none.
+    """
+    if not examples:
+        raise UserError("there are no training examples", todo="segment a data set with at least one record")
 
 
 def encode_all(checkpoint: Checkpoint, records: Sequence[Record]) -> list[Encoded]:
@@ -198,8 +235,7 @@ def train(
     Raises:
         UserError: nothing to train on, or nothing to resume.
     """
-    if not examples:
-        raise UserError("there are no training examples", todo="segment a data set with at least one record")
+    require_examples(examples)
     if resume and not _last_checkpoint(folder):
         raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
     set_seed(settings.seed)
@@ -270,7 +306,6 @@ def _arguments(
         save_strategy="steps",
         save_steps=every,
         save_total_limit=2,
-        train_sampling_strategy="group_by_length",
         remove_unused_columns=False,
         label_names=["labels"],
         prediction_loss_only=True,
@@ -293,6 +328,6 @@ def _drop_callback(trainer: Trainer, name: str) -> None:
 
 
 def _last_checkpoint(folder: Path) -> str | None:
-    from transformers.trainer_utils import get_last_checkpoint
-
-    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
+    """The newest whole ``checkpoint-N``: the Trainer writes its state last, so one without it was cut short."""
+    whole = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
+    return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]))) if whole else None

@@ -1,0 +1,262 @@
+"""Texts to ids and ids to training batches: Eq. 5 laid out token by token, padding told by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.records import Record
+from pipedec_cli.model.batches import IGNORED, Collator, Encoded, Scheduler, TextEncoder, scheduler
+from pipedec_cli.model.layers import PADDING
+from pipedec_cli.model.scratch import train_tokenizer
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole, place
+
+BOS, EOS = 0, 1
+A, B, C, D, E = range(10, 15)
+#: m_i of several examples.
+LENGTHS = st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=4)
+SCHEDULES: Final[dict[str, Schedule]] = {
+    "1": Fixed(1),
+    "3": Fixed(3),
+    "sequential": Sequential(),
+    "drawn": Drawn((2, float("inf"), 1)),
+}
+
+
+def record(
+    source: str = "source", segments: Sequence[str] | None = ("one", "two"), target: str = "one two"
+) -> Record:
+    return Record("1", source, target, None if segments is None else tuple(segments), (), "f:1")
+
+
+@cache
+def scratch_encoder(prefix: str = "", limit: int = 64) -> TextEncoder:
+    texts = ["one two three four source", "summarize: it"] * 3
+    return TextEncoder(train_tokenizer(texts, 320), prefix=prefix, max_source_tokens=limit, eos=EOS)
+
+
+def t5_encoder() -> TextEncoder:
+    """The tokenizer class of published T5 checkpoints, with a vocabulary of single characters."""
+    from transformers import T5Tokenizer
+
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0)]
+    pieces += [(character, -3.0) for character in "abcdefgopstuxn<>/_0123"]
+    tokenizer: Any = T5Tokenizer(vocab=pieces, extra_ids=2)
+    return TextEncoder(tokenizer, prefix="", max_source_tokens=64, eos=EOS)
+
+
+def collate(
+    batch: Sequence[Encoded], schedule: Schedule, *, closing: bool = True, pad: int = 0
+) -> dict[str, Any]:
+    collator = Collator(lambda batch: [schedule] * len(batch), bos=BOS, eos=EOS, pad=pad, closing=closing)
+    return {name: tensor.tolist() for name, tensor in collator(batch).items()}
+
+
+def encoded(*texts: Sequence[int], source: Sequence[int] = (5, EOS)) -> Encoded:
+    return Encoded(list(source), tuple(map(list, texts)))
+
+
+def test_figure_2_is_laid_out_as_the_paper_draws_it() -> None:
+    batch = collate([encoded([A, B, C], [D, E])], Fixed(1))
+
+    assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS, BOS, D, E, EOS, BOS, EOS]]
+    assert batch["subsequence"] == [[1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3]]
+    assert batch["time"] == [[0, 1, 2, 3, 4, 1, 2, 3, 4, 2, 3]]
+    assert batch["labels"] == [[A, B, C, EOS, IGNORED, D, E, EOS, IGNORED, EOS, IGNORED]]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@given(lengths=LENGTHS)
+def test_a_target_has_as_many_predictions_as_tokens_ends_and_the_one_that_closes_it(
+    schedule: str, lengths: list[list[int]]
+) -> None:
+    """sum(m_i + 1) + 1 for each example, padding or not."""
+    texts = [[[A] * length for length in example] for example in lengths]
+
+    batch = collate([encoded(*example) for example in texts], SCHEDULES[schedule])
+
+    predictions = [sum(label != IGNORED for label in labels) for labels in batch["labels"]]
+    assert predictions == [sum(length + 1 for length in example) + 1 for example in lengths]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@given(lengths=st.lists(st.integers(1, 6), max_size=5))
+def test_every_token_stands_where_the_schedule_places_it(schedule: str, lengths: list[int]) -> None:
+    batch = collate([encoded(*([A] * length for length in lengths))], SCHEDULES[schedule])
+
+    closed = [*lengths, 0]
+    starts = place(SCHEDULES[schedule], closed)
+    expected = [
+        (number, start + j)
+        for number, (start, length) in enumerate(zip(starts, closed, strict=True), start=1)
+        for j in range(length + 2)
+    ]
+    assert list(zip(batch["subsequence"][0], batch["time"][0], strict=True)) == expected
+
+
+def test_padding_is_told_by_position_and_never_by_id() -> None:
+    """The shorter example holds the pad id in its text and in its source: both count."""
+    batch = collate([encoded([A, B, C], [D]), encoded([BOS, A], source=[0, 0, 6, EOS])], Fixed(1))
+
+    assert batch["input_ids"] == [[5, EOS, 0, 0], [0, 0, 6, EOS]]
+    assert batch["attention_mask"] == [[1, 1, 0, 0], [1, 1, 1, 1]]
+    assert batch["decoder_input_ids"][1] == [BOS, BOS, A, EOS, BOS, EOS, 0, 0, 0, 0]
+    assert batch["labels"][1] == [BOS, A, EOS, IGNORED, EOS, *[IGNORED] * 5]
+    assert batch["time"][1][-4:] == batch["subsequence"][1][-4:] == [PADDING] * 4
+
+
+def test_any_id_serves_as_padding() -> None:
+    examples = [encoded([A, B, C]), encoded([A])]
+
+    zeros, others = (collate(examples, Fixed(1), pad=pad) for pad in (0, 9))
+
+    for name in ("attention_mask", "subsequence", "time", "labels"):
+        assert zeros[name] == others[name]
+
+
+def test_the_sequential_decoder_has_one_text_and_nothing_closes_it() -> None:
+    batch = collate([encoded([A, B, C])], Whole(), closing=False)
+
+    assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS]]
+    assert batch["labels"] == [[A, B, C, EOS, IGNORED]]
+    assert batch["time"] == [[0, 1, 2, 3, 4]]
+
+
+def test_tensors_are_whole_numbers_of_one_shape_each() -> None:
+    collator = Collator(lambda batch: [Fixed(1)] * len(batch), bos=BOS, eos=EOS, pad=0, closing=True)
+
+    batch = collator([encoded([A, B]), encoded()])
+
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+    assert {tuple(batch[name].shape) for name in ("decoder_input_ids", "subsequence", "time", "labels")} == {
+        (2, 6)
+    }
+
+
+def test_a_source_has_its_prefix_and_its_end() -> None:
+    plain, prefixed = scratch_encoder(), scratch_encoder("summarize: ")
+
+    ids, cut = prefixed.source("source")
+
+    assert (prefixed.text(ids), ids[-1], cut) == ("summarize: source", EOS, 0)
+    assert plain.source("source")[0] == [*plain.ids(["source"])[0], EOS]
+
+
+def test_a_long_source_is_cut_to_the_limit_and_what_was_cut_is_counted() -> None:
+    encoder = scratch_encoder(limit=4)
+    words = "one two three four"
+    whole = encoder.ids([words])[0]
+    assert len(whole) == 4
+
+    assert encoder.source(words) == ([*whole[:3], EOS], 1)
+    assert encoder.source("one two three") == ([*whole[:3], EOS], 0)
+    assert encoder.encode(record(source=words), "pipelined").cut == 1
+
+
+def test_a_target_becomes_one_text_a_segment_or_one_in_all() -> None:
+    encoder = scratch_encoder()
+
+    pipelined = encoder.encode(record(), "pipelined")
+    sequential = encoder.encode(record(), "sequential")
+
+    assert [encoder.text(ids) for ids in pipelined.texts] == ["one", "two"]
+    assert [encoder.text(ids) for ids in sequential.texts] == ["one two"]
+    assert EOS not in [*pipelined.texts[0], *pipelined.texts[1], *sequential.texts[0]]
+
+
+def test_targets_with_nothing_in_them_are_targets_all_the_same() -> None:
+    encoder = scratch_encoder()
+
+    assert encoder.encode(record(segments=(), target=""), "pipelined").texts == ()
+    assert encoder.encode(record(segments=None, target=""), "pipelined").texts == ()
+    assert encoder.encode(record(segments=("", "one"), target="one"), "pipelined").texts == (
+        encoder.ids(["one"])[0],
+    )
+    assert encoder.encode(record(segments=(), target=""), "sequential").texts == ([],)
+
+
+@pytest.mark.parametrize("text", ["one </s> two", "<pad>", "</s>", "a<unk>b", "<pad></s>"])
+def test_special_tokens_in_a_text_are_text(text: str) -> None:
+    encoder = scratch_encoder()
+
+    ids = encoder.ids([text, "one"])
+
+    assert encoder.text(ids[0]) == text
+    assert ids[1] == encoder.ids(["one"])[0]
+    assert set(ids[0]).isdisjoint({0, 1, 2})
+
+
+@pytest.mark.parametrize("text", ["no </s> op", "<pad>", "a</s></s>", "<extra_id_0> and", "u<pad>"])
+def test_special_tokens_in_a_text_are_text_to_t5s_own_tokenizer_too(text: str) -> None:
+    """Its vocabulary holds them as pieces, which the unigram model matches in any text."""
+    encoder = t5_encoder()
+    special = set(encoder.tokenizer.all_special_ids) - {encoder.tokenizer.unk_token_id}
+
+    ids = encoder.ids(["cat", text])
+
+    assert special.isdisjoint(ids[1])
+    assert ids[0] == encoder.ids(["cat"])[0]
+    if "<extra_id_0>" not in text:
+        assert encoder.text(ids[1]) == text
+
+
+def test_no_texts_have_no_ids() -> None:
+    assert scratch_encoder().ids([]) == []
+
+
+def batches(count: int, size: int = 3) -> list[list[Encoded]]:
+    return [
+        [encoded([A] * (n % 3 + 1), [B], [C], source=[n * size + k, 7, EOS]) for k in range(size)]
+        for n in range(count)
+    ]
+
+
+def names(batch: Sequence[Encoded], schedules: Scheduler) -> list[Schedule]:
+    return list(schedules(batch))
+
+
+def test_a_batch_gets_the_same_schedules_whatever_came_before() -> None:
+    """So a resumed run draws what an undisturbed one would have drawn."""
+    one, other = scheduler("pipelined", "any", 3), scheduler("pipelined", "any", 3)
+    in_order = [names(batch, one) for batch in batches(20)]
+
+    backwards = [names(batch, other) for batch in reversed(batches(20))]
+
+    assert in_order == backwards[::-1] == [names(batch, one) for batch in batches(20)]
+
+
+def test_schedules_depend_on_the_seed_and_on_the_batch() -> None:
+    drawn = [[names(batch, scheduler("pipelined", "any", seed)) for batch in batches(20)] for seed in (1, 2)]
+
+    assert drawn[0] != drawn[1]
+    assert len({tuple(map(repr, schedules)) for schedules in drawn[0]}) > 8
+
+
+def test_drawing_schedules_leaves_the_chance_of_others_alone() -> None:
+    import random
+
+    random.seed(1)
+    torch.manual_seed(1)
+    before = random.getstate(), torch.get_rng_state()
+
+    names(batches(1)[0], scheduler("pipelined", "any", 1))
+
+    assert random.getstate() == before[0]
+    assert torch.get_rng_state().equal(before[1])
+
+
+def test_every_kind_of_schedule_is_drawn() -> None:
+    found = {kind.name for batch in batches(100) for kind in names(batch, scheduler("pipelined", "any", 0))}
+
+    assert found == {"delay1", "delay2", "delay3", "sequential", "drawn"}
+
+
+def test_one_delay_is_one_delay() -> None:
+    assert names(batches(1)[0], scheduler("pipelined", 2, 0)) == [Fixed(2)] * 3
+    assert names(batches(1)[0], scheduler("sequential", "any", 0)) == [Whole()] * 3

@@ -1,0 +1,246 @@
+"""The compiled step: the oracle's tokens, rows that do not depend on one another, and a fallback that says why."""
+
+from __future__ import annotations
+
+import copy
+import stat
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipedec_cli.model.engine import Engine
+from pipedec_cli.model.native import build
+from pipedec_cli.model.native.build import BuildError, compiled, find_compiler
+from pipedec_cli.model.native.library import library
+from pipedec_cli.model.native.weights import pack_native
+from pipedec_cli.model.weights import DecoderWeights, lay_out
+from pipedec_cli.pipeline.decode import Method, Row
+from pipedec_cli.pipeline.grid import Slot
+from tests.model.families import BOS, EOS, KINDS, SOURCES, VOCABULARY, Kind, small_model
+from tests.model.test_engine import SCHEDULES, TIE, expected_of, outcome_of, run_engine
+
+try:
+    library()
+    missing = ""
+except BuildError as error:
+    missing = str(error)
+needs_kernels = pytest.mark.skipif(bool(missing), reason=missing or "the kernels are there")
+
+
+@cache
+def native_weights(kind: Kind) -> DecoderWeights:
+    return lay_out(small_model(kind), native=True)
+
+
+def grid_rows(lane: int, count: int, first: int = 0) -> list[Row]:
+    """Rows of a grid of four subsequences with Δt = 1, in the order of their times."""
+    places = [(n // 4, n % 4 + 1) for n in range(first, first + count)]
+    tokens = [(7 * lane + 3 * n) % (VOCABULARY - 2) + 2 for n in range(first, first + count)]
+    return [
+        Row(lane, Slot(subsequence, time + subsequence, token))
+        for (time, subsequence), token in zip(places, tokens, strict=True)
+    ]
+
+
+def both_steps(model: Any, calls: list[list[Row]], sources: list[list[int]]) -> tuple[Any, Any]:
+    """The logits of the last call, from the compiled step and from torch's operators."""
+    results = []
+    for weights in (lay_out(model, native=True), lay_out(model, prepack=False)):
+        engine = Engine(model, len(sources), weights=weights)
+        engine.admit(list(enumerate(sources)))
+        results.append([engine.logits(rows) for rows in calls][-1].float())
+    return results[0], results[1]
+
+
+@needs_kernels
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_are_the_oracles(kind: Kind, schedule: str, lanes: int) -> None:
+    method = Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], "retry")
+    outcomes = run_engine(Engine(small_model(kind), lanes, weights=native_weights(kind)), SOURCES, method)
+
+    for number, outcome in enumerate(outcomes):
+        expected = expected_of(kind, schedule, "retry", number)
+        if expected.gap >= TIE:
+            assert outcome == outcome_of(expected)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_is_as_near_to_float32_as_operators_in_bfloat16_are(kind: Kind) -> None:
+    calls = [grid_rows(0, 12), grid_rows(0, 9, first=12)]
+    exact, _ = both_steps(small_model(kind), calls, [SOURCES[0]])
+    narrow, operators = both_steps(copy.deepcopy(small_model(kind)).bfloat16(), calls, [SOURCES[0]])
+
+    scale = exact.abs().max()
+    assert (narrow - exact).abs().max() < 0.05 * scale
+    assert (narrow - exact).abs().mean() < 1.5 * (operators - exact).abs().mean() + 1e-3 * scale
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 2, 5, 12, 13, 16, 40])
+def test_a_row_depends_on_its_own_lane_alone_bit_for_bit(rows: int, dtype: torch.dtype) -> None:
+    model = copy.deepcopy(small_model("gated")).to(dtype)
+    weights = lay_out(model, native=True)
+    sources = [SOURCES[0], SOURCES[3] * 9, SOURCES[1]]
+    together = Engine(model, 3, weights=weights)
+    for lane, source in enumerate(sources):
+        together.admit([(lane, source)])
+    for lane in range(3):
+        together.logits(grid_rows(lane, 17 * lane + 1))
+    crowded = together.logits([row for lane in range(3) for row in grid_rows(lane, rows, 17 * lane + 1)])
+
+    for lane, source in enumerate(sources):
+        alone = Engine(model, weights=weights)
+        alone.admit([(0, source)])
+        alone.logits([Row(0, row.slot) for row in grid_rows(lane, 17 * lane + 1)])
+        logits = alone.logits([Row(0, row.slot) for row in grid_rows(lane, rows, 17 * lane + 1)])
+        assert torch.equal(logits, crowded[lane * rows : (lane + 1) * rows])
+
+
+@needs_kernels
+def test_a_row_does_not_depend_on_the_number_of_threads() -> None:
+    threads = torch.get_num_threads()
+    logits = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            engine = Engine(small_model("umt5"), weights=native_weights("umt5"))
+            engine.stepper.remember(torch.ones(1, 5, 32), [(0, [0] * 5)])
+            logits.append(engine.logits(grid_rows(0, 9)))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[0], logits[2])
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sizes_that_fill_no_panel_and_grids_beyond_the_first_room(dtype: torch.dtype) -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(
+        vocab_size=71, d_model=21, d_kv=6, d_ff=37, num_layers=2, num_heads=3, feed_forward_proj="gated-gelu"
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = T5ForConditionalGeneration(config).eval().to(dtype)
+    calls = [grid_rows(0, 100), grid_rows(1, 3), grid_rows(0, 61, 100) + grid_rows(1, 2, 3)]
+    native, operators = both_steps(model, calls, [SOURCES[1], SOURCES[3] * 20])
+
+    tolerance = 1e-4 if dtype == torch.float32 else 0.05
+    assert (native - operators).abs().max() < tolerance * operators.abs().max()
+
+
+@needs_kernels
+def test_the_step_answers_with_the_first_best_token() -> None:
+    model = copy.deepcopy(small_model("gated"))
+    with torch.no_grad():
+        model.lm_head.weight[5:] = model.lm_head.weight[4]  # all of them tie
+    engine = Engine(model, weights=lay_out(model, native=True))
+    engine.admit([(0, SOURCES[0])])
+    rows = grid_rows(0, 6)
+    logits = engine.logits(rows)
+    engine.release(0)
+    engine.admit([(0, SOURCES[0])])
+
+    assert engine.step(rows) == [int((row == row.max()).nonzero()[0]) for row in logits]
+
+
+@needs_kernels
+def test_the_engine_says_what_computes() -> None:
+    assert native_weights("t5").kernels.startswith("native (")
+
+
+def test_the_environment_switches_the_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+    weights = lay_out(small_model("t5"))
+
+    assert weights.native is None
+    assert "PIPEDEC_NATIVE is 0" in weights.kernels
+
+
+def test_an_argument_switches_the_kernels_off() -> None:
+    assert lay_out(small_model("t5"), native=False).native is None
+
+
+def test_kernels_that_were_asked_for_and_cannot_be_had_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+    with pytest.raises(BuildError, match="PIPEDEC_NATIVE"):
+        lay_out(small_model("t5"), native=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda model: model.half(), "neither all float32 nor all bfloat16"),
+        (lambda model: setattr(model.config, "dense_act_fn", "silu") or model, "activation is silu"),
+        (lambda model: setattr(model.config, "d_kv", 7) or model, "width is odd"),
+    ],
+)
+def test_a_model_that_the_kernels_cannot_run_is_left_to_operators(change: Any, reason: str) -> None:
+    model = change(copy.deepcopy(small_model("t5")))
+    with pytest.raises(BuildError, match=reason):
+        pack_native(model)
+    assert reason in lay_out(model).kernels
+
+
+def test_without_a_compiler_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
+        find_compiler()
+
+
+def fake_compiler(folder: Path, script: str) -> str:
+    """A program that stands in for a compiler: the last of its arguments is the file to make."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "fake-cc"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fake 1.0 && exit 0\n{script}\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", "exit 1"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(BuildError, match="fake-cc cannot compile"):
+        compiled()
+    assert not list((tmp_path / "cache" / "pipedec").iterdir())
+
+
+def test_an_unwritable_cache_is_a_reason_and_no_crash(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", "exit 0"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(BuildError, match="cannot be kept"):
+        compiled()
+
+
+def test_what_is_compiled_once_is_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    script = f'for made; do :; done; echo once >> "{count}"; echo library > "$made"'
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", script))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    assert compiled() == compiled()
+    assert compiled().read_text() == "library\n"
+    assert count.read_text() == "once\n"
+
+
+def test_older_compilers_get_fewer_flags(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = 'for made; do [ "$made" = -fopenmp ] && exit 1; done; echo library > "$made"'
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", script))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert compiled().exists()
+
+
+def test_the_source_is_part_of_the_package() -> None:
+    assert build.SOURCE.is_file()

@@ -1,0 +1,110 @@
+"""Where training starts: fresh weights or a checkpoint that is there, and what it will take."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Segmentation
+from pipedec_cli.data.segmentation import make_segmenter
+from pipedec_cli.model.batches import Encoded
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.start import estimate, start_checkpoint
+from pipedec_cli.model.training import TrainSettings, encode_all
+from tests.trained import TOY, toy_checkpoint, toy_records
+
+SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; ", sub_max=4), "copy: ", 128, 30)
+
+
+def test_a_shape_is_made_fresh_with_a_tokenizer_of_the_data() -> None:
+    segmenter = make_segmenter("phrase", separators=(";",))
+
+    checkpoint = start_checkpoint("scratch-tiny", SETTINGS, toy_records(), seed=4, segmenter=segmenter)
+
+    assert (checkpoint.settings, checkpoint.segmenter, checkpoint.name) == (
+        SETTINGS,
+        segmenter,
+        "scratch-tiny",
+    )
+    assert checkpoint.model.config.d_model == 256
+    assert checkpoint.model.config.vocab_size >= len(checkpoint.tokenizer)
+    encoder = checkpoint.encoder()
+    assert all(encoder.text(encoder.ids([source])[0]) == source for source, _ in TOY)
+    words = len(encoder.ids(["green green green"])[0])
+    assert words == 3  # learnt from the targets
+
+
+def test_fresh_weights_depend_on_the_seed_alone() -> None:
+    made = []
+    for seed in (4, 4, 5):
+        random.random()
+        torch.rand(seed)
+        made.append(start_checkpoint("scratch-tiny", SETTINGS, toy_records(), seed).model.shared.weight)
+
+    assert made[0].equal(made[1])
+    assert not made[0].equal(made[2])
+
+
+def test_a_checkpoint_that_is_there_keeps_its_weights_and_takes_the_new_settings(trained: Checkpoint) -> None:
+    segmenter = make_segmenter("phrase", separators=(";",))
+
+    checkpoint = start_checkpoint(trained.name, SETTINGS, [], seed=0, segmenter=segmenter)
+
+    assert (checkpoint.settings, checkpoint.segmenter) == (SETTINGS, segmenter)
+    assert checkpoint.model.shared.weight.equal(trained.model.shared.weight)
+    assert (
+        checkpoint.encoder().source("red 3")[0]
+        == checkpoint.encoder(trained.settings).source("copy: red 3")[0]
+    )
+
+
+def test_a_shape_that_is_not_there_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UserError, match="no shape 'scratch-huge'; use one of scratch-tiny, scratch-small"):
+        start_checkpoint("scratch-huge", SETTINGS, toy_records(), seed=0)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no checkpoint folder"):
+        start_checkpoint(str(tmp_path / "none"), SETTINGS, toy_records(), seed=0)
+
+
+def test_an_estimate_counts_updates_parameters_and_disk() -> None:
+    checkpoint = toy_checkpoint()
+    examples = encode_all(checkpoint, toy_records())
+    parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
+
+    expected = estimate(checkpoint, examples, TrainSettings(epochs=3, batch_size=4, cpu=True))
+
+    assert expected.updates == 9  # 10 examples in batches of 4, three times
+    assert expected.parameters == parameters
+    assert expected.bytes == 4 * parameters * 7
+    assert expected.seconds > 0
+
+
+def test_an_estimate_leaves_the_model_as_it_was() -> None:
+    checkpoint = toy_checkpoint()
+    before = {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
+
+    estimate(checkpoint, encode_all(checkpoint, toy_records()), TrainSettings(batch_size=4, cpu=True))
+
+    assert all(tensor.equal(before[name]) for name, tensor in checkpoint.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
+
+
+@pytest.mark.parametrize("examples", [1, 3, 25])
+def test_an_estimate_takes_whatever_number_of_examples_there_is(examples: int) -> None:
+    checkpoint = toy_checkpoint()
+    some = (encode_all(checkpoint, toy_records()) * 3)[:examples]
+
+    assert estimate(checkpoint, some, TrainSettings(batch_size=4, max_steps=7, cpu=True)).updates == 7
+
+
+def test_no_examples_are_refused() -> None:
+    nothing: list[Encoded] = []
+
+    with pytest.raises(UserError, match="there are no training examples"):
+        estimate(toy_checkpoint(), nothing, TrainSettings(cpu=True))

@@ -1,0 +1,324 @@
+"""Training on the Trainer: it learns, resumes as if it had never stopped, and leaves a plain T5 without pickles."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.batches import Encoded
+from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
+from pipedec_cli.model.generation import Generator
+from pipedec_cli.model.training import (
+    Progress,
+    TrainSettings,
+    collator,
+    encode_all,
+    learning_rate,
+    train,
+    updates_for,
+)
+from pipedec_cli.pipeline.schedule import Fixed, Whole
+from tests.model.families import Kind, small_model
+from tests.trained import SHAPE, TOY, toy_checkpoint, toy_records
+
+QUICK = TrainSettings(batch_size=3, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
+#: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
+SMALL = replace(SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
+
+
+def examples_of(checkpoint: Checkpoint) -> list[Encoded]:
+    return encode_all(checkpoint, toy_records())
+
+
+def weights_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
+
+
+def assert_equal_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(
+            tensor, other[name], rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+class KilledError(Exception):
+    """What stops a training in its midst."""
+
+
+def killed_after(step: int) -> Callable[[Progress], None]:
+    def show(progress: Progress) -> None:
+        if progress.step > step:
+            raise KilledError
+
+    return show
+
+
+@pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])
+def test_what_was_learnt_over_random_schedules_serves_every_delay(trained: Checkpoint, delay: Any) -> None:
+    generator = Generator(trained, batch_size=4)
+
+    results = list(generator.texts([source for source, _ in TOY], generator.method(delay)))
+
+    assert [result.segments for result in results] == [segments for _, segments in TOY]
+    assert [result.truncated for result in results] == [None] * len(TOY)
+
+
+def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint()
+    shown: list[Progress] = []
+
+    outcome = train(
+        checkpoint,
+        examples_of(checkpoint),
+        [],
+        tmp_path,
+        replace(QUICK, batch_size=5, max_steps=40, learning_rate=3e-3),
+        fresh=True,
+        show=shown.append,
+    )
+
+    losses = [progress.loss for progress in shown if progress.loss is not None]
+    assert losses[-1] < 0.5 * losses[0]
+    assert [progress.step for progress in shown] == sorted(progress.step for progress in shown)
+    assert {progress.total for progress in shown} == {40}
+    assert (outcome["updates"], outcome["examples_seen"]) == (40, 200)
+    assert outcome["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-3)
+    assert not checkpoint.model.training
+
+
+def first_loss(settings: TrainSettings, folder: Path) -> tuple[float, dict[str, Tensor]]:
+    checkpoint = toy_checkpoint(delay=2)
+    shown: list[Progress] = []
+    train(checkpoint, examples_of(checkpoint), [], folder, settings, fresh=True, show=shown.append)
+    assert shown[0].loss is not None
+    return shown[0].loss, weights_of(checkpoint)
+
+
+def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path: Path) -> None:
+    """The mean is over the predictions of all of them, however many each has."""
+    at_once = replace(QUICK, batch_size=8, max_steps=1)
+
+    loss, weights = first_loss(at_once, tmp_path / "once")
+    added, others = first_loss(replace(at_once, batch_size=2, accumulation=4), tmp_path / "added")
+
+    assert added == pytest.approx(loss, rel=1e-5)
+    # AdamW's first update is the rate times the sign, so a gradient near 0 may turn round: few do
+    differs = torch.cat([((weights[name] - others[name]).abs() > 1e-5).flatten() for name in weights])
+    assert differs.float().mean() < 0.01
+
+
+def test_dev_examples_are_looked_at_and_never_trained_on(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint()
+    examples = examples_of(checkpoint)
+    seen: dict[bool, set[tuple[int, ...]]] = {True: set(), False: set()}
+
+    def watch(module: nn.Module, args: Any, inputs: dict[str, Any]) -> None:
+        for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
+            seen[torch.is_grad_enabled()].add(tuple(ids[mask.bool()].tolist()))
+
+    checkpoint.model.encoder.register_forward_pre_hook(watch, with_kwargs=True)
+    train(checkpoint, examples[:6], examples[6:], tmp_path, QUICK, fresh=True)
+
+    assert seen[True] == {tuple(example.source) for example in examples[:6]}
+    assert seen[False] == {tuple(example.source) for example in examples[6:]}
+
+
+def test_looks_at_the_dev_set_are_shown_with_their_score(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint()
+    examples = examples_of(checkpoint)
+    shown: list[Progress] = []
+
+    train(
+        checkpoint,
+        examples[:6],
+        examples[6:],
+        tmp_path,
+        QUICK,
+        fresh=True,
+        show=shown.append,
+        score=lambda: 42.0,
+    )
+
+    looks = [progress for progress in shown if progress.dev_loss is not None]
+    assert [progress.step for progress in looks] == [3, 6]
+    assert all(progress.dev_score == 42.0 and (progress.dev_loss or 0) > 0 for progress in looks)
+
+
+@pytest.mark.parametrize(
+    "examples", [7, 6, 3], ids=["within an epoch", "between epochs", "an epoch an update"]
+)
+def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(tmp_path: Path, examples: int) -> None:
+    """The same examples in the same order, the same schedules, the same dropout: the same weights."""
+    settings = replace(QUICK, max_steps=8, evaluations=2)  # checkpoints at 4 and 8
+
+    undisturbed = toy_checkpoint(shape=SMALL)
+    train(undisturbed, examples_of(undisturbed)[:examples], [], tmp_path / "whole", settings, fresh=True)
+
+    killed = toy_checkpoint(shape=SMALL)
+    with pytest.raises(KilledError):
+        train(
+            killed,
+            examples_of(killed)[:examples],
+            [],
+            tmp_path / "killed",
+            settings,
+            fresh=True,
+            show=killed_after(4),
+        )
+    torch.manual_seed(99)  # another process, another chance
+    resumed = toy_checkpoint(shape=SMALL)
+    outcome = train(
+        resumed, examples_of(resumed)[:examples], [], tmp_path / "killed", settings, fresh=True, resume=True
+    )
+
+    assert outcome["updates"] == 8
+    assert_equal_weights(weights_of(resumed), weights_of(undisturbed))
+    assert_equal_weights(weights_of(load_checkpoint(str(tmp_path / "killed"))), weights_of(undisturbed))
+
+
+@pytest.mark.parametrize("kind", ["gated", "umt5"])
+def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path: Path, kind: Kind) -> None:
+    """v1.1, Flan-T5, mT5 and UMT5 have one, although transformers' config calls them tied."""
+
+    def fresh() -> Checkpoint:
+        model = copy.deepcopy(small_model(kind))
+        if kind == "umt5":
+            model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach() + 1)
+        return replace(toy_checkpoint(), model=model)
+
+    examples = [Encoded([5, 7 + n, 1], ([9, 10 + n], [11])) for n in range(5)]
+    undisturbed = fresh()
+    train(undisturbed, examples, [], tmp_path / "whole", QUICK, fresh=False)
+    with pytest.raises(KilledError):
+        train(fresh(), examples, [], tmp_path / "killed", QUICK, fresh=False, show=killed_after(3))
+
+    resumed = fresh()
+    train(resumed, examples, [], tmp_path / "killed", QUICK, fresh=False, resume=True)
+
+    assert not resumed.model.lm_head.weight.equal(resumed.model.shared.weight)
+    assert_equal_weights(weights_of(resumed), weights_of(undisturbed))
+
+
+def test_a_checkpoint_that_was_being_written_when_the_training_was_killed_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    checkpoint = toy_checkpoint(shape=SMALL)
+    train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=4), fresh=True)
+    half = tmp_path / "checkpoint-5"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+
+    resumed = toy_checkpoint(shape=SMALL)
+    outcome = train(resumed, examples_of(resumed), [], tmp_path, QUICK, fresh=True, resume=True)
+
+    assert outcome["updates"] == 6
+
+
+def test_weights_of_another_shape_are_not_resumed_from(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(shape=SMALL)
+    train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2), fresh=True)
+
+    deeper = toy_checkpoint(shape=replace(SMALL, layers=3))
+    with pytest.raises(RuntimeError, match="Missing key"):
+        train(deeper, examples_of(deeper), [], tmp_path, QUICK, fresh=True, resume=True)
+
+
+def test_nothing_to_resume_and_nothing_to_train_on_are_refused(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(shape=SMALL)
+    examples = examples_of(checkpoint)
+
+    with pytest.raises(UserError, match="nothing to resume"):
+        train(checkpoint, examples, [], tmp_path / "none", QUICK, fresh=True, resume=True)
+    with pytest.raises(UserError, match="no training examples"):
+        train(checkpoint, [], examples, tmp_path, QUICK, fresh=True)
+
+
+def test_the_saved_folder_holds_no_pickle(trained: Checkpoint) -> None:
+    """Optimizer and chance are kept in checkpoint-N, and can be read without running what they hold."""
+    folder = Path(trained.name)
+
+    files = [path for path in folder.rglob("*") if path.is_file()]
+
+    pickles = [path for path in files if path.suffix in {".bin", ".pt", ".pth", ".pkl", ".ckpt"}]
+    assert {path.name for path in pickles} <= {"optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt"}
+    assert pickles
+    assert all(path.parent.name.startswith("checkpoint-") for path in pickles)
+    assert all(path.suffix in {".json", ".safetensors"} for path in files if path not in pickles)
+    from transformers.trainer_pt_utils import safe_globals
+
+    for path in pickles:
+        with safe_globals():
+            torch.load(path, weights_only=True)
+
+
+def test_plain_transformers_loads_what_was_trained(trained: Checkpoint) -> None:
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5ForConditionalGeneration
+
+    config = json.loads((Path(trained.name) / "config.json").read_text(encoding="utf-8"))
+    model = AutoModelForSeq2SeqLM.from_pretrained(trained.name)
+    tokenizer = AutoTokenizer.from_pretrained(trained.name)
+
+    assert config["architectures"] == ["T5ForConditionalGeneration"]
+    assert config["pipedec"]["delay"] == "any"
+    assert type(model) is T5ForConditionalGeneration
+    assert tokenizer("red 3")["input_ids"] == trained.encoder().source("red 3")[0]
+    source, target = torch.tensor([[5, 6, 1]]), torch.tensor([[0, 8, 9]])
+    with torch.no_grad():
+        theirs, ours = (
+            each(input_ids=source, decoder_input_ids=target).logits for each in (model, trained.model)
+        )
+    assert theirs.equal(ours)
+
+
+def test_mixed_precision_trains(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(shape=SMALL)
+
+    outcome = train(
+        checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2, bf16=True), fresh=True
+    )
+
+    assert 0 < outcome["loss"] < 20
+    assert all(parameter.dtype == torch.float32 for parameter in checkpoint.model.parameters())
+
+
+def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
+    settings = TrainSettings(epochs=2, batch_size=4, accumulation=2)
+
+    assert updates_for(16, settings) == 4
+    assert updates_for(17, settings) == 6
+    assert updates_for(17, settings, devices=2) == 4
+    assert updates_for(1, replace(settings, epochs=0.1)) == 1
+    assert updates_for(16, replace(settings, epochs=0.5)) == 1
+    assert updates_for(10_000, replace(settings, max_steps=3)) == 3
+
+
+def test_the_rate_is_the_given_one_or_one_for_the_weights() -> None:
+    assert learning_rate(TrainSettings(), fresh=True) == 1e-3
+    assert learning_rate(TrainSettings(), fresh=False) == 1e-4
+    assert learning_rate(TrainSettings(learning_rate=5e-5), fresh=True) == 5e-5
+
+
+def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
+    def laid_out(checkpoint: Checkpoint) -> Sequence[int]:
+        batch = collator(checkpoint, seed=0)(examples_of(checkpoint)[2:3])
+        return [int((batch["labels"] != -100).sum()), int(batch["subsequence"].max())]
+
+    pipelined, sequential = toy_checkpoint("pipelined", 2), toy_checkpoint("sequential")
+
+    assert collator(pipelined, 0).scheduler([]) == [] == collator(sequential, 0).scheduler([])
+    texts = examples_of(pipelined)[2].texts
+    assert laid_out(pipelined) == [sum(len(text) + 1 for text in texts) + 1, 3]
+    assert laid_out(sequential) == [len(examples_of(sequential)[2].texts[0]) + 1, 1]
+    some = examples_of(pipelined)[:2]
+    assert collator(pipelined, 0).scheduler(some) == [Fixed(2)] * 2
+    assert collator(sequential, 0).scheduler(some) == [Whole()] * 2
