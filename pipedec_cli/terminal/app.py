@@ -21,7 +21,7 @@ EXIT_INTERRUPTED = 130
 class _Commands(TyperGroup):
     """The subcommands, with a word about Ctrl-C, which Typer ends in silence."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run the subcommand."""
         try:
             return super().invoke(ctx)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -232,6 +233,7 @@ def counted(
         TimeElapsedColumn(),
         console=talk.console,
         transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
     )
     task = bar.add_task(what, total=None)
     moving = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -142,6 +143,7 @@ class LateBar:
             TimeRemainingColumn(),
             console=talk.console,
             transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
         )
         self._task = self._bar.add_task(what, total=total)
 

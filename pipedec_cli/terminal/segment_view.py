@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,7 +49,8 @@ def stage(talk: Talk, title: str, total: int | None = None) -> Iterator[Callable
     columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
     if total is not None:
         columns[2:2] = [BarColumn(), MofNCompleteColumn()]
-    bar = Progress(*columns, console=talk.console, transient=True)
+    # Data on stdout must not go to stderr.
+    bar = Progress(*columns, console=talk.console, transient=True, redirect_stdout=sys.stdout.isatty())
     task = bar.add_task(title, total=total)
     timer = threading.Timer(PATIENCE, bar.start)
     timer.daemon = True

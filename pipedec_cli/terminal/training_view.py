@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -31,6 +32,7 @@ class TrainingView:
             TimeRemainingColumn(),
             console=talk.console,
             disable=not talk.animated,
+            redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
         )
         self.task = self.bar.add_task("training", total=None, state="")
         self.said = time.perf_counter()

@@ -21,7 +21,9 @@ EXAMPLES = """
 
 def demo(
     examples: Annotated[int, typer.Option(help="Examples that are made.", min=100)] = 6000,
-    updates: Annotated[int, typer.Option(help="Training updates of each decoder, of 8 examples.", min=1)] = 600,
+    updates: Annotated[
+        int, typer.Option(help="Training updates of each decoder, of 8 examples.", min=1)
+    ] = 600,
     test: Annotated[int, typer.Option(help="Test examples that are generated from.", min=2)] = 100,
     seed: Annotated[int, typer.Option(help="Of data and training.")] = 0,
     out: Annotated[
