@@ -12,6 +12,8 @@ from torch import Tensor
 
 from pipedec_cli.model.layers import bias_embeddings, decoder_layers, distance_buckets, output_scale
 from pipedec_cli.model.linear import Linear, can_prepack, make_linear
+from pipedec_cli.model.native.build import BuildError
+from pipedec_cli.model.native.weights import NativeWeights, pack_native
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,15 @@ class DecoderWeights:
 
     Attributes:
         embedding: token embeddings, [vocabulary, d_model].
-        layers: first to last.
+        layers: first to last; none where `native` holds them.
         final_norm: the norm after the last layer, with the output scale of the family in it.
         head: from hidden states to logits.
         heads: attention heads.
         dtype: of the matrices and of what is cached.
         device: where they are.
         packed: whether the matrices are packed for oneDNN.
+        native: the weights packed for the compiled step, if that is to be used.
+        kernels: what computes the steps, for tables and logs: which kernels, and why no faster ones.
     """
 
     embedding: Tensor
@@ -66,6 +70,8 @@ class DecoderWeights:
     dtype: torch.dtype
     device: torch.device
     packed: bool
+    native: NativeWeights | None
+    kernels: str
 
     @property
     def invisible(self) -> int:
@@ -73,16 +79,31 @@ class DecoderWeights:
         return self.layers[0].bias.shape[1] - 1
 
 
-def lay_out(model: Any, *, prepack: bool | None = None) -> DecoderWeights:
+def lay_out(model: Any, *, prepack: bool | None = None, native: bool | None = None) -> DecoderWeights:
     """Take the decoder of a T5ForConditionalGeneration (or mT5, UMT5) apart.
 
     Args:
         model: the model, in the dtype and on the device to decode with.
         prepack: whether to pack the matrices for oneDNN; by default wherever that is possible.
+        native: whether to pack them for the compiled step; by default wherever that is possible, unless `prepack`
+            is given: it is about the other step.
+
+    Raises:
+        BuildError: the compiled step was asked for by name and cannot be had.
     """
+    packed_native, reason = None, ""
+    if native or (native is None and prepack is None):
+        try:
+            packed_native = pack_native(model)
+        except BuildError as error:
+            if native:
+                raise
+            reason = f"; not compiled: {error}" if model.device.type == "cpu" else ""
     embedding: Tensor = model.decoder.embed_tokens.weight.detach()
     dtype, device = embedding.dtype, embedding.device
     packed = device.type == "cpu" and can_prepack(dtype) if prepack is None else prepack
+    packed = packed and packed_native is None
+    operators = ("oneDNN prepacked" if packed else "plain operators") + reason
 
     def linear(*modules: Any) -> Linear:
         weight = (
@@ -108,6 +129,7 @@ def lay_out(model: Any, *, prepack: bool | None = None) -> DecoderWeights:
             bias=table,
         )
         for layer, table in zip(decoder_layers(model), tables, strict=True)
+        if packed_native is None
     )
     return DecoderWeights(
         embedding=embedding,
@@ -118,6 +140,8 @@ def lay_out(model: Any, *, prepack: bool | None = None) -> DecoderWeights:
         dtype=dtype,
         device=device,
         packed=packed,
+        native=packed_native,
+        kernels=packed_native.kernels if packed_native else operators,
     )
 
 

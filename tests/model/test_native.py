@@ -175,12 +175,17 @@ def test_kernels_that_were_asked_for_and_cannot_be_had_are_an_error(monkeypatch:
         lay_out(small_model("t5"), native=True)
 
 
+def with_setting(model: Any, name: str, value: Any) -> Any:
+    setattr(model.config, name, value)
+    return model
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda model: model.half(), "neither all float32 nor all bfloat16"),
-        (lambda model: setattr(model.config, "dense_act_fn", "silu") or model, "activation is silu"),
-        (lambda model: setattr(model.config, "d_kv", 7) or model, "width is odd"),
+        (lambda model: with_setting(model, "dense_act_fn", "silu"), "activation is silu"),
+        (lambda model: with_setting(model, "d_kv", 7), "width is odd"),
     ],
 )
 def test_a_model_that_the_kernels_cannot_run_is_left_to_operators(change: Any, reason: str) -> None:
