@@ -48,6 +48,13 @@ PACKED: Final = [
 ]
 
 
+@pytest.fixture(params=["operators", "what is fastest here"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same test with torch's operators, and with compiled kernels where they can be had."""
+    if request.param == "operators":
+        monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came of an example, in the words of both sides."""
@@ -142,6 +149,7 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind: Kind) -> None:
     assert {result.truncated is None for result in results} == {True, False}
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("schedule", ["1", "2", "3", "sequential"])
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_trained_model_has_no_ties_and_the_oracles_tokens(
@@ -183,6 +191,7 @@ def full_pass(model: Any, source: Sequence[int], rows: Sequence[Row]) -> Tensor:
         return decoder_logits(model, places[0], places[1], places[2], memory, mask)[0].float()
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("schedule", ["1", "3", "sequential"])
 def test_cached_steps_give_the_logits_of_the_full_pass(kind: Kind, schedule: str) -> None:
@@ -199,6 +208,7 @@ def test_cached_steps_give_the_logits_of_the_full_pass(kind: Kind, schedule: str
         torch.testing.assert_close(cached, full_pass(model, SOURCES[lane], rows), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("schedule", ["1", "sequential"])
 def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
     trained: Checkpoint, schedule: str
@@ -219,6 +229,7 @@ def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
             assert (cached - exact).abs().max() < 0.03 * (exact.max() - exact.min())
 
 
+@pytest.mark.usefixtures("kernels")
 def test_bfloat16_says_what_a_trained_model_has_learnt(trained: Checkpoint) -> None:
     sources = [example.source for example in encode_all(trained, toy_records())]
     method = Method(Fixed(2), BOS, EOS, Limits(time_max=14, sub_max=6), "once")
@@ -229,6 +240,7 @@ def test_bfloat16_says_what_a_trained_model_has_learnt(trained: Checkpoint) -> N
     assert sum(one == other for one, other in zip(exact, rough, strict=True)) >= len(sources) - 1
 
 
+@pytest.mark.usefixtures("kernels")
 def test_wo_may_stay_in_float32_beside_narrower_weights() -> None:
     """As transformers keeps it when it loads float16."""
     model = copy.deepcopy(small_model("gated")).to(torch.bfloat16)
@@ -245,6 +257,7 @@ def test_wo_may_stay_in_float32_beside_narrower_weights() -> None:
     assert (cached - exact).abs().mean() < 0.03 * (exact.max() - exact.min())
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
 def test_a_lane_does_not_depend_on_who_sits_in_the_others(kind: Kind) -> None:
     """The same rows alone, beside a longer source, beside other grids, and after another example in the lane."""
@@ -262,6 +275,7 @@ def test_a_lane_does_not_depend_on_who_sits_in_the_others(kind: Kind) -> None:
         )
 
 
+@pytest.mark.usefixtures("kernels")
 def test_newcomers_leave_those_in_flight_as_they_are() -> None:
     engine = Engine(small_model("t5"), 2)
     rows = [Row(0, slot) for slot in Method(Whole(), BOS, EOS, FIXED).new_grid().plan()]
@@ -276,6 +290,7 @@ def test_newcomers_leave_those_in_flight_as_they_are() -> None:
     torch.testing.assert_close(crowded, engine.logits(rows), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_whole_text_is_that_of_transformers_greedy(kind: Kind) -> None:
     """Both where the text ends by itself and where it is cut by the bound on tokens."""
@@ -316,7 +331,7 @@ def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(
     bound = 20
     method = Method(Whole(), BOS, EOS, Limits(time_max=None, sub_max=None, max_tokens=bound))
 
-    outcomes = run_engine(Engine(model, 2), SOURCES[:2], method)
+    outcomes = run_engine(Engine(model, 2, weights=lay_out(model, prepack=False)), SOURCES[:2], method)
 
     for source, outcome in zip(SOURCES, outcomes, strict=False):
         ids = torch.tensor([source])
@@ -326,6 +341,7 @@ def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(
         assert [BOS, *outcome.rows[0][1]] == expected[0].tolist()
 
 
+@pytest.mark.usefixtures("kernels")
 def test_an_engine_serves_one_method_after_another() -> None:
     """Nothing of an earlier decoding is left, though the buffers are."""
     engine = Engine(small_model("t5"), 2)

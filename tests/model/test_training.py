@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -322,3 +325,26 @@ def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
     some = examples_of(pipelined)[:2]
     assert collator(pipelined, 0).scheduler(some) == [Fixed(2)] * 2
     assert collator(sequential, 0).scheduler(some) == [Whole()] * 2
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model_and_resume_it(tmp_path: Path) -> None:
+    """As torchrun starts them: one of them talks and writes, both end with the same weights, a resumed run too."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    subprocess.run(
+        [sys.executable, *launch, "-m", "tests.model.two_processes", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+
+    first, second = (
+        json.loads((tmp_path / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)
+    )
+    assert first["shown"] == [1, 2, 3, 3, 4, 5, 6, 6]
+    assert second["shown"] == []
+    whole, resumed = first["weights"]
+    assert second["weights"] == [whole, resumed]
+    assert resumed == pytest.approx(whole, rel=1e-6)

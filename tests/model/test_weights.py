@@ -61,10 +61,6 @@ def test_a_machine_without_the_kernels_falls_back_to_plain_operators(monkeypatch
     assert not lay_out(small_model("t5")).packed
 
 
-def test_packing_is_chosen_wherever_it_is_possible() -> None:
-    assert lay_out(small_model("t5")).packed == can_prepack(torch.float32)
-
-
 @pytest.mark.parametrize("packed", PACKED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_matrix_is_the_modules(kind: Kind, packed: bool) -> None:

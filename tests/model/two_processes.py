@@ -1,0 +1,47 @@
+"""A training as `torchrun` starts it: run in each of its processes by test_training, with the folder as argument."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.training import Progress, TrainSettings, encode_all, train
+from tests.trained import toy_checkpoint, toy_records
+
+SETTINGS = TrainSettings(batch_size=2, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
+
+
+def trained(folder: Path, shown: list[Progress], **options: Any) -> Checkpoint:
+    """A toy model after the training, and what its process was shown."""
+    checkpoint = toy_checkpoint()
+    examples = encode_all(checkpoint, toy_records())
+    train(checkpoint, examples[:7], examples[7:], folder, SETTINGS, fresh=True, show=shown.append, **options)
+    return checkpoint
+
+
+def main(folder: Path) -> None:
+    """Train, forget the last checkpoint, resume from the one before, and write down what came of both."""
+    shown: list[Progress] = []
+    whole = trained(folder, shown)
+    torch.distributed.barrier()
+    rank = os.environ["RANK"]
+    if rank == "0":
+        shutil.rmtree(folder / "checkpoint-6")
+    torch.distributed.barrier()
+    resumed = trained(folder, [], resume=True)
+    result = {
+        "shown": [progress.step for progress in shown],
+        "weights": [float(each.model.shared.weight.detach().double().norm()) for each in (whole, resumed)],
+    }
+    (folder / f"rank{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
