@@ -20,6 +20,10 @@ FEW_SUBSEQUENCES: Final = 2.0
 MORE_DROPPED: Final = 0.05
 MORE_DUPLICATED: Final = 0.02
 MORE_TRUNCATED: Final = 0.02
+#: A baseline that is cut short more often than this is no measure of anything.
+BASELINE_TRUNCATED: Final = 0.1
+#: By so much longer may the baseline's texts be before it is said that part of the speedup is shorter text.
+SHORTER: Final = 1.25
 USED_UP: Final = 0.02
 
 Verdict = Literal["take", "trade", "few-subsequences", "no-gain"]
@@ -46,6 +50,7 @@ class Outcome:
         fewer_steps: the baseline's decoder steps over its own.
         difference: its metric minus the baseline's, in points of 100; None if nothing could be scored.
         rates: what goes wrong.
+        fewer_tokens: the baseline's tokens over its own.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Outcome:
     fewer_steps: float
     difference: Difference | None
     rates: Rates = Rates()
+    fewer_tokens: float = 1.0
 
     @property
     def as_good(self) -> bool:
@@ -165,6 +171,16 @@ def _cautions(outcome: Outcome, usual: Rates, metric: str) -> tuple[str, ...]:
     """What the metric hardly shows."""
     rates, difference = outcome.rates, outcome.difference
     found = []
+    if usual.truncated > BASELINE_TRUNCATED:
+        found.append(
+            f"The baseline is cut short in {usual.truncated:.0%} of its texts, which makes it slow and poor: train it "
+            "further before you rely on this comparison."
+        )
+    if outcome.fewer_tokens > SHORTER:
+        found.append(
+            f"The baseline's texts have {outcome.fewer_tokens:.1f} times as many tokens: part of the speedup is shorter "
+            "text."
+        )
     if difference is None:
         found.append("Nothing could be scored: whether the quality holds is not known.")
     elif difference.low is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
@@ -35,18 +35,6 @@ PRIMARY: Final[Mapping[str, str]] = {
 def primary_metric(scores: Scores) -> str:
     """The metric that stands for a protocol where there is room for one."""
     return PRIMARY.get(scores.protocol, scores.measure.headline[-1])
-
-
-def places_used_up(empty: Sequence[bool], sub_max: int | None) -> bool:
-    """Whether failed explorations took places that sub_max bounds, so that later ones could not be tried.
-
-    The empty subsequence that comes last is none of them: it is how a text ends.
-
-    Args:
-        empty: of every established subsequence, in order, whether it is empty.
-        sub_max: the bound; None for none.
-    """
-    return len(empty) == sub_max and any(empty[:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +147,21 @@ def _rates(failures: Failures | None, used_up: float | None) -> Rates:
 
 
 def outcome(entry: Entry, baseline: Entry, metric: str) -> Outcome:
-    """What advice needs of one delay: speed at the smallest batch size, steps over all examples, one metric."""
-    steps, usual = entry.totals, baseline.totals
-    fewer = usual.steps_per_example / steps.steps_per_example if steps and usual and steps.steps else 1.0
+    """What advice needs of one delay: speed at the smallest batch size, the work over all examples, one metric."""
+    mine, usual = entry.totals or Totals(0, 0, 0), baseline.totals or Totals(0, 0, 0)
     return Outcome(
         name=entry.name,
         options=entry.options or "",
         speedup=entry.gains[min(entry.gains)].speedup,
-        fewer_steps=fewer,
+        fewer_steps=_ratio(usual.steps_per_example, mine.steps_per_example),
         difference=entry.differences.get(metric),
         rates=entry.rates,
+        fewer_tokens=_ratio(usual.tokens_per_example, mine.tokens_per_example),
     )
+
+
+def _ratio(theirs: float, mine: float) -> float:
+    return theirs / mine if mine else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pipedec_cli.evaluate.comparison import places_used_up
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
 from pipedec_cli.evaluate.watch import watched
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.engine import Engine
 from pipedec_cli.model.generation import Delay, Generator
-from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
+from pipedec_cli.pipeline.decode import Finished, Method, Row, StepModel, decode
 from pipedec_cli.pipeline.grid import Explore
-from pipedec_cli.pipeline.schedule import Whole
+from pipedec_cli.pipeline.schedule import Fixed, Whole
 
 if TYPE_CHECKING:
     from pipedec_cli.model.weights import DecoderWeights
@@ -86,7 +85,7 @@ class EngineDecoder:
         bounds = {"time_max": limits.time_max, "sub_max": limits.sub_max, "max_tokens": limits.max_tokens}
         explores = not isinstance(self.method.schedule, Whole)
         return {
-            "engine": "pipedec" + (", weights packed for oneDNN" if self.weights.packed else ""),
+            "kernels": self.weights.kernels,
             "schedule": self.method.schedule.name,
             **({"explore": self.method.explore} if explores else {}),
             **{name: str(bound) for name, bound in bounds.items() if bound is not None},
@@ -129,7 +128,7 @@ class EngineDecoder:
         return Output(
             tokens=tuple(token for text in event.texts for token in text),
             steps=event.steps,
-            used_up=places_used_up([row.empty for row in event.subsequences], self.method.limits.sub_max),
+            used_up=places_used_up(event, self.method),
         )
 
 
@@ -153,6 +152,22 @@ def workload(
     loaded = load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device)
     decoder = EngineDecoder(name, loaded, DecodingChoice(**choice))
     return lambda: decoder.run(sources, batch_size, time.perf_counter)
+
+
+def places_used_up(finished: Finished, method: Method) -> bool:
+    """Whether failed explorations had taken places of `sub_max` when another subsequence was due.
+
+    Args:
+        finished: an example.
+        method: how it was decoded.
+    """
+    rows, schedule = finished.subsequences, method.schedule
+    if not isinstance(schedule, Fixed) or method.explore != "retry" or len(rows) != method.limits.sub_max:
+        return False
+    if not any(row.empty for row in rows):
+        return False
+    due = rows[-1].start + schedule.delay
+    return finished.truncated == "sub_max" or due < max(row.start + len(row.tokens) for row in rows)
 
 
 class _Meter:

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -78,6 +79,37 @@ def this_machine(device: str = "cpu") -> Machine:
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorTime:
+    """How much the machine's processors have worked up to a moment, in seconds.
+
+    Attributes:
+        wall: the moment.
+        all: for everyone, the time that another virtual machine took included.
+        own: for this process.
+    """
+
+    wall: float
+    all: float
+    own: float
+
+    @classmethod
+    def now(cls) -> ProcessorTime:
+        """Up to now."""
+        import psutil
+
+        spent = psutil.cpu_times()._asdict()
+        idle = ("idle", "iowait", "guest", "guest_nice")  # what guests use is in user and nice already
+        busy = sum(seconds for kind, seconds in spent.items() if kind not in idle)
+        return cls(time.perf_counter(), busy, time.process_time())
+
+    def others(self, since: ProcessorTime, processors: int) -> float:
+        """The share of all processors that went to others between two moments, 0 to 1."""
+        wall = (self.wall - since.wall) * processors
+        others = (self.all - since.all) - (self.own - since.own)
+        return min(1.0, max(0.0, others / wall)) if wall > 0 else 0.0
 
 
 def versions() -> dict[str, str | None]:

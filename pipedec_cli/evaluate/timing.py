@@ -28,7 +28,7 @@ class Output:
     Attributes:
         tokens: the ids, without <bos> and <eos>, subsequences one after the other.
         steps: decoder calls that this example took part in.
-        used_up: whether failed explorations took places that sub_max bounds; see `places_used_up`.
+        used_up: whether failed explorations took up the places that sub_max bounds.
     """
 
     tokens: tuple[int, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,16 +11,17 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from pipedec_cli.evaluate.contenders import EngineDecoder
+from pipedec_cli.evaluate.machine import ProcessorTime
 from pipedec_cli.evaluate.memory import MeasuringError, Memory, Weighable, measure_peak
 from pipedec_cli.evaluate.peers import MAX_TOKENS, Absent, PeerName, make_peer
-from pipedec_cli.evaluate.timing import PAUSE_SECONDS, Contestant, Timing, device_clock, time_decoders
+from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, time_decoders
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.report_lineup import Lineup
 from pipedec_cli.terminal.score_view import LateBar
 
-#: Share of one core below which a decoder on a CPU did not have the machine to itself.
-_UNDISTURBED: Final = 0.8
+#: Share of all processors that others may use while decoders are timed.
+_DISTURBED: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -88,11 +89,10 @@ def contest(
 
 def time_all(made: Measurements, batch_sizes: Sequence[int], repeats: int, device: str, talk: Talk) -> None:
     """Fill in the timings, and say if other work disturbed them."""
-    wall, worked = 0.0, time.process_time()
+    before = ProcessorTime.now()
     for size in batch_sizes:
         names = [contestant.decoder.name for contestant in made.contestants]
         talk.say(f"timing {', '.join(names)}: {repeats} repeats, batch size {size}")
-        began = time.perf_counter()
         with LateBar(talk, f"timing, batch size {size}", len(names) * (1 + repeats)) as bar:
             timings = time_decoders(
                 made.contestants,
@@ -101,28 +101,24 @@ def time_all(made: Measurements, batch_sizes: Sequence[int], repeats: int, devic
                 clock=device_clock(device),
                 on_pass=lambda _: bar.advance(),
             )
-        wall += time.perf_counter() - began - PAUSE_SECONDS * repeats * len(timings)
         for name, timing in timings.items():
             made.timings.setdefault(name, {})[size] = timing
-    if device == "cpu":
-        made.disturbed = disturbance(time.process_time() - worked, wall)
-        if made.disturbed:
-            talk.warn(made.disturbed)
+    made.disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
+    if made.disturbed:
+        talk.warn(made.disturbed)
 
 
-def disturbance(worked: float, wall: float) -> str | None:
-    """Whether other work took the processor while decoders were timed, in words; None if not.
+def disturbance(others: float) -> str | None:
+    """Whether other work took the processors while decoders were timed, in words; None if not.
 
     Args:
-        worked: processor seconds that this process got, all threads together.
-        wall: seconds that passed, rests left out. Decoding keeps at least one thread busy all the time.
+        others: the share of all processors that went to others.
     """
-    share = worked / wall if wall > 0 else 1.0
-    if share >= _UNDISTURBED:
+    if others < _DISTURBED:
         return None
     return (
-        f"other work kept the processor busy: this process got {share:.0%} of one core while it was timed, so its "
-        "speeds are too low and vary; repeat the report on a quiet machine"
+        f"other work took {others:.0%} of the machine's processors while decoders were timed: these speeds are too low "
+        "and vary; repeat the report on a quiet machine"
     )
 
 

@@ -10,9 +10,9 @@ def difference(value, spread=0.4):
     return Difference(value, value - spread, value + spread)
 
 
-def outcome(delay=1, speedup=3.0, quality=0.0, fewer=3.0, rates=None, spread=0.4):
+def outcome(delay=1, speedup=3.0, quality=0.0, fewer=3.0, rates=None, spread=0.4, tokens=1.0):
     measured = None if quality is None else difference(quality, spread)
-    return Outcome(f"Δt = {delay}", f"--delay {delay}", speedup, fewer, measured, rates or Rates())
+    return Outcome(f"Δt = {delay}", f"--delay {delay}", speedup, fewer, measured, rates or Rates(), tokens)
 
 
 def ask(*outcomes, subsequences=5.0, usual=None):
@@ -104,12 +104,23 @@ def test_what_goes_wrong_more_often_than_in_the_baseline_is_a_caution(mine, usua
         (Rates(dropped=0.50), Rates(dropped=None)),
         (Rates(dropped=None), Rates(dropped=0.5)),
         (Rates(duplicated=0.10), Rates(duplicated=0.10)),
-        (Rates(truncated=0.30), Rates(truncated=0.30)),
+        (Rates(truncated=0.10), Rates(truncated=0.10)),
         (Rates(used_up=0.0), Rates()),
     ],
 )
 def test_what_goes_wrong_as_often_in_the_baseline_is_none(mine, usual):
     assert ask(outcome(rates=mine), usual=usual).cautions == ()
+
+
+def test_baseline_that_is_cut_short_is_a_caution():
+    cautions = ask(outcome(rates=Rates(truncated=0.3)), usual=Rates(truncated=0.6)).cautions
+    assert "cut short in 60% of its texts" in cautions[0]
+
+
+def test_shorter_text_is_told_from_speed():
+    (caution,) = ask(outcome(tokens=2.8)).cautions
+    assert "2.8 times as many tokens" in caution
+    assert ask(outcome(tokens=1.1)).cautions == ()
 
 
 def test_nothing_tried_is_no_question():

@@ -14,7 +14,6 @@ from pipedec_cli.evaluate.comparison import (
     Sample,
     choose_sample,
     outcome,
-    places_used_up,
     primary_metric,
     totals,
 )
@@ -44,22 +43,6 @@ def items(segments, gold=("a b", "c d"), truncated=None):
 def scored(segments, **more):
     rows = items(segments, **more)
     return ScoredRun("x", "x.jsonl", score(rows, "summarization"), count_failures(rows))
-
-
-@pytest.mark.parametrize(
-    ("empty", "sub_max", "expected"),
-    [
-        ([False, False, False, True], 4, False),  # three texts and the end: as it should be
-        ([False, True, True, True], 4, True),  # two of four places lost
-        ([False, True, False, False], 4, True),
-        ([False, False, False, False], 4, False),  # cut by sub_max, but not by explorations
-        ([False, True, True], 4, False),  # a place was left
-        ([False, True, True, True], None, False),
-        ([], 0, False),
-    ],
-)
-def test_places_are_used_up_when_failed_explorations_hold_some_of_all(empty, sub_max, expected):
-    assert places_used_up(empty, sub_max) is expected
 
 
 def test_totals_are_sums_and_their_means():

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from pipedec_cli.evaluate.machine import Machine, processor_name, this_machine, versions
+from pipedec_cli.evaluate.machine import Machine, ProcessorTime, processor_name, this_machine, versions
 
 
 def test_processor_has_the_name_that_the_system_gives_it(tmp_path):
@@ -41,3 +41,17 @@ def test_versions_tell_those_of_the_peers_too():
     found = versions()
     assert found["torch"] == version("torch")
     assert "ctranslate2" in found
+
+
+def test_what_others_used_is_what_this_process_did_not():
+    before, after = ProcessorTime(100.0, 50.0, 7.0), ProcessorTime(110.0, 66.0, 15.0)
+    assert after.others(before, processors=2) == (16 - 8) / 20
+    assert after.others(after, processors=2) == 0.0
+    assert ProcessorTime(110.0, 50.0, 17.0).others(before, 2) == 0.0
+
+
+def test_processor_time_moves_on_with_work():
+    before = ProcessorTime.now()
+    while ProcessorTime.now().own - before.own < 0.05:
+        sum(range(1000))
+    assert ProcessorTime.now().wall > before.wall
