@@ -63,7 +63,7 @@ def tiny_checkpoint(
     Args:
         folder: where to; made if need be.
         decoder: what it is trained as.
-        delay: what it is trained for.
+        delay: what it says that it is trained for; its weights serve any.
         family: whose layout it has.
         level: of its segmentation, which decides how segments are put together: ``"; "`` for phrases, else a space.
         sub_max: of its segmentation.
@@ -74,11 +74,12 @@ def tiny_checkpoint(
     Returns:
         the folder.
     """
-    learnt = _learn(decoder, delay, family)
+    learnt = _learn(decoder, family)
     assert learnt.settings is not None
     separators, joiner = ((";",), "; ") if level == "phrase" else ((), " ")
     settings = replace(
         learnt.settings,
+        delay=delay,
         segmentation=Segmentation(level, separators, joiner, sub_max),
         source_prefix=source_prefix,
         max_source_tokens=max_source_tokens,
@@ -92,7 +93,7 @@ def tiny_checkpoint(
 
 
 @cache
-def _learn(decoder: Decoder, delay: int | Literal["any"], family: Family) -> Checkpoint:
+def _learn(decoder: Decoder, family: Family) -> Checkpoint:
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     tokenizer = train_tokenizer([text for source, told in TOLD for text in (source, *told)] * 4, 500)
@@ -112,7 +113,7 @@ def _learn(decoder: Decoder, delay: int | Literal["any"], family: Family) -> Che
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForSeq2SeqLM.from_config(config)
-    settings = MethodSettings(decoder, delay, Segmentation("phrase", (";",), "; "))
+    settings = MethodSettings(decoder, "any", Segmentation("phrase", (";",), "; "))
     checkpoint = Checkpoint(model, tokenizer, settings, "tiny")
     _train(checkpoint)
     return checkpoint

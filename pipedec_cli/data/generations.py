@@ -147,6 +147,11 @@ class GenerationFiles:
         """Whether there is anything to go on with."""
         return self.lines.exists()
 
+    def count(self) -> int:
+        """How many whole lines there are."""
+        with self.lines.open("rb") as file:
+            return sum(line.endswith(b"\n") for line in file)
+
     def done(self, manifest: Mapping[str, Any], records: Iterable[Record]) -> int:
         """How many whole lines a stopped run has left.
 
@@ -207,8 +212,7 @@ class GenerationFiles:
         expected = _manifest(self.manifest).get("examples") if self.manifest.exists() else None
         if not isinstance(expected, int):
             return False
-        with self.lines.open("rb") as file:
-            return sum(line.endswith(b"\n") for line in file) < expected
+        return self.count() < expected
 
     def _other_run(self, what: str) -> UserError:
         return UserError(

@@ -16,6 +16,7 @@ from pipedec_cli.data.records import Prediction, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, to_json
 from pipedec_cli.model.generation import Generated, Generator
+from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.generation_inputs import read_data, read_texts
 from pipedec_cli.terminal.generation_request import GenerateRequest
@@ -96,7 +97,12 @@ class Run:
             trace: whether lines hold the grid.
             live: whether to show it.
         """
-        self.tally = Tally(setup.method.limits.sub_max, setup.checkpoint.tokenizer.unk_token_id)
+        method, schedule = setup.method, setup.method.schedule
+        self.tally = Tally(
+            delay=schedule.delay if isinstance(schedule, Fixed) and method.explore == "retry" else None,
+            sub_max=method.limits.sub_max,
+            unknown_id=setup.checkpoint.tokenizer.unk_token_id,
+        )
         self.seconds = 0.0
         self._setup = setup
         self._inputs = inputs
@@ -117,14 +123,10 @@ class Run:
         Raises:
             UserError: the lines that are there are of another run.
         """
-        regular = path.is_file() or not path.exists()
-        files = GenerationFiles(path) if regular else None
+        files = GenerationFiles(path) if path.is_file() or not path.exists() else None
         done = self._take_up(files, resume=resume) if files else 0
         if done < self._inputs.count:
-            with (
-                self._explained(path, done, regular=regular),
-                JsonLinesAppender(path, resume=done > 0) as lines,
-            ):
+            with self._explained(path, files), JsonLinesAppender(path, resume=done > 0) as lines:
                 self.generate(lines.write, done)
         self._talk.say(f"{many(self._inputs.count, 'prediction')} in {path}")
         self._talk.say("next: `pipedec score`, or `pipedec report --compare sequential`")
@@ -228,13 +230,15 @@ class Run:
         return prediction_fields(prediction, self._inputs.names, trace)
 
     @contextmanager
-    def _explained(self, path: Path, done: int, *, regular: bool) -> Iterator[None]:
+    def _explained(self, path: Path, files: GenerationFiles | None) -> Iterator[None]:
         """Say what is left of a run that is stopped, and how it goes on."""
         try:
             yield
         except (KeyboardInterrupt, OSError) as error:
-            whole = f"{done + self.tally.examples:,} of {self._inputs.count:,} lines are in {path}"
-            hint = f"{whole}; the same command with --resume goes on" if regular else whole
+            hint = "there is nothing to resume from"
+            if files is not None and files.begun:
+                whole = f"{files.count():,} of {self._inputs.count:,} lines are in {path}"
+                hint = f"{whole}; the same command with --resume goes on"
             if isinstance(error, OSError) and error.filename in (None, str(path)):
                 raise OSError(error.errno, f"{error.strerror}; {hint}", str(path)) from error
             self._talk.warn(f"stopped: {hint}")

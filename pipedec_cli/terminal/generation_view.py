@@ -34,8 +34,8 @@ def describe_run(tally: Tally, seconds: float, method: Method) -> Iterator[str]:
         yield f"cut short: {reasons}, of {tally.examples:,}"
     if tally.exhausted:
         yield (
-            f"all {method.limits.sub_max} subsequences used up, empty explorations among them, in {tally.exhausted:,} "
-            f"of {tally.examples:,}: text may be missing there; try --explore once, a larger delay or a larger --sub-max"
+            f"empty explorations used up all {method.limits.sub_max} subsequences in {tally.exhausted:,} of "
+            f"{tally.examples:,}: text may be missing there; see --explore once, a larger --delay or --sub-max"
         )
 
 

@@ -11,7 +11,18 @@ from typer.testing import CliRunner
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
 
-QUICK = ["--max-steps", "2", "--batch-size", "4", "--evaluations", "1", "--dev-examples", "4", "--device", "cpu"]
+QUICK = [
+    "--max-steps",
+    "2",
+    "--batch-size",
+    "4",
+    "--evaluations",
+    "1",
+    "--dev-examples",
+    "4",
+    "--device",
+    "cpu",
+]
 
 
 @pytest.fixture
