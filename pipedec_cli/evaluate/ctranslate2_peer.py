@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pipedec_cli.evaluate.memory import MeasuringError
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
 
 
@@ -88,7 +89,13 @@ class CTranslate2Decoder:
         return Pass(tuple(outputs), calls)
 
     def blueprint(self, sources: Sequence[Source], batch_size: int) -> tuple[str, dict[str, Any]]:
-        """The factory and payload with which `memory.measure_peak` does the same in a child process."""
+        """The factory and payload with which `memory.measure_peak` does the same in a child process.
+
+        Raises:
+            MeasuringError: it runs on a GPU, where nothing counts what it takes.
+        """
+        if self.device != "cpu":
+            raise MeasuringError("it has no counter of the GPU's memory")
         return "pipedec_cli.evaluate.ctranslate2_peer:ctranslate2_workload", {
             "folder": str(self.folder),
             "device": self.device,

@@ -66,8 +66,10 @@ def interval(value: Difference | None) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """A ratio."""
-    return NONE if ratio is None else f"{ratio:.1f} ×"
+    """A ratio, to two figures where it is below 1."""
+    if ratio is None:
+        return NONE
+    return f"{ratio:.1f} ×" if ratio >= 0.995 else f"{ratio:.2f} ×"
 
 
 def figure(value: float) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from pipedec_cli.evaluate import peers
 from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder
-from pipedec_cli.evaluate.memory import Weighable
+from pipedec_cli.evaluate.memory import MeasuringError, Weighable
 from pipedec_cli.evaluate.peers import PEERS, Absent, Agreement, agreement, make_peer
 from pipedec_cli.evaluate.timing import Output
 from pipedec_cli.model.checkpoint import load_checkpoint
@@ -113,6 +113,14 @@ def test_ctranslate2_without_the_dtype_falls_back_to_float32(monkeypatch):
     assert compute_type("bfloat16", "cpu") == "float32"
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *_: {"float32", "bfloat16"})
     assert compute_type("bfloat16", "cpu") == "bfloat16"
+
+
+def test_memory_of_ctranslate2_on_a_gpu_is_not_known_rather_than_wrong(plain, tmp_path):
+    pytest.importorskip("ctranslate2")
+    peer = make_peer("ctranslate2", plain, tmp_path / "converted", MOST)
+    peer.device = "cuda"
+    with pytest.raises(MeasuringError, match="no counter"):
+        peer.blueprint([[5, 1]], 1)
 
 
 def test_agreement_counts_examples_whose_tokens_are_all_equal():

@@ -121,6 +121,14 @@ def test_peers_make_the_tokens_of_our_sequential_decoder(workspace):
         assert peer["role"] == "peer"
 
 
+def test_peer_that_takes_one_at_a_time_has_no_figures_for_batches(workspace):
+    ran("--compare", "prompt-lookup", "--batch-sizes", "2")
+    report = report_of(workspace)
+    assert decoder(report, "prompt-lookup")["speed"] == []
+    assert decoder(report, "prompt-lookup")["agreement"] is None
+    assert {row["timed"] for row in report["by_subsequences"]["Δt = 2"]} == {0}
+
+
 def test_absent_peer_is_named(workspace, monkeypatch):
     monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
     result = ran("--compare", "ctranslate2")

@@ -21,7 +21,7 @@ from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Lap, Output, Timing
 from pipedec_cli.terminal.report_markdown import markdown, plain
-from pipedec_cli.terminal.report_sheet import bar, figure
+from pipedec_cli.terminal.report_sheet import bar, figure, times
 from pipedec_cli.terminal.report_tables import sheets
 from pipedec_cli.terminal.report_view import fitted, show, table
 
@@ -120,7 +120,7 @@ def test_gain_is_split_into_fewer_and_cheaper_calls():
     assert side(report, "calls an example") == ("10.0", "2.0")
     assert side(report, "ms a call") == ("40.0", "50.0")
     assert side(report, "fewer calls (schedule)") == ("", "5.0 ×")
-    assert side(report, "cheaper calls (kernels)") == ("", "0.8 ×")
+    assert side(report, "cheaper calls (kernels)") == ("", "0.80 ×")
     assert side(report, "decoding, both together") == ("", "4.0 ×")
 
 
@@ -249,6 +249,7 @@ def test_markdown_signs_in_text_stay_text():
 
 def test_numbers_have_three_figures_and_bars_an_end():
     assert (figure(1234.5), figure(12.34), figure(0.1234)) == ("1234", "12.3", "0.12")
+    assert (times(0.1234), times(0.999), times(12.34), times(None)) == ("0.12 ×", "1.0 ×", "12.3 ×", "–")
     assert bar(None) == ""
     assert len(bar(0.01)) == 1
     assert len(bar(1000.0)) == 30
