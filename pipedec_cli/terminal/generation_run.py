@@ -129,7 +129,6 @@ class Run:
             with self._explained(path, files), JsonLinesAppender(path, resume=done > 0) as lines:
                 self.generate(lines.write, done)
         self._talk.say(f"{many(self._inputs.count, 'prediction')} in {path}")
-        self._talk.say("next: `pipedec score`, or `pipedec report --compare sequential`")
         return {
             "out": str(path),
             "rows": self._inputs.count,

@@ -303,15 +303,18 @@ def generate(
         names=FieldNames(source_field, target_field, id_field),
         trace=trace,
     )
+    talk = Talk(quiet=quiet)
     done = run_generation(
         request,
         out=out,
         resume=resume,
         live=live,
         workspace=workspace,
-        talk=Talk(quiet=quiet),
+        talk=talk,
         plain=not as_json,
     )
+    if done is not None:
+        talk.say("next: `pipedec score`, or `pipedec report --compare sequential`")
     if as_json and done is not None:
         write_stdout(to_json(done) + "\n")
 
