@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, kind_of
 from pipedec_cli.data.importers import keyphrases, multispanqa, parallel
 from pipedec_cli.data.importers.layout import Example
 from pipedec_cli.data.importers.places import text_lines
-from pipedec_cli.data.predictions import kind_of, read_predictions, record_to_score, strings
+from pipedec_cli.data.predictions import read_predictions, record_to_score, strings
 from pipedec_cli.data.records import Prediction, Record
 from pipedec_cli.data.rows import read_rows
 

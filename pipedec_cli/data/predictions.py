@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, kind_of
 from pipedec_cli.data.records import Prediction, Record
 from pipedec_cli.data.rows import Row, read_rows
 
@@ -155,19 +155,6 @@ def strings(fields: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]
         if not isinstance(item, str):
             raise UserError(f"{name!r} holds {kind_of(item)} at place {place}, not a string", where=where)
     return tuple(value)
-
-
-def kind_of(value: object) -> str:
-    """What a JSON value is, in words for a message."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "a list" if isinstance(value, list) else "an object"
 
 
 def _number(fields: Mapping[str, Any], name: str, where: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, kind_of
 from pipedec_cli.data.records import Record, SplitName
 from pipedec_cli.data.rows import read_rows
 
@@ -54,7 +54,9 @@ def read_records(
     try:
         for row in read_rows(location, split):
             if not isinstance(row.value, dict):
-                raise UserError(f"{_kind(row.value)} where an object belongs", where=row.where, todo=_EXAMPLE)
+                raise UserError(
+                    f"{kind_of(row.value)} where an object belongs", where=row.where, todo=_EXAMPLE
+                )
             text = _FieldReader(row.value, row.where)
             identifier = text.identifier(id_field) or str(row.number)
             if identifier in seen:
@@ -110,7 +112,7 @@ class _FieldReader:
         if value is None or value == "":
             return None
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise UserError(f"{name!r} is {_kind(value)}, not a string or a number", where=self.where)
+            raise UserError(f"{name!r} is {kind_of(value)}, not a string or a number", where=self.where)
         return self._whole(str(value))
 
     def string(self, name: str) -> str | None:
@@ -118,7 +120,7 @@ class _FieldReader:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise UserError(f"{name!r} is {_kind(value)}, not a string", where=self.where)
+            raise UserError(f"{name!r} is {kind_of(value)}, not a string", where=self.where)
         return self._whole(value)
 
     def strings(self, name: str) -> tuple[str, ...] | None:
@@ -126,11 +128,11 @@ class _FieldReader:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise UserError(f"{name!r} is {_kind(value)}, not a list of strings", where=self.where)
+            raise UserError(f"{name!r} is {kind_of(value)}, not a list of strings", where=self.where)
         for place, item in enumerate(value, start=1):
             if not isinstance(item, str):
                 raise UserError(
-                    f"{name!r} holds {_kind(item)} at place {place}, not a string", where=self.where
+                    f"{name!r} holds {kind_of(item)} at place {place}, not a string", where=self.where
                 )
         return tuple(map(self._whole, value))
 
@@ -139,7 +141,7 @@ class _FieldReader:
         value = self.fields.get(name)
         if value is not None and not isinstance(value, str | list):
             raise UserError(
-                f"{name!r} is {_kind(value)}, neither a string nor a list of strings", where=self.where
+                f"{name!r} is {kind_of(value)}, neither a string nor a list of strings", where=self.where
             )
         segments = self.strings("target_segments")
         if isinstance(value, list):
@@ -169,16 +171,3 @@ class _FieldReader:
         whole = _HALF_PAIR.sub("\ufffd", text)
         self.mended |= whole != text
         return whole
-
-
-def _kind(value: object) -> str:
-    """What a JSON value is, in words for a message."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "a list" if isinstance(value, list) else "an object"
