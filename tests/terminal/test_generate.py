@@ -23,13 +23,13 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.generations import GenerationFiles, Inputs
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender
-from pipedec_cli.terminal import generation_run
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generation_inputs import read_data
-from pipedec_cli.terminal.generation_request import GenerateRequest
-from pipedec_cli.terminal.generation_run import Run, run_generation
-from pipedec_cli.terminal.generation_setup import Setup, set_up
+from pipedec_cli.terminal.runs import generation
+from pipedec_cli.terminal.runs.generation import Run, run_generation
+from pipedec_cli.terminal.runs.generation_inputs import read_data
+from pipedec_cli.terminal.runs.generation_request import GenerateRequest
+from pipedec_cli.terminal.runs.generation_setup import Setup, set_up
 from tests.models import SOURCES, TOLD, tiny_checkpoint
 
 ROWS = [
@@ -376,7 +376,7 @@ def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(generation_run, "JsonLinesAppender", Interrupted)
+        patch.setattr(generation, "JsonLinesAppender", Interrupted)
         stopped = run("--out", "out.jsonl", "--quiet")
     assert stopped.code == 130
     assert "5 of 12 lines are in out.jsonl; the same command with --resume goes on" in stopped.stderr

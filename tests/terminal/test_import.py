@@ -12,7 +12,7 @@ from pipedec_cli.data.reading import read_records
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.commands.import_ import DataSetName
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.import_run import counted
+from pipedec_cli.terminal.runs.importing import counted
 
 PAPER = "the paper, Table 1"
 

@@ -17,9 +17,9 @@ from rich.console import Console
 from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Sequential
-from pipedec_cli.terminal import live_picture
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.live import LiveGrid, LiveScreen
+from pipedec_cli.terminal.views import live_picture
+from pipedec_cli.terminal.views.live import LiveGrid, LiveScreen
 from tests.fakes import BOS, EOS, ScriptedModel
 
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.evaluate import timing
 from pipedec_cli.evaluate.memory import MeasuringError, Memory
-from pipedec_cli.terminal import report_measurements
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.report_measurements import disturbance
+from pipedec_cli.terminal.runs import report_measurements
+from pipedec_cli.terminal.runs.report_measurements import disturbance
 from tests.models import TOLD, tiny_checkpoint
 
 QUICK = ("--timing-examples", "3", "--repeats", "1", "--resamples", "99", "--device", "cpu")

@@ -20,10 +20,10 @@ from pipedec_cli.evaluate.runs import ScoredRun
 from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Lap, Output, Timing
-from pipedec_cli.terminal.report_markdown import markdown, plain
-from pipedec_cli.terminal.report_sheet import bar, figure, times
-from pipedec_cli.terminal.report_tables import sheets
-from pipedec_cli.terminal.report_view import fitted, show, table
+from pipedec_cli.terminal.views.report import fitted, show, table
+from pipedec_cli.terminal.views.report_markdown import markdown, plain
+from pipedec_cli.terminal.views.report_sheet import bar, figure, times
+from pipedec_cli.terminal.views.report_tables import sheets
 
 
 def timings(seconds, calls, encoder=0.1, sizes=(1,)):

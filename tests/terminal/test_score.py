@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.score_view import LateBar
+from pipedec_cli.terminal.views.scores import LateBar
 
 
 @pytest.fixture(autouse=True)

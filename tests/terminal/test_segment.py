@@ -22,7 +22,7 @@ from pipedec_cli.evaluate.promise import Promise
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.commands.segment import EXAMPLES
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.segment_view import describe_counts, describe_too_long, render_summary, stage
+from pipedec_cli.terminal.views.segmentation import describe_counts, describe_too_long, render_summary, stage
 
 FACTS = [
     "The pump is on.",
@@ -360,7 +360,7 @@ def test_a_stage_off_a_terminal_shows_nothing():
 
 
 def test_a_stage_that_takes_long_shows_a_bar_on_a_terminal(monkeypatch):
-    monkeypatch.setattr("pipedec_cli.terminal.segment_view.PATIENCE", 0.0)
+    monkeypatch.setattr("pipedec_cli.terminal.views.segmentation.PATIENCE", 0.0)
     talk = Talk(console=Console(file=io.StringIO(), force_terminal=True, width=80))
     with stage(talk, "segmenting", total=2) as advance:
         while "segmenting" not in talk.console.file.getvalue():

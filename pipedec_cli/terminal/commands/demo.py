@@ -38,7 +38,7 @@ def demo(
     own, so that what is right can be counted. Two small models are trained from scratch: a pipelined decoder and the
     ordinary T5 that it is compared with.
     """
-    from pipedec_cli.terminal.demo_run import DemoRequest, run_demo
+    from pipedec_cli.terminal.runs.demo import DemoRequest, run_demo
 
     request = DemoRequest(examples=examples, updates=updates, test=test, seed=seed)
     run_demo(request, out=out, talk=Talk(quiet=quiet))

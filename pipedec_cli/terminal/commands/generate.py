@@ -275,8 +275,8 @@ def generate(
     from pipedec_cli.data.gathering import FieldNames
     from pipedec_cli.data.writing import to_json
     from pipedec_cli.terminal.console import write_stdout
-    from pipedec_cli.terminal.generation_request import GenerateRequest
-    from pipedec_cli.terminal.generation_run import run_generation
+    from pipedec_cli.terminal.runs.generation import run_generation
+    from pipedec_cli.terminal.runs.generation_request import GenerateRequest
 
     if text and data is not None:
         raise UserError("--text and DATA are both given", todo="give one of them")

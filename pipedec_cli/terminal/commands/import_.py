@@ -106,8 +106,8 @@ def import_data(
     from pipedec_cli.data.importers import importer
     from pipedec_cli.data.paper import target_lengths
     from pipedec_cli.data.writing import to_json
-    from pipedec_cli.terminal.import_run import STDOUT, ImportRequest, run_import
-    from pipedec_cli.terminal.import_view import target_table
+    from pipedec_cli.terminal.runs.importing import STDOUT, ImportRequest, run_import
+    from pipedec_cli.terminal.views.importing import target_table
 
     if as_json and str(out) == STDOUT:
         raise UserError("--json and --out - both want stdout", todo="leave one out")

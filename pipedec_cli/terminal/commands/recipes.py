@@ -29,7 +29,7 @@ def recipes(
     """List the recipes that `--recipe` takes: the paper's settings, and what it reports for T5-Base and T5-Large."""
     from pipedec_cli.data.recipes import RECIPES, recipe
     from pipedec_cli.data.writing import to_json
-    from pipedec_cli.terminal.recipes_view import recipe_as_json, show_recipe, show_recipes
+    from pipedec_cli.terminal.views.recipes import recipe_as_json, show_recipe, show_recipes
 
     chosen = list(RECIPES.values()) if name is None else [recipe(name)]
     if as_json:

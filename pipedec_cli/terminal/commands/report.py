@@ -182,8 +182,8 @@ def report(
 
     Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's sequential schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json and report.md are saved in the workspace.
     """
-    from pipedec_cli.terminal.report_lineup import ReportRequest, parse_contestants
-    from pipedec_cli.terminal.report_run import run_report
+    from pipedec_cli.terminal.runs.report import run_report
+    from pipedec_cli.terminal.runs.report_lineup import ReportRequest, parse_contestants
 
     request = ReportRequest(
         peers=parse_contestants(compare),

@@ -155,25 +155,26 @@ def score(
     """
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.evaluate.scoring import make_protocol, task_of_protocol
-    from pipedec_cli.terminal import score_view, scoring_run
+    from pipedec_cli.terminal.runs import scoring
+    from pipedec_cli.terminal.views import scores
 
     talk, place = Talk(quiet=quiet), Workspace.find(workspace)
     if predictions is None:
-        predictions = scoring_run.newest_predictions(place)
+        predictions = scoring.newest_predictions(place)
         talk.say(f"scoring {predictions}, the newest of the workspace")
     paths = [predictions] if other is None else [predictions, other]
-    runs = scoring_run.load_runs(paths, gold, sources)
+    runs = scoring.load_runs(paths, gold, sources)
     if task is None and protocol is not None:
         task = TaskName(task_of_protocol(protocol.value))
     if task is None:
-        guessed, why = scoring_run.guess_task(runs[0], place)
+        guessed, why = scoring.guess_task(runs[0], place)
         task = TaskName(guessed)
         talk.say(f"task: {task}, since {why}; --task overrides it")
     settings = {"stemmer": stemmer, "pretokenized": pretokenized, "hard": hard, "autojunk": autojunk}
     measure = make_protocol(task.value, protocol.value if protocol else None, **settings)
 
-    scored = [scoring_run.score_run(run, measure, talk) for run in runs]
-    pair = scoring_run.compare_runs(*scored, resamples=resamples, seed=seed) if len(scored) == 2 else None
+    scored = [scoring.score_run(run, measure, talk) for run in runs]
+    pair = scoring.compare_runs(*scored, resamples=resamples, seed=seed) if len(scored) == 2 else None
     result = scored[0][0] if pair is None else pair
     inputs = [path for path in (*paths, gold, sources) if path is not None]
     resolved = {
@@ -185,9 +186,9 @@ def score(
         "resamples": resamples,
         "seed": seed,
     }
-    for path in scoring_run.save(result, out, place, inputs=inputs, settings=resolved):
+    for path in scoring.save(result, out, place, inputs=inputs, settings=resolved):
         talk.say(f"saved {path}")
     if as_json:
         write_stdout(to_json(result.as_json(), indent=2) + "\n")
     else:
-        score_view.show(make_console(stderr=False), result)
+        scores.show(make_console(stderr=False), result)

@@ -165,7 +165,7 @@ def segment(
     Every field of the input is kept; train.jsonl, dev.jsonl and test.jsonl get `target_segments` besides. Nothing of a target is lost but white space: too many segments are merged, too long ones reported, empty phrases counted.
     """
     from pipedec_cli.data.gathering import FieldNames, SplitRules
-    from pipedec_cli.terminal.segment_run import SegmentRequest, run_segment
+    from pipedec_cli.terminal.runs.segmentation import SegmentRequest, run_segment
 
     request = SegmentRequest(
         data=data,

@@ -129,7 +129,7 @@ def train(
     touched.
     """
     from pipedec_cli.model.training import TrainSettings
-    from pipedec_cli.terminal.training_run import TrainRequest, run_training
+    from pipedec_cli.terminal.runs.training import TrainRequest, run_training
 
     if device not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device {device!r} is not known", todo="use auto, cpu or cuda")

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from pipedec_cli.terminal.grid_trace import GridTrace, RowTrace, Words, one_line
+from pipedec_cli.terminal.views.grid_trace import GridTrace, RowTrace, Words, one_line
 
 BOS: Final = "<bos>"
 EOS: Final = "<eos>"

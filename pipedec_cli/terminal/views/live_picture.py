@@ -1,6 +1,6 @@
 """The live grid as an SVG picture, for documents.
 
-`python -m pipedec_cli.terminal.live_picture docs/images/live-grid.svg` draws the one in the README from a rehearsed
+`python -m pipedec_cli.terminal.views.live_picture docs/images/live-grid.svg` draws the one in the README from a rehearsed
 run of a demo record. With a trained checkpoint, give `save_picture` the events of its own run instead.
 """
 
@@ -20,7 +20,7 @@ from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.pipeline.decode import Event, Finished, Method, Row, Stepped, decode
 from pipedec_cli.pipeline.schedule import Fixed
-from pipedec_cli.terminal.live import LiveGrid
+from pipedec_cli.terminal.views.live import LiveGrid
 
 WIDTH: Final = 116
 HEIGHT: Final = 40

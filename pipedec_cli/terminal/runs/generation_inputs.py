@@ -13,7 +13,7 @@ from pipedec_cli.data.records import Record, SplitName
 from pipedec_cli.data.rows import STDIN, given_splits
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generation_request import DEFAULT_SPLIT, GenerateRequest
+from pipedec_cli.terminal.runs.generation_request import DEFAULT_SPLIT, GenerateRequest
 
 
 def read_texts(texts: Sequence[str]) -> Inputs:

@@ -16,12 +16,12 @@ from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.model.batches import Decoder
 from pipedec_cli.model.training import TrainSettings
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generation_request import GenerateRequest
-from pipedec_cli.terminal.generation_run import run_generation
-from pipedec_cli.terminal.report_lineup import ReportRequest
-from pipedec_cli.terminal.report_run import run_report
-from pipedec_cli.terminal.segment_run import SegmentRequest, run_segment
-from pipedec_cli.terminal.training_run import TrainRequest, run_training
+from pipedec_cli.terminal.runs.generation import run_generation
+from pipedec_cli.terminal.runs.generation_request import GenerateRequest
+from pipedec_cli.terminal.runs.report import run_report
+from pipedec_cli.terminal.runs.report_lineup import ReportRequest
+from pipedec_cli.terminal.runs.segmentation import SegmentRequest, run_segment
+from pipedec_cli.terminal.runs.training import TrainRequest, run_training
 
 DELAY: Final = 2
 #: Stands in the demo's folder, so that a later demo knows it for its own.

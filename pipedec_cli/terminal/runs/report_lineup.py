@@ -18,7 +18,7 @@ from pipedec_cli.model.device import choose_device, choose_dtype
 from pipedec_cli.model.generation import DEFAULT_DELAY, choose_method
 from pipedec_cli.pipeline.grid import Explore
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generation_request import GenerateRequest
+from pipedec_cli.terminal.runs.generation_request import GenerateRequest
 
 BASELINE = "sequential"
 

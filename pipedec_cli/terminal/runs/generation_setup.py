@@ -19,8 +19,8 @@ from pipedec_cli.model.linear import can_prepack
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.schedule import Fixed, Sequential, Whole
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generation_request import GenerateRequest, generation_name
-from pipedec_cli.terminal.generation_view import describe_method, many
+from pipedec_cli.terminal.runs.generation_request import GenerateRequest, generation_name
+from pipedec_cli.terminal.views.generation import describe_method, many
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from pipedec_cli.evaluate.measure import Measure
 from pipedec_cli.evaluate.runs import ScoredRun
 from pipedec_cli.evaluate.scoring import make_protocol, task_of_protocol
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generation_inputs import read_data
-from pipedec_cli.terminal.generation_request import GenerateRequest
-from pipedec_cli.terminal.generation_run import Run
-from pipedec_cli.terminal.generation_setup import set_up
-from pipedec_cli.terminal.report_lineup import Planned, ReportRequest
-from pipedec_cli.terminal.scoring_run import LoadedRun, guess_task, load_runs, score_run
+from pipedec_cli.terminal.runs.generation import Run
+from pipedec_cli.terminal.runs.generation_inputs import read_data
+from pipedec_cli.terminal.runs.generation_request import GenerateRequest
+from pipedec_cli.terminal.runs.generation_setup import set_up
+from pipedec_cli.terminal.runs.report_lineup import Planned, ReportRequest
+from pipedec_cli.terminal.runs.scoring import LoadedRun, guess_task, load_runs, score_run
 
 
 @dataclass(frozen=True, slots=True)

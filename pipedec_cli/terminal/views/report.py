@@ -13,8 +13,8 @@ from rich.text import Text
 
 from pipedec_cli.evaluate.comparison import Report
 from pipedec_cli.terminal.console import visible
-from pipedec_cli.terminal.report_sheet import NONE, Sheet
-from pipedec_cli.terminal.report_tables import sheets
+from pipedec_cli.terminal.views.report_sheet import NONE, Sheet
+from pipedec_cli.terminal.views.report_tables import sheets
 
 #: What Rich puts between two columns.
 _BETWEEN = 3

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.schedule import Fixed, Whole
-from pipedec_cli.terminal.generation_tally import Marked, Tally
+from pipedec_cli.terminal.runs.generation_tally import Marked, Tally
 
 
 def describe_method(method: Method) -> str:

@@ -13,7 +13,7 @@ from pipedec_cli.evaluate.gain import Gain
 from pipedec_cli.evaluate.memory import Memory
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Timing
-from pipedec_cli.terminal.report_sheet import (
+from pipedec_cli.terminal.views.report_sheet import (
     NONE,
     Section,
     Sheet,

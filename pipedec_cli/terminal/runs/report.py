@@ -30,13 +30,19 @@ from pipedec_cli.evaluate.scoring import ids_by_size
 from pipedec_cli.evaluate.significance import method
 from pipedec_cli.evaluate.timing import Timing
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
-from pipedec_cli.terminal.report_lineup import Lineup, Planned, ReportRequest, line_up
-from pipedec_cli.terminal.report_markdown import markdown
-from pipedec_cli.terminal.report_measurements import Measurements, contest, seconds_by_id, time_all, weigh_all
-from pipedec_cli.terminal.report_predictions import ScoredPredictions, predict, score_all
-from pipedec_cli.terminal.report_sheet import label
-from pipedec_cli.terminal.report_view import show
-from pipedec_cli.terminal.scoring_run import compare_runs
+from pipedec_cli.terminal.runs.report_lineup import Lineup, Planned, ReportRequest, line_up
+from pipedec_cli.terminal.runs.report_measurements import (
+    Measurements,
+    contest,
+    seconds_by_id,
+    time_all,
+    weigh_all,
+)
+from pipedec_cli.terminal.runs.report_predictions import ScoredPredictions, predict, score_all
+from pipedec_cli.terminal.runs.scoring import compare_runs
+from pipedec_cli.terminal.views.report import show
+from pipedec_cli.terminal.views.report_markdown import markdown
+from pipedec_cli.terminal.views.report_sheet import label
 
 
 def run_report(

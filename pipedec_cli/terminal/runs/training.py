@@ -27,7 +27,7 @@ from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.model.start import estimate, start_checkpoint
 from pipedec_cli.model.training import TrainSettings, encode_all, learning_rate, train
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.training_view import TrainingView, duration
+from pipedec_cli.terminal.views.training import TrainingView, duration
 
 #: What made a checkpoint, in its folder; with a ``result`` once training has ended.
 MANIFEST: Final = "training.json"

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from pipedec_cli.data.paper import target_lengths
 from pipedec_cli.terminal.console import visible
-from pipedec_cli.terminal.import_run import ImportedFile
+from pipedec_cli.terminal.runs.importing import ImportedFile
 
 _STDOUT_TITLE = "stdout"
 

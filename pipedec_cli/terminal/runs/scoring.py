@@ -21,7 +21,7 @@ from pipedec_cli.evaluate.runs import ScoredPair, ScoredRun
 from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.evaluate.significance import method, score_differences
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.score_view import LateBar
+from pipedec_cli.terminal.views.scores import LateBar
 
 _TASK_OF_LEVEL: dict[str, Task] = {
     "sentence": "summarization",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pipedec_cli.evaluate.comparison import Report
 from pipedec_cli.terminal.console import visible
-from pipedec_cli.terminal.report_sheet import Sheet
-from pipedec_cli.terminal.report_tables import sheets
+from pipedec_cli.terminal.views.report_sheet import Sheet
+from pipedec_cli.terminal.views.report_tables import sheets
 
 
 def markdown(report: Report) -> str:

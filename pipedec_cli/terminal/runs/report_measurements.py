@@ -17,8 +17,8 @@ from pipedec_cli.evaluate.peers import MAX_TOKENS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, time_decoders
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.report_lineup import Lineup
-from pipedec_cli.terminal.score_view import LateBar
+from pipedec_cli.terminal.runs.report_lineup import Lineup
+from pipedec_cli.terminal.views.scores import LateBar
 
 #: Share of all processors that others may use while decoders are timed.
 _DISTURBED: Final = 0.1

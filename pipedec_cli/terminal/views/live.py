@@ -18,8 +18,8 @@ from rich.live import Live
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.grid_drawing import GridDrawing
-from pipedec_cli.terminal.grid_trace import GridTrace, Words
+from pipedec_cli.terminal.views.grid_drawing import GridDrawing
+from pipedec_cli.terminal.views.grid_trace import GridTrace, Words
 
 FRAMES_PER_SECOND: Final = 10
 #: The most of the time that drawing may take; a large grid is drawn less often rather than slow the decoder.

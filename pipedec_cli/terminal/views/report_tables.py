@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pipedec_cli.evaluate.breakdown import MANY, SizeRow
 from pipedec_cli.evaluate.comparison import Entry, Report
-from pipedec_cli.terminal.report_decoders import side_by_side
-from pipedec_cli.terminal.report_sheet import NONE, Section, Sheet, bar, figure, label, points, times
+from pipedec_cli.terminal.views.report_decoders import side_by_side
+from pipedec_cli.terminal.views.report_sheet import NONE, Section, Sheet, bar, figure, label, points, times
 
 
 def sheets(report: Report) -> list[Sheet]:
