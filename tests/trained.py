@@ -15,7 +15,8 @@ from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.batches import Decoder
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 from pipedec_cli.model.scratch import Shape, make_model, train_tokenizer
-from pipedec_cli.model.training import TrainSettings, encode_all, train
+from pipedec_cli.model.train_settings import TrainSettings
+from pipedec_cli.model.training import encode_all, train
 
 #: Source, and the phrases that are its target: none, one or several of them, of different lengths.
 TOY: Final = (
@@ -66,5 +67,5 @@ def train_toy(folder: Path, **shown: Any) -> Checkpoint:
     checkpoint = toy_checkpoint()
     examples = encode_all(checkpoint, toy_records())
     settings = TrainSettings(batch_size=5, max_steps=UPDATES, learning_rate=3e-3, evaluations=1, cpu=True)
-    train(checkpoint, examples, [], folder, settings, fresh=True, **shown)
+    train(checkpoint, examples, [], folder, settings, **shown)
     return load_checkpoint(str(folder))

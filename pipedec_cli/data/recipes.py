@@ -33,7 +33,7 @@ class Training:
         batch_size: examples per update.
         learning_rate: AdamW's.
         epochs: passes over the training set.
-        optimizer: its name; the only one that `train` has.
+        optimizer: its name.
         max_source_tokens: longer sources are cut to this many tokens.
     """
 
@@ -115,6 +115,7 @@ def _train(recipe: Recipe) -> dict[str, Any]:
     return {
         "delay": str(recipe.delay),
         "batch_size": recipe.training.batch_size,
+        "optimizer": recipe.training.optimizer.lower(),
         "learning_rate": recipe.training.learning_rate,
         "epochs": recipe.training.epochs,
         "max_source_tokens": recipe.training.max_source_tokens,

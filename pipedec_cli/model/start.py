@@ -17,7 +17,8 @@ from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
 from pipedec_cli.model.teacher_forcing import TeacherForcing
-from pipedec_cli.model.training import TrainSettings, collator, require_examples, updates_for
+from pipedec_cli.model.train_settings import TrainSettings, updates_for
+from pipedec_cli.model.training import collator, require_examples
 
 #: Records that a fresh tokenizer is trained on; more of them change it little.
 TOKENIZER_RECORDS = 20_000
@@ -108,7 +109,8 @@ def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], settings: Trai
     return Estimate(
         updates=updates,
         seconds=min(seconds[1:]) * settings.accumulation * updates,
-        # float32 weights, and in each of two checkpoint-N folders the weights and AdamW's two moments
-        bytes=4 * parameters * (1 + 2 * 3),
+        # float32 weights, and in each of two checkpoint-N folders the weights and AdamW's two moments; of Adafactor's
+        # one moment a row and a column are kept for each matrix, which is next to nothing
+        bytes=4 * parameters * (1 + 2 * (3 if settings.optimizer == "adamw" else 1)),
         parameters=parameters,
     )

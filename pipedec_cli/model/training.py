@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.optimization import Adafactor
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from pipedec_cli.data.errors import UserError
@@ -19,39 +20,7 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.model.batches import Collator, Encoded, scheduler
 from pipedec_cli.model.checkpoint import Checkpoint, save_checkpoint
 from pipedec_cli.model.teacher_forcing import TeacherForcing
-
-
-@dataclass(frozen=True, slots=True)
-class TrainSettings:
-    """How to train; the command's defaults are read off here.
-
-    Attributes:
-        epochs: passes over the training examples; fractions are allowed.
-        batch_size: examples a device and step.
-        accumulation: steps whose gradients are added up for one update.
-        learning_rate: AdamW's peak rate; None takes 1e-3 for fresh weights and the paper's 1e-4 for trained ones.
-        warmup: share of the updates over which the rate rises.
-        schedule: how the rate goes on: ``linear`` to zero, or ``constant`` as where a paper names no decay.
-        weight_decay: AdamW's.
-        bf16: mixed precision in bfloat16.
-        seed: of weights, order, dropout and drawn schedules.
-        evaluations: how often the dev set is looked at, over the whole training.
-        max_steps: stop after this many updates; None for whole epochs.
-        cpu: train on the CPU even where there is a GPU.
-    """
-
-    epochs: float = 10.0
-    batch_size: int = 24
-    accumulation: int = 1
-    learning_rate: float | None = None
-    warmup: float = 0.05
-    schedule: Literal["linear", "constant"] = "linear"
-    weight_decay: float = 0.0
-    bf16: bool = False
-    seed: int = 0
-    evaluations: int = 10
-    max_steps: int | None = None
-    cpu: bool = False
+from pipedec_cli.model.train_settings import TrainSettings, updates_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +180,6 @@ def train(
     folder: Path,
     settings: TrainSettings,
     *,
-    fresh: bool,
     resume: bool = False,
     show: Callable[[Progress], None] | None = None,
     score: Callable[[], float] | None = None,
@@ -224,7 +192,6 @@ def train(
         dev: examples that are looked at but never trained on; may be empty.
         folder: where the result and the ``checkpoint-N`` folders go.
         settings: how to train.
-        fresh: whether the weights are new, which decides the learning rate where none is given.
         resume: go on from the last ``checkpoint-N`` in the folder.
         show: is told of progress.
         score: generates from the dev set and gives a score; called at each look at it.
@@ -240,10 +207,11 @@ def train(
         raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
     set_seed(settings.seed)
     collate = collator(checkpoint, settings.seed)
-    arguments = _arguments(len(examples), bool(dev), folder, settings, fresh=fresh)
+    arguments = _arguments(len(examples), bool(dev), folder, settings)
     trainer = _Trainer(
         checkpoint,
         args=arguments,
+        optimizer_cls_and_kwargs=_optimizer(settings),
         train_dataset=_Examples(examples),
         eval_dataset=_Examples(dev) if dev else None,
         data_collator=lambda batch: collate([item["example"] for item in batch]),
@@ -268,22 +236,7 @@ def train(
     }
 
 
-def updates_for(examples: int, settings: TrainSettings, devices: int = 1) -> int:
-    """How many updates the settings come to."""
-    if settings.max_steps is not None:
-        return settings.max_steps
-    per_epoch = max(1, -(-examples // (settings.batch_size * settings.accumulation * devices)))
-    return max(1, round(per_epoch * settings.epochs))
-
-
-def learning_rate(settings: TrainSettings, *, fresh: bool) -> float:
-    """The rate that was given, else one for fresh or for trained weights."""
-    return settings.learning_rate if settings.learning_rate is not None else (1e-3 if fresh else 1e-4)
-
-
-def _arguments(
-    examples: int, dev: bool, folder: Path, settings: TrainSettings, *, fresh: bool
-) -> TrainingArguments:
+def _arguments(examples: int, dev: bool, folder: Path, settings: TrainSettings) -> TrainingArguments:
     on_cpu = settings.cpu or not torch.cuda.is_available()
     updates = updates_for(examples, settings, _world_size())
     every = max(1, updates // max(1, settings.evaluations))
@@ -293,7 +246,7 @@ def _arguments(
         per_device_train_batch_size=settings.batch_size,
         per_device_eval_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.accumulation,
-        learning_rate=learning_rate(settings, fresh=fresh),
+        learning_rate=settings.learning_rate,
         lr_scheduler_type="linear" if settings.schedule == "linear" else "constant_with_warmup",
         warmup_steps=round(updates * settings.warmup),
         weight_decay=settings.weight_decay,
@@ -315,6 +268,18 @@ def _arguments(
         log_level="error",
         ddp_find_unused_parameters=False,
     )
+
+
+def _optimizer(settings: TrainSettings) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:
+    """The optimizer that `TrainSettings.optimizer` names; None for AdamW, which is the Trainer's own."""
+    if settings.optimizer == "adamw":
+        return None
+    return Adafactor, {
+        "lr": settings.learning_rate,
+        "scale_parameter": True,
+        "relative_step": False,
+        "warmup_init": False,
+    }
 
 
 def _world_size() -> int:

@@ -68,6 +68,7 @@ def test_training_settings_go_by_the_names_of_the_options():
     assert recipe("paper").settings_for("train") == {
         "delay": "1",
         "batch_size": 24,
+        "optimizer": "adamw",
         "learning_rate": 1e-4,
         "epochs": 10,
         "max_source_tokens": 2048,

@@ -14,7 +14,8 @@ from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.start import estimate, start_checkpoint
-from pipedec_cli.model.training import TrainSettings, encode_all
+from pipedec_cli.model.train_settings import TrainSettings
+from pipedec_cli.model.training import encode_all
 from tests.trained import TOY, toy_checkpoint, toy_records
 
 SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; ", sub_max=4), "copy: ", 128, 30)

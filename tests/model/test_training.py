@@ -20,14 +20,12 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.generation import Generator
+from pipedec_cli.model.train_settings import Optimizer, TrainSettings, updates_for, usual_settings
 from pipedec_cli.model.training import (
     Progress,
-    TrainSettings,
     collator,
     encode_all,
-    learning_rate,
     train,
-    updates_for,
 )
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.model.families import Kind, small_model
@@ -86,7 +84,6 @@ def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
         [],
         tmp_path,
         replace(QUICK, batch_size=5, max_steps=40, learning_rate=3e-3),
-        fresh=True,
         show=shown.append,
     )
 
@@ -102,7 +99,7 @@ def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
 def first_loss(settings: TrainSettings, folder: Path) -> tuple[float, dict[str, Tensor]]:
     checkpoint = toy_checkpoint(delay=2)
     shown: list[Progress] = []
-    train(checkpoint, examples_of(checkpoint), [], folder, settings, fresh=True, show=shown.append)
+    train(checkpoint, examples_of(checkpoint), [], folder, settings, show=shown.append)
     assert shown[0].loss is not None
     return shown[0].loss, weights_of(checkpoint)
 
@@ -130,7 +127,7 @@ def test_dev_examples_are_looked_at_and_never_trained_on(tmp_path: Path) -> None
             seen[torch.is_grad_enabled()].add(tuple(ids[mask.bool()].tolist()))
 
     checkpoint.model.encoder.register_forward_pre_hook(watch, with_kwargs=True)
-    train(checkpoint, examples[:6], examples[6:], tmp_path, QUICK, fresh=True)
+    train(checkpoint, examples[:6], examples[6:], tmp_path, QUICK)
 
     assert seen[True] == {tuple(example.source) for example in examples[:6]}
     assert seen[False] == {tuple(example.source) for example in examples[6:]}
@@ -147,7 +144,6 @@ def test_looks_at_the_dev_set_are_shown_with_their_score(tmp_path: Path) -> None
         examples[6:],
         tmp_path,
         QUICK,
-        fresh=True,
         show=shown.append,
         score=lambda: 42.0,
     )
@@ -160,12 +156,15 @@ def test_looks_at_the_dev_set_are_shown_with_their_score(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "examples", [7, 6, 3], ids=["within an epoch", "between epochs", "an epoch an update"]
 )
-def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(tmp_path: Path, examples: int) -> None:
+@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
+    tmp_path: Path, examples: int, optimizer: Optimizer
+) -> None:
     """The same examples in the same order, the same schedules, the same dropout: the same weights."""
-    settings = replace(QUICK, max_steps=8, evaluations=2)  # checkpoints at 4 and 8
+    settings = replace(QUICK, max_steps=8, evaluations=2, optimizer=optimizer)  # checkpoints at 4 and 8
 
     undisturbed = toy_checkpoint(shape=SMALL)
-    train(undisturbed, examples_of(undisturbed)[:examples], [], tmp_path / "whole", settings, fresh=True)
+    train(undisturbed, examples_of(undisturbed)[:examples], [], tmp_path / "whole", settings)
 
     killed = toy_checkpoint(shape=SMALL)
     with pytest.raises(KilledError):
@@ -175,14 +174,11 @@ def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(tmp_path: 
             [],
             tmp_path / "killed",
             settings,
-            fresh=True,
             show=killed_after(4),
         )
     torch.manual_seed(99)  # another process, another chance
     resumed = toy_checkpoint(shape=SMALL)
-    outcome = train(
-        resumed, examples_of(resumed)[:examples], [], tmp_path / "killed", settings, fresh=True, resume=True
-    )
+    outcome = train(resumed, examples_of(resumed)[:examples], [], tmp_path / "killed", settings, resume=True)
 
     assert outcome["updates"] == 8
     assert_equal_weights(weights_of(resumed), weights_of(undisturbed))
@@ -201,12 +197,12 @@ def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path: Path, kind: Kind) 
 
     examples = [Encoded([5, 7 + n, 1], ([9, 10 + n], [11])) for n in range(5)]
     undisturbed = fresh()
-    train(undisturbed, examples, [], tmp_path / "whole", QUICK, fresh=False)
+    train(undisturbed, examples, [], tmp_path / "whole", QUICK)
     with pytest.raises(KilledError):
-        train(fresh(), examples, [], tmp_path / "killed", QUICK, fresh=False, show=killed_after(3))
+        train(fresh(), examples, [], tmp_path / "killed", QUICK, show=killed_after(3))
 
     resumed = fresh()
-    train(resumed, examples, [], tmp_path / "killed", QUICK, fresh=False, resume=True)
+    train(resumed, examples, [], tmp_path / "killed", QUICK, resume=True)
 
     assert not resumed.model.lm_head.weight.equal(resumed.model.shared.weight)
     assert_equal_weights(weights_of(resumed), weights_of(undisturbed))
@@ -216,24 +212,24 @@ def test_a_checkpoint_that_was_being_written_when_the_training_was_killed_is_pas
     tmp_path: Path,
 ) -> None:
     checkpoint = toy_checkpoint(shape=SMALL)
-    train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=4), fresh=True)
+    train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=4))
     half = tmp_path / "checkpoint-5"
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
 
     resumed = toy_checkpoint(shape=SMALL)
-    outcome = train(resumed, examples_of(resumed), [], tmp_path, QUICK, fresh=True, resume=True)
+    outcome = train(resumed, examples_of(resumed), [], tmp_path, QUICK, resume=True)
 
     assert outcome["updates"] == 6
 
 
 def test_weights_of_another_shape_are_not_resumed_from(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(shape=SMALL)
-    train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2), fresh=True)
+    train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2))
 
     deeper = toy_checkpoint(shape=replace(SMALL, layers=3))
     with pytest.raises(RuntimeError, match="Missing key"):
-        train(deeper, examples_of(deeper), [], tmp_path, QUICK, fresh=True, resume=True)
+        train(deeper, examples_of(deeper), [], tmp_path, QUICK, resume=True)
 
 
 def test_nothing_to_resume_and_nothing_to_train_on_are_refused(tmp_path: Path) -> None:
@@ -241,9 +237,9 @@ def test_nothing_to_resume_and_nothing_to_train_on_are_refused(tmp_path: Path) -
     examples = examples_of(checkpoint)
 
     with pytest.raises(UserError, match="nothing to resume"):
-        train(checkpoint, examples, [], tmp_path / "none", QUICK, fresh=True, resume=True)
+        train(checkpoint, examples, [], tmp_path / "none", QUICK, resume=True)
     with pytest.raises(UserError, match="no training examples"):
-        train(checkpoint, [], examples, tmp_path, QUICK, fresh=True)
+        train(checkpoint, [], examples, tmp_path, QUICK)
 
 
 def test_the_saved_folder_holds_no_pickle(trained: Checkpoint) -> None:
@@ -286,9 +282,7 @@ def test_plain_transformers_loads_what_was_trained(trained: Checkpoint) -> None:
 def test_mixed_precision_trains(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(shape=SMALL)
 
-    outcome = train(
-        checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2, bf16=True), fresh=True
-    )
+    outcome = train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2, bf16=True))
 
     assert 0 < outcome["loss"] < 20
     assert all(parameter.dtype == torch.float32 for parameter in checkpoint.model.parameters())
@@ -305,10 +299,36 @@ def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
     assert updates_for(10_000, replace(settings, max_steps=3)) == 3
 
 
-def test_the_rate_is_the_given_one_or_one_for_the_weights() -> None:
-    assert learning_rate(TrainSettings(), fresh=True) == 1e-3
-    assert learning_rate(TrainSettings(), fresh=False) == 1e-4
-    assert learning_rate(TrainSettings(learning_rate=5e-5), fresh=True) == 5e-5
+def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate() -> None:
+    paper, fresh = usual_settings(fresh=False), usual_settings(fresh=True)
+
+    assert (paper.optimizer, paper.learning_rate, paper.batch_size, paper.epochs) == ("adamw", 1e-4, 24, 10)
+    assert (fresh.optimizer, fresh.learning_rate, fresh.batch_size) == ("adafactor", 2e-2, 8)
+    assert usual_settings(fresh=True, optimizer="adamw").learning_rate == 1e-3
+    assert usual_settings(fresh=False, optimizer="adafactor").learning_rate == 1e-3
+
+
+def rms(weight: Tensor) -> float:
+    return float(weight.pow(2).mean().sqrt())
+
+
+def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint()
+    before = {name: weight.detach().clone() for name, weight in checkpoint.model.named_parameters()}
+    sizes = {name: rms(weight) for name, weight in before.items()}
+
+    train(
+        checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, optimizer="adafactor", max_steps=1)
+    )
+
+    moved = {
+        name: rms(weight.detach() - before[name])
+        for name, weight in checkpoint.model.named_parameters()
+        if weight.dim() > 1
+    }
+    assert max(sizes.values()) / min(sizes[name] for name in moved) > 10
+    for name, distance in moved.items():
+        assert 0.3 < distance / (QUICK.learning_rate * sizes[name]) <= 1.01, name
 
 
 def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:

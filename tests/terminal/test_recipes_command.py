@@ -39,7 +39,7 @@ def test_one_recipe_shows_its_figures_by_delay_and_its_options():
     assert "Δt 2" in output
     assert "Figure 4: 1.8× at 2 target subsequences, 5.1× at 9" in output
     assert "pipedec segment: level sentence" in output
-    assert "pipedec train: delay 1, batch_size 24, learning_rate 0.0001" in output
+    assert "pipedec train: delay 1, batch_size 24, optimizer adamw, learning_rate 0.0001" in output
 
 
 def test_general_recipe_has_settings_and_no_figures():

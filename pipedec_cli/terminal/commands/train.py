@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +33,13 @@ class DecoderName(StrEnum):
 
     pipelined = "pipelined"
     sequential = "sequential"
+
+
+class OptimizerName(StrEnum):
+    """What makes updates of gradients."""
+
+    adafactor = "adafactor"
+    adamw = "adamw"
 
 
 class RateSchedule(StrEnum):
@@ -79,11 +87,27 @@ def train(
     max_steps: Annotated[
         int | None, typer.Option(help="Stop after this many updates instead.", min=1, show_default=False)
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Examples a device and step.", min=1)] = 24,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1
+        ),
+    ] = None,
     accumulation: Annotated[int, typer.Option(help="Steps whose gradients make one update.", min=1)] = 1,
+    optimizer: Annotated[
+        OptimizerName | None,
+        typer.Option(
+            help="adafactor, whose rate is relative to the size of each matrix, or adamw "
+            "\\[default: adafactor from scratch, else adamw].",
+            show_default=False,
+        ),
+    ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="AdamW's peak rate \\[default: 1e-3 from scratch, else 1e-4].", min=0.0),
+        typer.Option(
+            help="Its peak \\[default: adafactor 2e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
+            min=0.0,
+        ),
     ] = None,
     rate_schedule: Annotated[
         RateSchedule, typer.Option(help="Whether the rate falls to zero or stays.")
@@ -128,16 +152,19 @@ def train(
     comes out loads in plain transformers. Only train.jsonl is trained on; dev.jsonl is looked at, test.jsonl is not
     touched.
     """
-    from pipedec_cli.model.training import TrainSettings
+    from pipedec_cli.model.scratch import SHAPES
+    from pipedec_cli.model.train_settings import usual_settings
     from pipedec_cli.terminal.runs.training import TrainRequest, run_training
 
     if device not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device {device!r} is not known", todo="use auto, cpu or cuda")
-    settings = TrainSettings(
+    usual = usual_settings(fresh=model in SHAPES, optimizer=None if optimizer is None else optimizer.value)
+    settings = replace(
+        usual,
         epochs=epochs,
-        batch_size=batch_size,
+        batch_size=usual.batch_size if batch_size is None else batch_size,
         accumulation=accumulation,
-        learning_rate=learning_rate,
+        learning_rate=usual.learning_rate if learning_rate is None else learning_rate,
         warmup=warmup,
         schedule=rate_schedule.value,
         bf16=bf16,

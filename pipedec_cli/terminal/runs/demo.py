@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pipedec_cli.data.demo import FactCount, check_facts, make_demo
 from pipedec_cli.data.errors import UserError
@@ -14,7 +14,7 @@ from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.model.batches import Decoder
-from pipedec_cli.model.training import TrainSettings
+from pipedec_cli.model.train_settings import usual_settings
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.runs.generation import run_generation
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest
@@ -123,13 +123,13 @@ def _segment(data: str, seed: int) -> SegmentRequest:
 
 
 def _train(decoder: Decoder, request: DemoRequest) -> TrainRequest:
-    settings: dict[str, Any] = {
-        "batch_size": request.batch_size,
-        "max_steps": request.updates,
-        "evaluations": 3,
-        "learning_rate": 1e-3,
-        "seed": request.seed,
-    }
+    settings = replace(
+        usual_settings(fresh=True),
+        batch_size=request.batch_size,
+        max_steps=request.updates,
+        evaluations=3,
+        seed=request.seed,
+    )
     return TrainRequest(
         model="scratch-tiny",
         decoder=decoder,
@@ -141,7 +141,7 @@ def _train(decoder: Decoder, request: DemoRequest) -> TrainRequest:
         limit=None,
         resume=False,
         overwrite=True,
-        training=TrainSettings(**settings),
+        training=settings,
     )
 
 

@@ -23,9 +23,9 @@ from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.model.batches import Decoder, Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.generation import generate_texts
-from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.model.start import estimate, start_checkpoint
-from pipedec_cli.model.training import TrainSettings, encode_all, learning_rate, train
+from pipedec_cli.model.train_settings import TrainSettings
+from pipedec_cli.model.training import encode_all, train
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.views.training import TrainingView, duration
 
@@ -76,11 +76,9 @@ def run_training(
         max_source_tokens=request.max_source_tokens,
         time_max=request.time_max,
     )
-    fresh = request.model in SHAPES
     resolved = {
         **{name: value for name, value in asdict(request).items() if name not in ("resume", "overwrite")},
         "data": str(folder),
-        "learning_rate": learning_rate(request.training, fresh=fresh),
     }
     record = manifest(resolved, inputs=[folder / "train.jsonl"])
     _check_folder(target, record, request)
@@ -91,7 +89,7 @@ def run_training(
     if not _is_main_process():
         talk, as_json = Talk(quiet=True), False
     _warn_of_misfits(examples, settings, talk)
-    _announce(checkpoint, examples, request, target, fresh=fresh, talk=talk)
+    _announce(checkpoint, examples, request, target, talk)
     if _is_main_process():
         write_json(target / MANIFEST, record)
     with TrainingView(talk) as view, _stopped(target, talk):
@@ -101,7 +99,6 @@ def run_training(
             encode_all(checkpoint, dev_records),
             target,
             request.training,
-            fresh=fresh,
             resume=request.resume,
             show=view.show,
             score=_scorer(checkpoint, dev_records[:SCORED]),
@@ -177,16 +174,13 @@ def _announce(
     examples: Sequence[Encoded],
     request: TrainRequest,
     target: Path,
-    *,
-    fresh: bool,
     talk: Talk,
 ) -> None:
     expected = estimate(checkpoint, examples, request.training)
-    rate = learning_rate(request.training, fresh=fresh)
     talk.say(
         f"{request.model}: {expected.parameters / 1e6:.1f} M parameters, {request.decoder} decoder"
         + (f", delay {request.delay}" if request.decoder == "pipelined" else "")
-        + f", learning rate {rate:g}"
+        + f", {request.training.optimizer} at a learning rate of {request.training.learning_rate:g}"
     )
     talk.say(
         f"{len(examples):,} examples, {expected.updates:,} updates of {request.training.batch_size}: "
