@@ -53,7 +53,7 @@ FRESH_BATCH: Final = 8
 #: when they are fresh (embeddings 1, queries 0.008), so that one rate for all is too small for some and too large for
 #: others; Adafactor's relative one, with which T5 itself was trained, suits them all.
 _RATES: Final[Mapping[tuple[Optimizer, bool], float]] = {
-    ("adafactor", True): 2e-2,
+    ("adafactor", True): 3e-2,
     ("adafactor", False): 1e-3,
     ("adamw", True): 1e-3,
     ("adamw", False): TrainSettings().learning_rate,

@@ -303,7 +303,7 @@ def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(
     paper, fresh = usual_settings(fresh=False), usual_settings(fresh=True)
 
     assert (paper.optimizer, paper.learning_rate, paper.batch_size, paper.epochs) == ("adamw", 1e-4, 24, 10)
-    assert (fresh.optimizer, fresh.learning_rate, fresh.batch_size) == ("adafactor", 2e-2, 8)
+    assert (fresh.optimizer, fresh.learning_rate, fresh.batch_size) == ("adafactor", 3e-2, 8)
     assert usual_settings(fresh=True, optimizer="adamw").learning_rate == 1e-3
     assert usual_settings(fresh=False, optimizer="adafactor").learning_rate == 1e-3
 

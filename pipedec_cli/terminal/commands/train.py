@@ -105,7 +105,7 @@ def train(
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            help="Its peak \\[default: adafactor 2e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
+            help="Its peak \\[default: adafactor 3e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
             min=0.0,
         ),
     ] = None,
