@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
 from pipedec_cli.evaluate.watch import watched
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
@@ -58,6 +59,7 @@ class EngineDecoder:
         choice: DecodingChoice,
         *,
         weights: DecoderWeights | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         """Lay the weights out.
 
@@ -66,6 +68,8 @@ class EngineDecoder:
             checkpoint: the model, in the dtype and on the device to decode with.
             choice: how to decode.
             weights: what `lay_out` made of the checkpoint before, so that its decoders can share it.
+            lengths: force them, whatever the model says and was trained for; of the choice, the delay (None for the
+                whole target as one string) and the exploration rule hold.
 
         Raises:
             UserError: the checkpoint was not trained for the delay.
@@ -75,7 +79,8 @@ class EngineDecoder:
         self.checkpoint = checkpoint
         self.choice = choice
         self.weights = generator.weights
-        self.method = generator.method(**asdict(choice))
+        self.lengths = lengths
+        self.method = self._method(generator)
         self._engines: dict[int, Engine] = {1: generator.engine}
 
     @property
@@ -96,7 +101,12 @@ class EngineDecoder:
         """Decode; see `TimedDecoder.run`."""
         if batch_size not in self._engines:
             self._engines[batch_size] = Engine(self.checkpoint.model, batch_size, weights=self.weights)
-        meter = _Meter(self._engines[batch_size], clock)
+        model: StepModel = self._engines[batch_size]
+        if self.lengths is not None:
+            whole = isinstance(self.method.schedule, Whole)
+            targets = (self.lengths.tokens,) if whole else self.lengths.targets
+            model = ForcedAnswers(model, targets, self.checkpoint.eos)
+        meter = _Meter(model, clock)
         outputs: dict[int, Output] = {}
         with watched(self.checkpoint.model.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), self.method, batch_size):
@@ -120,9 +130,16 @@ class EngineDecoder:
             "device": str(self.checkpoint.device),
             "threads": torch.get_num_threads(),
             "choice": asdict(self.choice),
+            "lengths": self.lengths.as_json() if self.lengths else None,
             "sources": [list(source) for source in sources],
             "batch_size": batch_size,
         }
+
+    def _method(self, generator: Generator) -> Method:
+        if self.lengths is None:
+            return generator.method(**asdict(self.choice))
+        delay = self.choice.delay if isinstance(self.choice.delay, int) else None
+        return self.lengths.method(self.checkpoint.bos, self.checkpoint.eos, delay, self.choice.explore)
 
     def _output(self, event: Finished) -> Output:
         return Output(
@@ -140,6 +157,7 @@ def workload(
     device: str,
     threads: int,
     choice: Mapping[str, Any],
+    lengths: Mapping[str, Any] | None,
     sources: Sequence[Source],
     batch_size: int,
 ) -> Callable[[], object]:
@@ -150,7 +168,8 @@ def workload(
 
     torch.set_num_threads(threads)
     loaded = load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device)
-    decoder = EngineDecoder(name, loaded, DecodingChoice(**choice))
+    forced = None if lengths is None else Lengths.from_json(lengths)
+    decoder = EngineDecoder(name, loaded, DecodingChoice(**choice), lengths=forced)
     return lambda: decoder.run(sources, batch_size, time.perf_counter)
 
 

@@ -23,7 +23,14 @@ class CTranslate2Decoder:
     largest_batch: int | None = None
 
     def __init__(
-        self, folder: Path, *, device: str, compute_type: str, threads: int, max_tokens: int
+        self,
+        folder: Path,
+        *,
+        device: str,
+        compute_type: str,
+        threads: int,
+        max_tokens: int,
+        exactly: bool = False,
     ) -> None:
         """Load a converted checkpoint.
 
@@ -33,6 +40,7 @@ class CTranslate2Decoder:
             compute_type: as CTranslate2 names it, such as ``float32``.
             threads: threads of one translation.
             max_tokens: the most tokens a text may have.
+            exactly: make that many tokens, whatever the model says.
         """
         import ctranslate2
 
@@ -42,6 +50,7 @@ class CTranslate2Decoder:
         self.compute_type = compute_type
         self.threads = threads
         self.max_tokens = max_tokens
+        self.exactly = exactly
         self._translator = ctranslate2.Translator(
             str(folder),
             device=kind,
@@ -78,7 +87,9 @@ class CTranslate2Decoder:
                 beam_size=1,
                 max_input_length=0,  # its default cuts sources at 1024 tokens
                 max_decoding_length=self.max_tokens,
-                min_decoding_length=0,  # its default forbids an empty text
+                min_decoding_length=self.max_tokens
+                if self.exactly
+                else 0,  # its default forbids an empty text
                 return_end_token=True,
             )
             steps = [len(result.hypotheses[0]) for result in results]
@@ -102,6 +113,7 @@ class CTranslate2Decoder:
             "compute_type": self.compute_type,
             "threads": self.threads,
             "max_tokens": self.max_tokens,
+            "exactly": self.exactly,
             "sources": [list(source) for source in sources],
             "batch_size": batch_size,
         }
@@ -114,12 +126,18 @@ def ctranslate2_workload(
     compute_type: str,
     threads: int,
     max_tokens: int,
+    exactly: bool,
     sources: Sequence[Source],
     batch_size: int,
 ) -> Callable[[], object]:
     """The decoding of some sources as a piece of work; see `CTranslate2Decoder.blueprint`."""
     decoder = CTranslate2Decoder(
-        Path(folder), device=device, compute_type=compute_type, threads=threads, max_tokens=max_tokens
+        Path(folder),
+        device=device,
+        compute_type=compute_type,
+        threads=threads,
+        max_tokens=max_tokens,
+        exactly=exactly,
     )
     return lambda: decoder.run(sources, batch_size, time.perf_counter)
 

@@ -54,7 +54,12 @@ def agreement(outputs: Sequence[Output], ours: Sequence[Output]) -> Agreement:
 
 
 def make_peer(
-    name: PeerName, checkpoint: Checkpoint, folder: Path, max_tokens: int = MAX_TOKENS
+    name: PeerName,
+    checkpoint: Checkpoint,
+    folder: Path,
+    max_tokens: int = MAX_TOKENS,
+    *,
+    exactly: bool = False,
 ) -> TimedDecoder | Absent:
     """A peer ready to decode.
 
@@ -63,15 +68,19 @@ def make_peer(
         checkpoint: a plain T5, in the dtype and on the device to decode with.
         folder: an empty folder that lives as long as the peer, for those with a model format of their own.
         max_tokens: the most tokens a text may have.
+        exactly: make that many tokens, whatever the model says.
     """
     if name == "ctranslate2":
-        return _make_ctranslate2(checkpoint, folder, max_tokens)
+        return _make_ctranslate2(checkpoint, folder, max_tokens, exactly)
     from pipedec_cli.evaluate.transformers_peer import TransformersDecoder
 
-    return TransformersDecoder(checkpoint, max_tokens, LOOKED_UP if name == "prompt-lookup" else None)
+    looked_up = LOOKED_UP if name == "prompt-lookup" else None
+    return TransformersDecoder(checkpoint, max_tokens, looked_up, exactly=exactly)
 
 
-def _make_ctranslate2(checkpoint: Checkpoint, folder: Path, max_tokens: int) -> TimedDecoder | Absent:
+def _make_ctranslate2(
+    checkpoint: Checkpoint, folder: Path, max_tokens: int, exactly: bool
+) -> TimedDecoder | Absent:
     if find_spec("ctranslate2") is None:
         return Absent("ctranslate2", "not installed; `pip install pipedec[peers]` brings it")
     import torch
@@ -87,6 +96,7 @@ def _make_ctranslate2(checkpoint: Checkpoint, folder: Path, max_tokens: int) -> 
             compute_type=compute_type(str(checkpoint.model.dtype).removeprefix("torch."), device),
             threads=torch.get_num_threads(),
             max_tokens=max_tokens,
+            exactly=exactly,
         )
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         return Absent("ctranslate2", f"it cannot take the checkpoint: {error}")

@@ -21,6 +21,11 @@ Source = Sequence[int]
 PAUSE_SECONDS: Final = 0.25
 
 
+def pause() -> None:
+    """Let the worker threads of the last decoder come to rest."""
+    time.sleep(PAUSE_SECONDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """What a decoder made of one source.
@@ -207,7 +212,7 @@ def time_decoders(
     batch_size: int = 1,
     repeats: int = 3,
     clock: Clock = time.perf_counter,
-    rest: Callable[[], None] = lambda: time.sleep(PAUSE_SECONDS),
+    rest: Callable[[], None] = pause,
     on_pass: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Timing]:
     """Time decoders against one another.

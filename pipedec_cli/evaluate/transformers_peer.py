@@ -17,17 +17,21 @@ if TYPE_CHECKING:
 class TransformersDecoder:
     """transformers' greedy `generate`, with its own cache, as it comes; with prompt lookup if wanted."""
 
-    def __init__(self, checkpoint: Checkpoint, max_tokens: int, looked_up: int | None = None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, max_tokens: int, looked_up: int | None = None, *, exactly: bool = False
+    ) -> None:
         """Take a checkpoint as it is.
 
         Args:
             checkpoint: a plain T5.
             max_tokens: the most tokens a text may have.
             looked_up: tokens that prompt lookup proposes at once; None for plain greedy decoding.
+            exactly: make that many tokens, whatever the model says.
         """
         self.checkpoint = checkpoint
         self.max_tokens = max_tokens
         self.looked_up = looked_up
+        self.exactly = exactly
         self.name = "transformers" if looked_up is None else "prompt-lookup"
         self.largest_batch = None if looked_up is None else 1
 
@@ -68,6 +72,7 @@ class TransformersDecoder:
             "threads": torch.get_num_threads(),
             "max_tokens": self.max_tokens,
             "looked_up": self.looked_up,
+            "exactly": self.exactly,
             "sources": [list(source) for source in sources],
             "batch_size": batch_size,
         }
@@ -88,6 +93,7 @@ class TransformersDecoder:
                 do_sample=False,
                 num_beams=1,
                 max_new_tokens=self.max_tokens,
+                min_new_tokens=self.max_tokens if self.exactly else None,
                 **looked_up,
             ).tolist()
         return made
@@ -106,6 +112,7 @@ def transformers_workload(
     threads: int,
     max_tokens: int,
     looked_up: int | None,
+    exactly: bool,
     sources: Sequence[Source],
     batch_size: int,
 ) -> Callable[[], object]:
@@ -116,5 +123,5 @@ def transformers_workload(
 
     torch.set_num_threads(threads)
     loaded = load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device)
-    decoder = TransformersDecoder(loaded, max_tokens, looked_up)
+    decoder = TransformersDecoder(loaded, max_tokens, looked_up, exactly=exactly)
     return lambda: decoder.run(sources, batch_size, time.perf_counter)

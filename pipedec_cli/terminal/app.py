@@ -10,7 +10,17 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal.commands import demo, generate, import_, recipes, report, score, segment, train
+from pipedec_cli.terminal.commands import (
+    bench,
+    demo,
+    generate,
+    import_,
+    recipes,
+    report,
+    score,
+    segment,
+    train,
+)
 from pipedec_cli.terminal.console import Talk
 
 EXIT_ERROR = 1
@@ -66,6 +76,7 @@ app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
 app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.command("import", epilog=import_.EXAMPLES)(import_.import_data)
 app.command("recipes", epilog=recipes.EXAMPLES)(recipes.recipes)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)

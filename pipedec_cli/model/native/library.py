@@ -92,12 +92,28 @@ class Library:
             c_void_p,
             c_void_p,
         )
+        self._library.pipedec_read.restype = c_int64
+        self._library.pipedec_read.argtypes = (c_void_p, c_int64, c_int64)
         self.panel: int = self._library.pipedec_panel()
         self.features: str = self._library.pipedec_features().decode()
 
     def use_large_pages(self, address: int, size: int) -> None:
         """Ask the system to back some memory, a whole number of pages, with large ones."""
         self._library.pipedec_use_large_pages(address, size)
+
+    def read(self, address: int, size: int, threads: int) -> int:
+        """Read memory from front to back with all threads, for the measure of its speed.
+
+        Args:
+            address: where.
+            size: bytes; what is left over after a whole number of vectors for each thread is not read.
+            threads: how many take part.
+
+        Returns:
+            The sum of its 32-bit words, wrapped here and there.
+        """
+        total: int = self._library.pipedec_read(address, size, threads)
+        return total
 
     def pack(
         self,

@@ -34,6 +34,7 @@
 namespace {
 
 using Word = uint32_t;
+constexpr int64_t WORD_BYTES = sizeof(Word);
 
 // LANES floats make a vector; TILE_ROWS rows of two vectors fit into the registers.
 #if defined(__AVX512F__)
@@ -649,6 +650,27 @@ void pipedec_use_large_pages(void *memory, int64_t bytes) {
 #else
     (void)memory, (void)bytes;
 #endif
+}
+
+// Read memory from front to back, each thread its own part, as a step reads its weights; the sum keeps the reading from
+// being left out. A whole number of vectors for each thread is read.
+int64_t pipedec_read(const void *memory, int64_t bytes, int64_t threads) {
+    constexpr int64_t AT_ONCE = 8;
+    const int64_t each = bytes / threads / (AT_ONCE * sizeof(Ints)) * (AT_ONCE * sizeof(Ints));
+    int64_t sum = 0;
+#pragma omp parallel for num_threads(static_cast<int>(threads)) schedule(static, 1) reduction(+ : sum)
+    for (int64_t thread = 0; thread < threads; ++thread) {
+        const auto *from = static_cast<const Word *>(memory) + thread * (each / WORD_BYTES);
+        Ints sums[AT_ONCE] = {};
+        for (int64_t at = 0; at < each / WORD_BYTES; at += AT_ONCE * LANES) {
+            __builtin_prefetch(from + at + AHEAD);
+            __builtin_prefetch(from + at + AHEAD + AT_ONCE * LANES / 2);
+            for (int64_t part = 0; part < AT_ONCE; ++part) sums[part] += load_words(from + at + part * LANES);
+        }
+        for (const Ints &part : sums)
+            for (int lane = 0; lane < LANES; ++lane) sum += part[lane];
+    }
+    return sum;
 }
 
 // Lay a matrix [outputs][inputs] out in panels; panel p becomes number first + p · every.

@@ -187,7 +187,7 @@ def report(
 
     request = ReportRequest(
         peers=parse_contestants(compare),
-        delays=_numbers(delays),
+        delays=numbers(delays),
         explore=explore.value,
         model=model,
         baseline=baseline,
@@ -199,7 +199,7 @@ def report(
         timed=timing_examples,
         repeats=repeats,
         batch_size="auto" if batch_size == "auto" else int(batch_size),
-        batch_sizes=_numbers(batch_sizes),
+        batch_sizes=numbers(batch_sizes),
         dtype=dtype.value,
         device=device,
         memory=memory,
@@ -209,6 +209,6 @@ def report(
     run_report(request, out=out, workspace=workspace, talk=Talk(quiet=quiet), as_json=as_json)
 
 
-def _numbers(value: str | None) -> tuple[int, ...]:
+def numbers(value: str | None) -> tuple[int, ...]:
     """The numbers of a list, rising, each once."""
     return tuple(sorted({int(part) for part in value.split(",")})) if value else ()

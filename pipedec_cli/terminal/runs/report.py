@@ -36,6 +36,7 @@ from pipedec_cli.terminal.runs.report_measurements import (
     contest,
     seconds_by_id,
     time_all,
+    watched_for_others,
     weigh_all,
 )
 from pipedec_cli.terminal.runs.report_predictions import ScoredPredictions, predict, score_all
@@ -68,9 +69,14 @@ def run_report(
     chosen = choose_sample(len(ids), request.timed)
     texts = [scored[0].loaded.predictions[at].record.source for at in chosen]
     with contest(lineup, request.peers, texts, talk) as made:
-        time_all(made, request.batch_sizes, request.repeats, str(lineup.planned[0].checkpoint.device), talk)
+        device = str(lineup.planned[0].checkpoint.device)
+        with watched_for_others(talk) as others:
+            made.timings = time_all(
+                lambda _: made.contestants, request.batch_sizes, request.repeats, device, talk
+            )
+        made.disturbed = others.words
         if request.memory:
-            weigh_all(made, request.batch_sizes[0], talk)
+            made.memory = weigh_all(made.contestants, request.batch_sizes[0], talk)
     sample = Sample(len(chosen), len(ids), request.repeats)
     report = assemble(
         request, lineup, scored, made, sample, [ids[at] for at in chosen], _paper(request, place)

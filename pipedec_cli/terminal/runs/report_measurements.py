@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from pipedec_cli.evaluate.contenders import EngineDecoder
 from pipedec_cli.evaluate.machine import ProcessorTime
 from pipedec_cli.evaluate.memory import MeasuringError, Memory, Weighable, measure_peak
 from pipedec_cli.evaluate.peers import MAX_TOKENS, Absent, PeerName, make_peer
-from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, time_decoders
+from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, pause, time_decoders
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.runs.report_lineup import Lineup
@@ -87,25 +87,65 @@ def contest(
         yield made
 
 
-def time_all(made: Measurements, batch_sizes: Sequence[int], repeats: int, device: str, talk: Talk) -> None:
-    """Fill in the timings, and say if other work disturbed them."""
-    before = ProcessorTime.now()
+def time_all(
+    contestants: Callable[[int], Sequence[Contestant]],
+    batch_sizes: Sequence[int],
+    repeats: int,
+    device: str,
+    talk: Talk,
+    rest: Callable[[], None] = pause,
+) -> dict[str, dict[int, Timing]]:
+    """Time decoders at several batch sizes.
+
+    Args:
+        contestants: who takes part at a batch size, and with which sources.
+        batch_sizes: those that are timed.
+        repeats: how often.
+        device: what they run on.
+        talk: where to say what happens.
+        rest: called before each pass that counts.
+
+    Returns:
+        Timings by name, then by batch size.
+    """
+    timings: dict[str, dict[int, Timing]] = {}
     for size in batch_sizes:
-        names = [contestant.decoder.name for contestant in made.contestants]
+        given = contestants(size)
+        names = [contestant.decoder.name for contestant in given]
         talk.say(f"timing {', '.join(names)}: {repeats} repeats, batch size {size}")
         with LateBar(talk, f"timing, batch size {size}", len(names) * (1 + repeats)) as bar:
-            timings = time_decoders(
-                made.contestants,
+            timed = time_decoders(
+                given,
                 batch_size=size,
                 repeats=repeats,
                 clock=device_clock(device),
+                rest=rest,
                 on_pass=lambda _: bar.advance(),
             )
-        for name, timing in timings.items():
-            made.timings.setdefault(name, {})[size] = timing
-    made.disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
-    if made.disturbed:
-        talk.warn(made.disturbed)
+        for name, timing in timed.items():
+            timings.setdefault(name, {})[size] = timing
+    return timings
+
+
+@dataclass(slots=True)
+class Watch:
+    """Whether other work got in the way of a measurement.
+
+    Attributes:
+        words: that it did; None if it did not, or as long as the measurement lasts.
+    """
+
+    words: str | None = None
+
+
+@contextmanager
+def watched_for_others(talk: Talk) -> Iterator[Watch]:
+    """Look at the processors before and after, and warn if others used them in between."""
+    before, watch = ProcessorTime.now(), Watch()
+    yield watch
+    watch.words = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
+    if watch.words:
+        talk.warn(watch.words)
 
 
 def disturbance(others: float) -> str | None:
@@ -118,22 +158,24 @@ def disturbance(others: float) -> str | None:
         return None
     return (
         f"other work took {others:.0%} of the machine's processors while decoders were timed: these speeds are too low "
-        "and vary; repeat the report on a quiet machine"
+        "and vary; measure again on a quiet machine"
     )
 
 
-def weigh_all(made: Measurements, batch_size: int, talk: Talk) -> None:
-    """Fill in the peak memory, a child process for each; whoever fails there goes without."""
+def weigh_all(contestants: Sequence[Contestant], batch_size: int, talk: Talk) -> dict[str, Memory]:
+    """Peak memory by name, a child process for each; whoever fails there goes without."""
     talk.say("measuring peak memory, each decoder in a process of its own")
-    with LateBar(talk, "measuring memory", len(made.contestants)) as bar:
-        for decoder, sources in made.contestants:
+    weighed: dict[str, Memory] = {}
+    with LateBar(talk, "measuring memory", len(contestants)) as bar:
+        for decoder, sources in contestants:
             if isinstance(decoder, Weighable):
                 size = min(batch_size, decoder.largest_batch or batch_size)
                 try:
-                    made.memory[decoder.name] = measure_peak(*decoder.blueprint(sources, size))
+                    weighed[decoder.name] = measure_peak(*decoder.blueprint(sources, size))
                 except MeasuringError as error:
                     talk.warn(f"the memory of {decoder.name} could not be measured: {error}")
             bar.advance()
+    return weighed
 
 
 def seconds_by_id(timing: Timing | None, ids: Sequence[str]) -> Mapping[str, float]:

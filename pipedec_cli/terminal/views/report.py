@@ -27,15 +27,20 @@ _SHORT = 12
 def show(console: Console, report: Report) -> None:
     """Print every table, and the advice at the end."""
     for sheet in sheets(report):
-        console.print(Text(visible(sheet.title), style="bold"))
-        for part in fitted(sheet, console.width):
-            console.print(table(part))
-        for note in sheet.notes:
-            console.print(Text(visible(note), style="dim"), soft_wrap=True)
-        console.print()
+        show_sheet(console, sheet)
     console.print(Text(visible(report.advice.text), style="bold"))
     for caution in report.advice.cautions:
         console.print(Text(visible(caution)))
+
+
+def show_sheet(console: Console, sheet: Sheet) -> None:
+    """Print one table with its title and notes, in as many parts as the width needs."""
+    console.print(Text(visible(sheet.title), style="bold"))
+    for part in fitted(sheet, console.width):
+        console.print(table(part))
+    for note in sheet.notes:
+        console.print(Text(visible(note), style="dim"), soft_wrap=True)
+    console.print()
 
 
 def table(sheet: Sheet) -> Table:

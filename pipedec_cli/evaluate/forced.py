@@ -1,0 +1,173 @@
+"""Forced lengths: speed without training. The model computes every step in earnest, and is told when to stop.
+
+A model with fresh weights never ends a text, and a trained one ends it where it likes; to see what the method can give
+on a machine, each subsequence gets the number of tokens that it is to have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.paper import TARGET_LENGTHS
+from pipedec_cli.pipeline.decode import Method, Row, StepModel
+from pipedec_cli.pipeline.grid import Explore, Limits
+from pipedec_cli.pipeline.schedule import Fixed, Whole
+
+#: Tokens of a word of English prose in T5's vocabulary, about: the paper's Table 1 counts words.
+TOKENS_A_WORD: Final = 4 / 3
+#: Source tokens where the paper gives no number.
+SOURCE_TOKENS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """What is read and written.
+
+    Attributes:
+        source: tokens of the source, its <eos> included.
+        targets: tokens of each subsequence, <eos> not counted.
+        origin: where these numbers are from, for a reader.
+    """
+
+    source: int
+    targets: tuple[int, ...]
+    origin: str
+
+    @classmethod
+    def even(cls, source: int, subsequences: int, tokens: int, origin: str = "as given") -> Self:
+        """Subsequences that differ by no more than one token, the longer ones first.
+
+        Args:
+            source: tokens of the source.
+            subsequences: how many there are.
+            tokens: in all of them together.
+            origin: where these numbers are from.
+
+        Raises:
+            UserError: a subsequence would be empty, or there is no source.
+        """
+        if source < 2 or subsequences < 1 or tokens < subsequences:
+            raise UserError(
+                f"{tokens} tokens in {subsequences} subsequences from {source} source tokens cannot be had",
+                todo="give at least one token a subsequence, and two source tokens",
+            )
+        each, left = divmod(tokens, subsequences)
+        return cls(source, tuple(each + (place < left) for place in range(subsequences)), origin)
+
+    @classmethod
+    def of_dataset(cls, name: str, source: int = SOURCE_TOKENS) -> Self:
+        """Lengths as in one of the paper's data sets, from its Table 1: means, in words, made tokens.
+
+        Args:
+            name: the data set, as in `TARGET_LENGTHS`.
+            source: tokens of the source.
+
+        Raises:
+            UserError: the paper has no such data set.
+        """
+        if name not in TARGET_LENGTHS:
+            raise UserError(
+                f"no shape is called {name!r}", todo=f"the shapes are {', '.join(TARGET_LENGTHS)}"
+            )
+        row = TARGET_LENGTHS[name]
+        words, subsequences = row.words_per_target, row.subsequences_per_target
+        origin = f"{name}: the paper's {row.table}, {words} words in {subsequences} subsequences, 4 tokens for 3 words"
+        return cls.even(source, round(subsequences), round(words * TOKENS_A_WORD), origin)
+
+    @property
+    def tokens(self) -> int:
+        """Of the whole target, <eos> not counted."""
+        return sum(self.targets)
+
+    @property
+    def line(self) -> str:
+        """What is forced, in words."""
+        few, many = min(self.targets), max(self.targets)
+        each = f"{few}" if few == many else f"{few} to {many}"
+        return (
+            f"{self.source:,} source tokens, {self.tokens:,} target tokens in {len(self.targets)} subsequences of {each} "
+            f"({self.origin})"
+        )
+
+    def method(self, bos: int, eos: int, delay: int | None, explore: Explore = "retry") -> Method:
+        """How to decode so that nothing but these lengths ends it.
+
+        Args:
+            bos: the id that opens a subsequence.
+            eos: the id that ends one.
+            delay: Δt; None for the whole target as one string.
+            explore: the exploration rule.
+        """
+        if delay is None:
+            return Method(Whole(), bos, eos, Limits(None, None, self.tokens + 1), explore)
+        usual, needed = Limits(), delay * len(self.targets) + max(self.targets) + 2
+        assert usual.time_max is not None and usual.sub_max is not None
+        limits = Limits(max(usual.time_max, needed), max(usual.sub_max, len(self.targets) + 1))
+        return Method(Fixed(delay), bos, eos, limits, explore)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return {"source": self.source, "targets": list(self.targets), "origin": self.origin}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """What `as_json` gave."""
+        return cls(content["source"], tuple(content["targets"]), content["origin"])
+
+    def sources(self, count: int, vocabulary: int, eos: int, seed: int = 0) -> list[list[int]]:
+        """Sources of random tokens, each with its <eos>.
+
+        Args:
+            count: how many.
+            vocabulary: ids are drawn below it, and above the first few, which are special.
+            eos: the id that ends a source.
+            seed: of the draw.
+        """
+        rng = random.Random(seed)  # noqa: S311  # chance, not secrecy
+        return [[*rng.choices(range(3, vocabulary), k=self.source - 1), eos] for _ in range(count)]
+
+
+class ForcedAnswers:
+    """A `StepModel` that runs another one in earnest and gives its answers the lengths that are asked for.
+
+    The model's own token is kept wherever it does not end the subsequence too early.
+    """
+
+    def __init__(self, model: StepModel, targets: Sequence[int], eos: int) -> None:
+        """Wrap a model.
+
+        Args:
+            model: the one that computes.
+            targets: tokens of each subsequence; whatever comes after them is empty.
+            eos: the id that ends one.
+        """
+        self.model = model
+        self.targets = targets
+        self.eos = eos
+        self._other = 3 if eos != 3 else 4
+        self._made: dict[int, dict[int, int]] = {}
+
+    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Pass on."""
+        self._made.update({lane: {} for lane, _ in newcomers})
+        self.model.admit(newcomers)
+
+    def step(self, rows: Sequence[Row]) -> list[int]:
+        """Compute, then force."""
+        return [self._forced(row, token) for row, token in zip(rows, self.model.step(rows), strict=True)]
+
+    def release(self, lane: int) -> None:
+        """Pass on."""
+        self.model.release(lane)
+
+    def _forced(self, row: Row, token: int) -> int:
+        made, number = self._made[row.lane], row.slot.subsequence
+        made[number] = 1 + made.get(number, 0)
+        wanted = self.targets[number - 1] if number <= len(self.targets) else 0
+        if made[number] > wanted:
+            return self.eos
+        return self._other if token == self.eos else token

@@ -1,0 +1,147 @@
+"""Forced lengths: every decoder makes exactly what it is told to, and computes every step."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder, workload
+from pipedec_cli.evaluate.ctranslate2_peer import CTranslate2Decoder
+from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
+from pipedec_cli.evaluate.peers import make_peer
+from pipedec_cli.evaluate.transformers_peer import TransformersDecoder
+from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.pipeline.decode import Finished, decode
+from tests.models import tiny_checkpoint
+
+BOS, EOS = 0, 1
+
+
+class Ending:
+    """A model that wants to end everything at once, and counts what it is asked."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def admit(self, newcomers):
+        pass
+
+    def step(self, rows):
+        self.calls += 1
+        return [EOS] * len(rows)
+
+    def release(self, lane):
+        pass
+
+
+class Endless(Ending):
+    """A model that never ends anything."""
+
+    def step(self, rows):
+        return [7] * len(rows)
+
+
+@pytest.mark.parametrize("model", [Ending, Endless])
+@pytest.mark.parametrize("lanes", [1, 3])
+@given(targets=st.lists(st.integers(1, 6), min_size=1, max_size=5), delay=st.integers(1, 3))
+def test_each_subsequence_has_its_length_whatever_the_model_says(model, lanes, targets, delay):
+    lengths = Lengths(4, tuple(targets), "")
+    forced = ForcedAnswers(model(), targets, EOS)
+
+    events = decode(forced, enumerate([[5, EOS]] * 4), lengths.method(BOS, EOS, delay), lanes)
+
+    finished = [event for event in events if isinstance(event, Finished)]
+    assert len(finished) == 4
+    for event in finished:
+        assert [len(text) for text in event.texts] == targets
+        assert event.truncated is None
+
+
+def test_the_model_is_asked_for_every_step():
+    model = Ending()
+    lengths = Lengths(4, (3, 2), "")
+
+    list(decode(ForcedAnswers(model, (5,), EOS), [(0, [5])], lengths.method(BOS, EOS, None)))
+
+    assert model.calls == 6  # five tokens and <eos>
+
+
+@given(source=st.integers(2, 50), count=st.integers(1, 9), more=st.integers(0, 30))
+def test_even_lengths_add_up_and_differ_by_one_at_most(source, count, more):
+    lengths = Lengths.even(source, count, count + more)
+
+    assert lengths.tokens == count + more
+    assert len(lengths.targets) == count
+    assert max(lengths.targets) - min(lengths.targets) <= 1
+    assert Lengths.from_json(lengths.as_json()) == lengths
+
+
+def test_a_data_sets_lengths_are_the_papers_words_as_tokens():
+    lengths = Lengths.of_dataset("wikihowqa")
+
+    assert (lengths.source, lengths.tokens, len(lengths.targets)) == (512, 99, 8)  # 74.5 words · 4/3, 7.8
+    assert "Table 1" in lengths.line
+
+
+@pytest.mark.parametrize(("source", "count", "tokens"), [(1, 1, 1), (5, 0, 3), (5, 4, 3)])
+def test_lengths_that_cannot_be_are_refused(source, count, tokens):
+    with pytest.raises(UserError, match="cannot be had"):
+        Lengths.even(source, count, tokens)
+
+
+def test_a_data_set_that_the_paper_does_not_have_is_refused():
+    with pytest.raises(UserError, match="the shapes are"):
+        Lengths.of_dataset("xsum")
+
+
+def test_sources_have_their_length_and_end_once():
+    lengths = Lengths.even(9, 1, 1)
+    made = lengths.sources(3, 40, EOS)
+
+    assert made == lengths.sources(3, 40, EOS) != lengths.sources(3, 40, EOS, seed=1)
+    assert all(len(source) == 9 and source.index(EOS) == 8 for source in made)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return load_checkpoint(str(tiny_checkpoint(tmp_path_factory.mktemp("forced") / "pipelined")))
+
+
+LENGTHS = Lengths.even(6, 3, 7)
+
+
+@pytest.mark.parametrize(("delay", "calls"), [(None, 8), (1, 5), (2, 7)])
+def test_our_decoders_make_these_lengths_on_any_checkpoint(checkpoint, delay, calls):
+    decoder = EngineDecoder("forced", checkpoint, DecodingChoice(delay=delay), lengths=LENGTHS)
+    sources = LENGTHS.sources(3, checkpoint.model.config.vocab_size, checkpoint.eos)
+
+    made = decoder.run(sources, 2, time.perf_counter)
+
+    assert [len(output.tokens) for output in made.outputs] == [7, 7, 7]
+    assert {output.steps for output in made.outputs} == {calls}
+
+
+def test_a_child_process_would_force_the_same(checkpoint):
+    decoder = EngineDecoder("forced", checkpoint, DecodingChoice(delay=1), lengths=LENGTHS)
+    sources = LENGTHS.sources(1, checkpoint.model.config.vocab_size, checkpoint.eos)
+    _, payload = decoder.blueprint(sources, 1)
+
+    assert workload(**payload)().outputs == decoder.run(sources, 1, time.perf_counter).outputs
+    assert payload["lengths"] == LENGTHS.as_json()
+
+
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
+def test_peers_make_as_many_tokens_as_they_are_told(checkpoint, tmp_path, name):
+    pytest.importorskip("ctranslate2") if name == "ctranslate2" else None
+    sources = LENGTHS.sources(2, checkpoint.model.config.vocab_size, checkpoint.eos)
+    peer = make_peer(name, checkpoint, tmp_path / name, 8, exactly=True)
+    assert isinstance(peer, TransformersDecoder | CTranslate2Decoder)
+
+    made = peer.run(sources, 2, time.perf_counter)
+
+    assert [len(output.tokens) for output in made.outputs] == [8, 8]
+    assert made.calls == 8
