@@ -13,7 +13,7 @@ import torch
 
 from pipedec_cli.model.engine import Engine
 from pipedec_cli.model.native import build
-from pipedec_cli.model.native.build import BuildError, compiled, find_compiler
+from pipedec_cli.model.native.build import BuildError, compiled, find_compiler, is_compiled
 from pipedec_cli.model.native.library import library
 from pipedec_cli.model.native.weights import pack_native
 from pipedec_cli.model.weights import DecoderWeights, lay_out
@@ -211,6 +211,15 @@ def fake_compiler(folder: Path, script: str) -> str:
     return str(path)
 
 
+def test_without_a_compiler_there_is_nothing_to_compile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert is_compiled()
+
+
 def test_a_compiler_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", "exit 1"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -235,7 +244,9 @@ def test_what_is_compiled_once_is_found_again(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", script))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
+    assert not is_compiled()
     assert compiled() == compiled()
+    assert is_compiled()
     assert compiled().read_text() == "library\n"
     assert count.read_text() == "once\n"
 

@@ -41,6 +41,14 @@ def cache_folder() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "pipedec"
 
 
+def is_compiled() -> bool:
+    """Whether the library for this source, compiler and CPU is there; True as well where it cannot be had at all."""
+    try:
+        return _place(find_compiler()).exists()
+    except (BuildError, OSError, RuntimeError):
+        return True
+
+
 def compiled() -> Path:
     """The shared library for this source, compiler and CPU; compiled now if it is not there yet.
 
@@ -51,16 +59,20 @@ def compiled() -> Path:
     """
     compiler = find_compiler()
     try:
-        source = SOURCE.read_bytes()
-        facts = (*FLAGS, *map(str, EXTRAS), compiler, _version(compiler), _cpu())
-        name = hashlib.sha256(source + "\n".join(facts).encode()).hexdigest()[:16]
-        place = cache_folder() / f"step-{name}.so"
+        place = _place(compiler)
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             _compile(compiler, place)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         raise BuildError(f"the compiled kernels cannot be kept: {error}") from error
     return place
+
+
+def _place(compiler: str) -> Path:
+    """Where the library lies, or will: its name tells source, compiler and CPU."""
+    facts = (*FLAGS, *map(str, EXTRAS), compiler, _version(compiler), _cpu())
+    name = hashlib.sha256(SOURCE.read_bytes() + "\n".join(facts).encode()).hexdigest()[:16]
+    return cache_folder() / f"step-{name}.so"
 
 
 def _compile(compiler: str, place: Path) -> None:

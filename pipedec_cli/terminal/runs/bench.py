@@ -24,6 +24,7 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkp
 from pipedec_cli.model.device import choose_device, choose_dtype
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
+from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_measurements import time_all, watched_for_others, weigh_all
 from pipedec_cli.terminal.views.bench import show
 from pipedec_cli.terminal.views.scores import LateBar
@@ -115,6 +116,7 @@ def _measure(
     first, lengths = loaded[0], request.lengths
     clock = device_clock(device)
     probe = MemoryProbe(clock, device=device)
+    announce_compiling(first.device.type, talk)
     decoders, absent = _decoders(request, loaded, folder)
     for peer in absent:
         talk.warn(f"{peer.name} is absent: {peer.why}")

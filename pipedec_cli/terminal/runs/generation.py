@@ -23,6 +23,7 @@ from pipedec_cli.terminal.runs.generation_inputs import read_data, read_texts
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest
 from pipedec_cli.terminal.runs.generation_setup import Setup, set_up
 from pipedec_cli.terminal.runs.generation_tally import Tally
+from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.views.generation import describe_method, describe_run, describe_sources, many
 from pipedec_cli.terminal.views.live import LiveGrid, LiveScreen
 
@@ -159,7 +160,9 @@ class Run:
                 records[index] = record
                 yield record.source
 
+        announce_compiling(self._setup.checkpoint.device.type, self._talk)
         generator = self._setup.generator()
+        self._talk.say(f"decoder steps: {generator.engine.kernels}")
         began = time.perf_counter()
         try:
             with self._screen(generator, records, self._inputs.count - done) as screen:

@@ -17,6 +17,7 @@ from pipedec_cli.evaluate.peers import MAX_TOKENS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, pause, time_decoders
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_lineup import Lineup
 from pipedec_cli.terminal.views.scores import LateBar
 
@@ -68,6 +69,7 @@ def contest(
             ids[id(checkpoint)] = [encoder.source(text)[0] for text in texts]
         return ids[id(checkpoint)]
 
+    announce_compiling(lineup.planned[0].checkpoint.device.type, talk)
     for planned in lineup.planned:
         first = laid_out.get(id(planned.checkpoint))
         decoder = EngineDecoder(
