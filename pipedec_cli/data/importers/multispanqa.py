@@ -27,7 +27,8 @@ def read(location: str, split: SplitName | None) -> Iterator[Example]:
     """The questions of a file, a folder or a hub data set in MultiSpanQA's layout.
 
     The source is ``question: … context: …``; the target the spans in the order of the passage, their tokens joined
-    by a space, as the published evaluation compares them. A split without labels has no target.
+    by a space, as the published evaluation compares them. They are kept in the field ``answers``, too, which no later
+    step joins or merges, so that they are what is scored against. A split without labels has neither.
     """
     for row in _questions(location, split):
         yield _example(Fields(row))
@@ -72,15 +73,17 @@ def _unwrapped(row: Row) -> Iterator[Row]:
 def _example(fields: Fields) -> Example:
     question = fields.strings("question", "a list of tokens")
     context = fields.strings("context", "a list of tokens")
+    answers = _answers(fields, context)
     return Example(
         where=fields.where,
         id=fields.identifier("id"),
         source=question_and_context(" ".join(question), " ".join(context)) if context else "",
-        target=_target(fields, context),
+        target=answers,
+        extra={} if answers is None else {"answers": list(answers)},
     )
 
 
-def _target(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:
+def _answers(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:
     if not fields.has("label"):
         return None
     labels = fields.strings("label", "a list of B, I and O, one a token")

@@ -8,32 +8,17 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.multispanqa import read, spans
+from tests.data.importers.published import question
+from tests.data.importers.published import questions_file as as_published
 
-CONTEXT = ["The", "well", "-", "known", "Ann", "met", "Bo", "."]
-LABELS = ["O", "B", "I", "I", "B", "O", "B", "O"]
-
-
-def question(**changes):
-    entry = {
-        "id": "q1",
-        "type": "ENTY",
-        "question": ["who", "met"],
-        "context": CONTEXT,
-        "num_span": 3,
-        "label": LABELS,
-        "structure": "Conjunction",
-    }
-    return {name: value for name, value in (entry | changes).items() if value is not ...}
-
-
-def as_published(*questions):
-    return {"version": 1.0, "data": list(questions)}
+CONTEXT, LABELS = question()["context"], question()["label"]
 
 
 def test_spans_stay_tokenised_as_in_the_data_and_in_order(write_lines):
     path = write_lines("valid.json", as_published(question()))
     (example,) = read(str(path), None)
     assert example.target == ("well - known", "Ann", "Bo")
+    assert example.extra == {"answers": ["well - known", "Ann", "Bo"]}
     assert example.source == "question: who met context: The well - known Ann met Bo ."
     assert example.id == "q1"
 
@@ -41,13 +26,13 @@ def test_spans_stay_tokenised_as_in_the_data_and_in_order(write_lines):
 def test_test_split_without_labels_has_no_target(write_lines):
     path = write_lines("test.json", as_published(question(type=..., num_span=..., label=..., structure=...)))
     (example,) = read(str(path), None)
-    assert example.target is None
+    assert (example.target, example.extra) == (None, {})
 
 
 def test_question_without_an_answer_has_an_empty_target(write_lines):
     path = write_lines("expand.json", as_published(question(label=["O"] * len(CONTEXT), num_span=0)))
     (example,) = read(str(path), None)
-    assert example.target == ()
+    assert (example.target, example.extra) == ((), {"answers": []})
 
 
 def test_splits_are_found_in_the_published_folder(write_lines):

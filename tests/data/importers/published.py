@@ -1,0 +1,155 @@
+"""The paper's six data sets, small, with the file names and the layouts that they are published in.
+
+Each writer makes the files of one data set in a folder: `TRAIN`, `DEV` and `TEST` examples, each with a source of its
+own and, in turns, two or three subsequences a target. That folder is what a user has after downloading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+TRAIN, DEV, TEST = 8, 4, 4
+SIZES: Final = {"train": TRAIN, "dev": DEV, "test": TEST}
+
+_NAMES: Final = ("Ann", "Bo", "Cy", "Dee", "Eve", "Flo", "Gus")
+_THINGS: Final = ("grid", "time step", "token", "mask", "delay")
+
+
+def msqa(folder: Path) -> None:
+    """MultiSpanQA: a JSON object a file; the test split has no labels."""
+    for split, name in (("train", "train"), ("dev", "valid"), ("test", "test")):
+        questions = []
+        for number in _numbers(split):
+            people = _pick(_NAMES, number)
+            tokens = [*" and ".join(people).split(), "met", "in", f"room{number}", "."]
+            tags = ["B" if token in people else "O" for token in tokens]
+            entry = question(id=f"q{number}", context=tokens, label=tags, num_span=len(people))
+            unlabelled = {key: entry[key] for key in ("id", "question", "context")}
+            questions.append(unlabelled if split == "test" else entry)
+        (folder / f"{name}.json").write_text(json.dumps(questions_file(*questions)), encoding="utf-8")
+
+
+def question(**changes: Any) -> dict[str, Any]:
+    """A question of MultiSpanQA; a change to ``...`` takes the field away."""
+    entry = {
+        "id": "q1",
+        "type": "ENTY",
+        "question": ["who", "met"],
+        "context": ["The", "well", "-", "known", "Ann", "met", "Bo", "."],
+        "num_span": 3,
+        "label": ["O", "B", "I", "I", "B", "O", "B", "O"],
+        "structure": "Conjunction",
+    }
+    return {name: value for name, value in (entry | changes).items() if value is not ...}
+
+
+def questions_file(*questions: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file of MultiSpanQA holds."""
+    return {"version": 1.0, "data": list(questions)}
+
+
+def kp20k(folder: Path) -> None:
+    """KP20k: JSON lines, the phrases one string with ``;`` between them."""
+    for split, name in (("train", "training"), ("dev", "validation"), ("test", "testing")):
+        rows = (document(number) | {"keyword": ";".join(_phrases(number))} for number in _numbers(split))
+        _write_json_lines(folder / f"kp20k_{name}.json", rows)
+
+
+def kptimes(folder: Path) -> None:
+    """KPTimes, the copy with lists: JSON lines."""
+    for split in SIZES:
+        rows = (
+            {"id": f"nyt{number}", **document(number), "keyphrases": _phrases(number), "prmu": ["P", "U"]}
+            for number in _numbers(split)
+        )
+        _write_json_lines(folder / f"{split}.jsonl", rows)
+
+
+def document(number: int) -> dict[str, str]:
+    """Title and body, in which the first of its phrases stands and the others do not."""
+    return {
+        "title": f"On part {number}",
+        "abstract": f"We draw a {_pick(_THINGS, number)[0]}, the {number}th.",
+    }
+
+
+def wikihowqa(folder: Path) -> None:
+    """WikiHowQA: tab-separated pairs a split, and the answers with their summaries in one file for all of them."""
+    summaries = []
+    for split, name in (("train", "train"), ("dev", "valid"), ("test", "test")):
+        pairs = []
+        for number in _numbers(split):
+            steps = " ".join(
+                f"{verb} the {number}th pan ." for verb in _pick(("take", "boil", "dry"), number)
+            )
+            summaries.append(f"{number}\tfirst you look for a pan . then {steps}\t{steps}")
+            pairs += [f"how to cook {number}\t{number}\t1", f"how to fly {number}\t{number}\t0"]
+        _write_lines(folder / f"{name}.txt", pairs)
+    _write_lines(folder / "summary.txt", summaries)
+
+
+def cnn_dailymail(folder: Path) -> None:
+    """CNN/DailyMail: parquet files of the hub's layout, a highlight a line."""
+    from datasets import Dataset
+
+    for split, name in (("train", "train"), ("dev", "validation"), ("test", "test")):
+        rows = [
+            {
+                "article": f"(CNN) -- It rained on day {number}. {_NAMES[number % 7]} got wet.",
+                "highlights": "\n".join(
+                    f"{person} got wet on day {number} ." for person in _pick(_NAMES, number)
+                ),
+                "id": f"{number:040x}",
+            }
+            for number in _numbers(split)
+        ]
+        Dataset.from_list(rows).to_parquet(folder / f"{name}-00000-of-00001.parquet")
+
+
+def pubmed(folder: Path) -> None:
+    """PubMed: JSON lines, each sentence of an abstract between marks."""
+    for split, name in (("train", "train"), ("dev", "val"), ("test", "test")):
+        rows = (
+            {
+                "article_id": f"PMC{number}",
+                "article_text": [f"we gave {number} mg .", "it helped ."],
+                "abstract_text": [f"<S> {thing} {number} helped . </S>" for thing in _pick(_THINGS, number)],
+                "labels": None,
+                "section_names": ["intro"],
+                "sections": [[f"we gave {number} mg .", "it helped ."]],
+            }
+            for number in _numbers(split)
+        )
+        _write_json_lines(folder / f"{name}.txt", rows)
+
+
+#: What writes each data set, by its name.
+WRITERS: Final[Mapping[str, Callable[[Path], None]]] = {
+    writer.__name__: writer for writer in (msqa, kp20k, kptimes, wikihowqa, cnn_dailymail, pubmed)
+}
+
+
+def _numbers(split: str) -> range:
+    """A number for each example of a split, none of them in another split."""
+    before = sum(size for name, size in SIZES.items() if list(SIZES).index(name) < list(SIZES).index(split))
+    return range(before, before + SIZES[split])
+
+
+def _pick(words: Sequence[str], number: int) -> list[str]:
+    """Two of the words, or three where the number is odd, beginning somewhere else for each number."""
+    return [words[(number + place) % len(words)] for place in range(2 + number % 2)]
+
+
+def _phrases(number: int) -> list[str]:
+    return _pick(_THINGS, number)
+
+
+def _write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    _write_lines(path, map(json.dumps, rows))
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
