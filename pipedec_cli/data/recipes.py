@@ -131,12 +131,16 @@ def _score(recipe: Recipe) -> dict[str, Any]:
     return {"task": recipe.task, "protocol": recipe.protocol}
 
 
+def _report(recipe: Recipe) -> dict[str, Any]:
+    return {"delays": str(recipe.delay), **_score(recipe)}
+
+
 _SETTINGS: Final[Mapping[str, Callable[[Recipe], dict[str, Any]]]] = {
     "segment": _segment,
     "train": _train,
     "generate": _generate,
     "score": _score,
-    "report": _score,
+    "report": _report,
 }
 
 

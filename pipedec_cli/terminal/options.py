@@ -60,6 +60,12 @@ def _load_recipe(context: typer.Context, name: str | None) -> str | None:
     return name
 
 
+def typed(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line itself, and not in a config file or a recipe."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option(

@@ -55,7 +55,7 @@ def test_sentence_data_have_no_separator(name):
 )
 def test_recipe_chooses_the_metrics_of_its_data(name, task, protocol):
     assert recipe(name).settings_for("score") == {"task": task, "protocol": protocol}
-    assert recipe(name).settings_for("report") == {"task": task, "protocol": protocol}
+    assert recipe(name).settings_for("report") == {"task": task, "protocol": protocol, "delays": "1"}
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "paper"])
@@ -79,6 +79,7 @@ def test_training_settings_go_by_the_names_of_the_options():
 def test_general_recipe_leaves_level_and_metrics_to_the_data():
     assert recipe("paper").settings_for("segment") == {"time_max": 50, "sub_max": 20}
     assert recipe("paper").settings_for("score") == {}
+    assert recipe("paper").settings_for("report") == {"delays": "1"}
 
 
 def test_commands_that_no_recipe_speaks_to_get_nothing():

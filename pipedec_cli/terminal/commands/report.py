@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pipedec_cli.terminal.commands.generate import DtypeName, parse_batch_size, parse_device
-from pipedec_cli.terminal.commands.score import ProtocolName, TaskName
+from pipedec_cli.terminal.commands.score import ProtocolName, TaskName, settle_metrics
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
 
@@ -51,6 +51,7 @@ def parse_numbers(value: str | None) -> str | None:
 
 
 def report(
+    context: typer.Context,
     compare: Annotated[
         str,
         typer.Option(
@@ -185,6 +186,7 @@ def report(
     from pipedec_cli.terminal.runs.report import run_report
     from pipedec_cli.terminal.runs.report_lineup import ReportRequest, parse_contestants
 
+    task, protocol = settle_metrics(context, task, protocol)
     request = ReportRequest(
         peers=parse_contestants(compare),
         delays=numbers(delays),

@@ -11,7 +11,14 @@ import typer
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, WorkspaceOption
+from pipedec_cli.terminal.options import (
+    ConfigOption,
+    JsonOption,
+    QuietOption,
+    RecipeOption,
+    WorkspaceOption,
+    typed,
+)
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -23,6 +30,8 @@ EXAMPLES = """
   pipedec score kp.jsonl --task keyphrases --protocol meng2017
 
   pipedec score answers.json --gold valid.json  [dim]# MultiSpanQA's files[/dim]
+
+  pipedec score --recipe kptimes                [dim]# by the metrics that the paper reports[/dim]
 
   pipedec score kp.txt --gold test_trg.txt --sources test_src.txt
 """
@@ -50,6 +59,7 @@ _SETTINGS = "Protocol"
 
 
 def score(
+    context: typer.Context,
     predictions: Annotated[
         Path | None,
         typer.Argument(
@@ -148,13 +158,14 @@ def score(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     config: ConfigOption = None,  # read by its callback
+    recipe: RecipeOption = None,  # likewise
 ) -> None:
     """Score predictions: ROUGE, keyphrases at 5 and at M, or multi-span answers, each score with its signature.
 
     With a second file, the difference between the two too, with a 95 % interval from a paired bootstrap.
     """
     # Late, so that `pipedec --help` does not wait for numpy.
-    from pipedec_cli.evaluate.scoring import make_protocol, task_of_protocol
+    from pipedec_cli.evaluate.scoring import make_protocol
     from pipedec_cli.terminal.runs import scoring
     from pipedec_cli.terminal.views import scores
 
@@ -164,8 +175,7 @@ def score(
         talk.say(f"scoring {predictions}, the newest of the workspace")
     paths = [predictions] if other is None else [predictions, other]
     runs = scoring.load_runs(paths, gold, sources)
-    if task is None and protocol is not None:
-        task = TaskName(task_of_protocol(protocol.value))
+    task, protocol = settle_metrics(context, task, protocol)
     if task is None:
         guessed, why = scoring.guess_task(runs[0], place)
         task = TaskName(guessed)
@@ -178,6 +188,7 @@ def score(
     result = scored[0][0] if pair is None else pair
     inputs = [path for path in (*paths, gold, sources) if path is not None]
     resolved = {
+        "recipe": recipe,
         "task": task.value,
         "protocol": measure.name,
         **{name: value for name, value in settings.items() if value is not None},
@@ -192,3 +203,31 @@ def score(
         write_stdout(to_json(result.as_json(), indent=2) + "\n")
     else:
         scores.show(make_console(stderr=False), result)
+
+
+def settle_metrics(
+    context: typer.Context, task: TaskName | None, protocol: ProtocolName | None
+) -> tuple[TaskName | None, ProtocolName | None]:
+    """Task and protocol as they go together: a protocol tells its task, and what was typed wins over a recipe.
+
+    Where both were typed, or neither, they stay as they are: that they do not fit is for `make_protocol` to say.
+
+    Args:
+        context: of the command, whose options are called ``task`` and ``protocol``.
+        task: the task; None if nothing names it.
+        protocol: the protocol; None for the task's usual one.
+    """
+    from pipedec_cli.evaluate.scoring import task_of_protocol
+
+    if protocol is None:
+        return task, None
+    implied = TaskName(task_of_protocol(protocol.value))
+    if task is None or task == implied:
+        return implied, protocol
+    match typed(context, "task"), typed(context, "protocol"):
+        case True, False:
+            return task, None
+        case False, True:
+            return implied, protocol
+        case _:
+            return task, protocol

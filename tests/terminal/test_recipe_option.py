@@ -1,0 +1,133 @@
+"""`--recipe` on the commands that read results: the paper's settings as defaults, and what is typed wins.
+
+`train` and `segment` have their own in test_train.py and test_segment.py; all of them together run in
+test_six_data_sets.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.recipes import RECIPES, recipe
+from pipedec_cli.terminal.app import app
+from pipedec_cli.terminal.runs import generation, report
+
+COMMANDS = ("segment", "train", "generate", "score", "report")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `generate` and `report` were asked for, instead of doing it."""
+    requests: list[Any] = []
+    monkeypatch.setattr(generation, "run_generation", lambda request, **_: requests.append(request))
+    monkeypatch.setattr(report, "run_report", lambda request, **_: requests.append(request))
+    return requests
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def signature(*options: str) -> str:
+    """The protocol that `pipedec score` takes for a file that fits every task."""
+    row = {"id": "a", "source": "a red cat", "prediction": "cat", "segments": ["cat"]}
+    Path("out.jsonl").write_text(json.dumps({**row, "target": "cat", "target_segments": ["cat"]}) + "\n")
+    return str(json.loads(run("score", "out.jsonl", "--json", *options).stdout)["signature"]).partition("|")[
+        0
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "paper"])
+def test_score_takes_the_protocol_of_the_recipe(name: str) -> None:
+    assert signature("--recipe", name) == recipe(name).protocol
+
+
+def test_general_recipe_leaves_the_metrics_to_the_data() -> None:
+    assert signature("--recipe", "paper") == signature()
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol"),
+    [
+        (["--protocol", "meng2017"], "meng2017"),
+        (["--protocol", "rouge"], "rouge"),
+        (["--task", "summarization"], "rouge"),
+        (["--task", "keyphrases"], "chan2019"),
+        (["--task", "multispan", "--protocol", "multispanqa"], "multispanqa"),
+    ],
+)
+def test_task_or_protocol_that_is_typed_wins_over_the_recipe(options: list[str], protocol: str) -> None:
+    assert signature("--recipe", "kp20k", *options) == protocol
+    assert signature(*options, "--recipe", "kp20k") == protocol
+
+
+def test_task_and_protocol_that_were_both_typed_must_fit() -> None:
+    with pytest.raises(UserError, match="summarization has no protocol 'chan2019'; choose from rouge"):
+        signature("--recipe", "kp20k", "--task", "summarization", "--protocol", "chan2019")
+
+
+def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it() -> None:
+    Path("pipedec.toml").write_text('[score]\nrecipe = "msqa"\n')
+    assert signature("--config", "pipedec.toml") == "multispanqa"
+    assert signature("--config", "pipedec.toml", "--recipe", "pubmed") == "rouge"
+    Path("pipedec.toml").write_text('[score]\nprotocol = "meng2017"\n')
+    assert signature("--config", "pipedec.toml", "--recipe", "kptimes") == "meng2017"
+    assert signature("--recipe", "kptimes", "--config", "pipedec.toml") == "meng2017"
+
+
+def test_recipe_is_saved_with_the_scores() -> None:
+    signature("--recipe", "msqa")
+    content = json.loads(Path("pipedec-workspace/scores/out.json").read_text())
+    assert content["manifest"]["settings"]["recipe"] == "msqa"
+
+
+def test_report_takes_metrics_and_delay_of_the_recipe(asked: list[Any]) -> None:
+    run("report", "--recipe", "kptimes")
+    run("report", "--recipe", "kptimes", "--delays", "2,3", "--protocol", "meng2017")
+    run("report", "--recipe", "kptimes", "--task", "summarization")
+    run("report")
+    assert [(one.recipe, one.task, one.protocol, one.delays) for one in asked] == [
+        ("kptimes", "keyphrases", "chan2019", (1,)),
+        ("kptimes", "keyphrases", "meng2017", (2, 3)),
+        ("kptimes", "summarization", None, (1,)),
+        (None, None, None, ()),
+    ]
+
+
+def test_generate_takes_the_grid_of_the_recipe(asked: list[Any]) -> None:
+    run("generate", "--recipe", "pubmed")
+    run("generate", "--recipe", "pubmed", "--delay", "3", "--sub-max", "7")
+    run("generate", "--recipe", "pubmed", "--decoder", "sequential")
+    assert [(one.delay, one.time_max, one.sub_max) for one in asked] == [
+        (1, 50, 20),
+        (3, 50, 7),
+        (None, None, None),
+    ]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_recipe_speaks_of_options_that_the_command_has(command: str) -> None:
+    known = {parameter.name for parameter in typer.main.get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    assert "recipe" in known
+    assert all(set(entry.settings_for(command)) <= known for entry in RECIPES.values())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_unknown_recipe_is_refused_with_those_there_are(command: str) -> None:
+    with pytest.raises(UserError, match="no recipe is called 'squad'; the recipes are paper, msqa"):
+        run(command, "--recipe", "squad")
