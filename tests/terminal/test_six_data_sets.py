@@ -1,0 +1,162 @@
+"""Each of the paper's six data sets, from files as they are published to a report beside the paper's figures.
+
+The commands are those of docs/datasets.md. The model is tiny and hardly trained: what is held is that every step finds
+what the one before has left, that the metrics are those of the task, and whose figures stand beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipedec_cli.data.paper import paper_row
+from pipedec_cli.evaluate import timing
+from pipedec_cli.model.scratch import SHAPES, Shape
+from pipedec_cli.terminal.app import app
+from tests.data.importers.published import TEST, WRITERS
+
+ROUGE = ("rouge1", "rouge2", "rougeL")
+F1 = ("present_f1@5", "present_f1@M", "absent_f1@5", "absent_f1@M")
+EM_PM = ("em_f1", "pm_f1")
+WORK = Path("pipedec-workspace")
+
+BRIEF = "--max-steps 2 --batch-size 4 --evaluations 1 --dev-examples 1 --device cpu"
+QUICK = "--timing-examples 1 --repeats 1 --resamples 99 --no-memory --device cpu"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a data set is imported with, and what it is scored by."""
+
+    name: str
+    protocol: str
+    metrics: Sequence[str]
+    imports: Sequence[str] = field(default=("published",))
+
+    @property
+    def task(self) -> str:
+        return {"rouge": "summarization", "chan2019": "keyphrases", "multispanqa": "multispan"}[self.protocol]
+
+
+#: Its published test split has no labels: the validation split stands in.
+MSQA = ("published --split train --out msqa/train.jsonl", "published --split dev --out msqa/test.jsonl")
+CASES = [
+    Case("msqa", "multispanqa", EM_PM, MSQA),
+    Case("kp20k", "chan2019", F1),
+    Case("kptimes", "chan2019", F1),
+    Case("wikihowqa", "rouge", ROUGE),
+    Case("cnn_dailymail", "rouge", ROUGE),
+    Case("pubmed", "rouge", ROUGE),
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
+    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
+    smallest = Shape(d_model=16, d_ff=16, layers=1, heads=2, vocabulary=320, dropout=0.0, d_kv=8)
+    monkeypatch.setitem(SHAPES, "scratch-tiny", smallest)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_published_files_become_a_report_beside_the_papers_figures(case: Case) -> None:
+    Path("published").mkdir()
+    WRITERS[case.name](Path("published"))
+
+    for arguments in case.imports:
+        assert "the paper, Table 1" in run("import", case.name, *arguments.split()).stderr
+    run("segment", case.name, "--recipe", case.name)
+    assert_split_as_the_recipe_says(case)
+
+    for decoder in ("pipelined", "sequential"):
+        run("train", "--recipe", case.name, "--decoder", decoder, *BRIEF.split())
+        assert_trained_as_the_recipe_says_where_no_flag_does(decoder)
+
+    run("generate", "--recipe", case.name, "--device", "cpu")
+    assert len(lines_of(WORK / "generations/pipelined-delay1.jsonl")) == TEST
+
+    score = json.loads(run("score", "--json").stdout)
+    assert_scored(case, score)
+
+    report = run("report", "--compare", "sequential", *QUICK.split())
+    assert "By number of target subsequences" in report.stdout
+    assert_reported(case, json.loads((WORK / "report/report.json").read_text(encoding="utf-8")), score)
+    assert_readable(case, (WORK / "report/report.md").read_text(encoding="utf-8"))
+
+
+def assert_split_as_the_recipe_says(case: Case) -> None:
+    """Level and joiner are the recipe's, its name is kept, and no target lost a subsequence."""
+    content = json.loads((WORK / "data/segmentation.json").read_text(encoding="utf-8"))
+    assert content["manifest"]["settings"]["recipe"] == case.name
+    phrases = case.task != "summarization"
+    assert (content["level"], content["joiner"]) == (("phrase", "; ") if phrases else ("sentence", " "))
+    test = lines_of(WORK / "data/test.jsonl")
+    assert [len(row["target_segments"]) for row in test] == [2, 3] * (TEST // 2)
+
+
+def assert_trained_as_the_recipe_says_where_no_flag_does(decoder: str) -> None:
+    content = json.loads((WORK / f"models/{decoder}/training.json").read_text(encoding="utf-8"))
+    settings = content["settings"]
+    assert (settings["delay"], settings["max_source_tokens"], settings["time_max"]) == (1, 2048, 50)
+    training = settings["training"]
+    assert (training["optimizer"], training["learning_rate"], training["epochs"]) == ("adamw", 1e-4, 10)
+    assert (training["batch_size"], training["max_steps"]) == (4, 2)
+
+
+def assert_scored(case: Case, score: dict[str, Any]) -> None:
+    assert (score["task"], score["protocol"]) == (case.task, case.protocol)
+    assert score["signature"].startswith(f"{case.protocol}|")
+    assert set(case.metrics) <= set(score["values"])
+    assert all(0.0 <= score["values"][metric] <= 100.0 for metric in case.metrics)
+    assert score["rows"] == {"scored": TEST, "expected": TEST}
+
+
+def assert_reported(case: Case, report: dict[str, Any], score: dict[str, Any]) -> None:
+    baseline, pipelined = report["decoders"]
+    assert (baseline["name"], pipelined["name"]) == ("sequential", "Δt = 1")
+    assert "the plain T5" in report["baseline"]["is"]
+    assert pipelined["quality"]["values"] == score["values"]
+    assert {baseline["quality"]["signature"], pipelined["quality"]["signature"]} == {score["signature"]}
+    assert set(case.metrics) <= set(pipelined["differences"])
+
+    sizes = report["by_subsequences"]["Δt = 1"]
+    assert [(row["subsequences"], row["examples"]) for row in sizes] == [(2, TEST // 2), (3, TEST // 2)]
+    assert all(row["quality"] is not None and row["fewer_steps"] > 0 for row in sizes)
+
+    expected = paper_row(case.name)
+    assert expected is not None
+    row = report["paper"]["row"]
+    assert (row["dataset"], row["backbone"], row["speedup"]) == (case.name, "T5-Base", expected.speedup)
+    assert row["pipelined"]["quality"] == expected.pipelined.quality
+    assert set(case.metrics) <= set(row["pipelined"]["quality"])
+
+
+def assert_readable(case: Case, text: str) -> None:
+    """report.md has the paper's columns, its speedup among them, and the same metrics as it."""
+    expected = paper_row(case.name)
+    assert expected is not None
+    assert "paper: Δt = 1" in text
+    assert "By number of target subsequences" in text
+    for metric in case.metrics:
+        figures = (side.quality[metric] for side in (expected.sequential, expected.pipelined))
+        assert all(f"| {figure:.1f} |" in text for figure in figures)
+    assert f"| {expected.speedup:.1f} × |" in text
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(
+        app, arguments, env={"COLUMNS": "160", "NO_COLOR": "1"}, catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
