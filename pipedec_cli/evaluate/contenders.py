@@ -17,7 +17,7 @@ from pipedec_cli.model.engine import Engine
 from pipedec_cli.model.generation import Delay, Generator
 from pipedec_cli.pipeline.decode import Finished, Method, Row, StepModel, decode
 from pipedec_cli.pipeline.grid import Explore
-from pipedec_cli.pipeline.schedule import Fixed, Whole
+from pipedec_cli.pipeline.schedule import Whole
 
 if TYPE_CHECKING:
     from pipedec_cli.model.weights import DecoderWeights
@@ -145,7 +145,7 @@ class EngineDecoder:
         return Output(
             tokens=tuple(token for text in event.texts for token in text),
             steps=event.steps,
-            used_up=places_used_up(event, self.method),
+            used_up=event.used_up,
         )
 
 
@@ -171,22 +171,6 @@ def workload(
     forced = None if lengths is None else Lengths.from_json(lengths)
     decoder = EngineDecoder(name, loaded, DecodingChoice(**choice), lengths=forced)
     return lambda: decoder.run(sources, batch_size, time.perf_counter)
-
-
-def places_used_up(finished: Finished, method: Method) -> bool:
-    """Whether failed explorations had taken places of `sub_max` when another subsequence was due.
-
-    Args:
-        finished: an example.
-        method: how it was decoded.
-    """
-    rows, schedule = finished.subsequences, method.schedule
-    if not isinstance(schedule, Fixed) or method.explore != "retry" or len(rows) != method.limits.sub_max:
-        return False
-    if not any(row.empty for row in rows):
-        return False
-    due = rows[-1].start + schedule.delay
-    return finished.truncated == "sub_max" or due < max(row.start + len(row.tokens) for row in rows)
 
 
 class _Meter:

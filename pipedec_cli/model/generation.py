@@ -44,6 +44,7 @@ class Generated:
         seconds: wall time from admission to exit.
         grid: (start, ids) of every subsequence, <bos> left out, <eos> kept, empty explorations included.
         empty: the empty explorations among them.
+        used_up: whether they had taken up places of sub_max when another subsequence was due.
         source_ids: what the encoder saw.
         source_cut: source tokens that were cut off.
     """
@@ -57,6 +58,7 @@ class Generated:
     seconds: float
     grid: tuple[tuple[int, tuple[int, ...]], ...]
     empty: int
+    used_up: bool
     source_ids: tuple[int, ...]
     source_cut: int
 
@@ -180,6 +182,7 @@ class Generator:
             seconds=time.perf_counter() - source.admitted,
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
             empty=sum(row.empty for row in event.subsequences),
+            used_up=event.used_up,
             source_ids=tuple(source.ids),
             source_cut=source.cut,
         )

@@ -93,6 +93,7 @@ class Finished:
         steps: decoder calls that it took part in.
         tokens: tokens made, <eos> not counted.
         truncated: what cut it short, if anything.
+        used_up: whether empty explorations had taken up places of sub_max when another subsequence was due.
     """
 
     example: int
@@ -100,6 +101,7 @@ class Finished:
     steps: int
     tokens: int
     truncated: Truncated | None
+    used_up: bool = False
 
     @property
     def texts(self) -> list[list[int]]:
@@ -148,7 +150,9 @@ def decode(
             for lane in ended:
                 example, grid = running.pop(lane)
                 model.release(lane)
-                yield Finished(example, tuple(grid.subsequences), grid.steps, grid.tokens, grid.truncated)
+                yield Finished(
+                    example, tuple(grid.subsequences), grid.steps, grid.tokens, grid.truncated, grid.used_up
+                )
             if ended:
                 continue  # whoever waits takes the free lanes before the next call; planning again changes nothing
             rows = [Row(lane, slot) for lane, slots in planned.items() for slot in slots]

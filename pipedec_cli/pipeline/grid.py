@@ -152,6 +152,19 @@ class Grid:
         stood = len(self.subsequences) == self.limits.sub_max and not isinstance(self.schedule, Whole)
         return "sub_max" if stood and not self.subsequences[-1].empty else None
 
+    @property
+    def used_up(self) -> bool:
+        """Whether empty explorations had taken up places of sub_max when another subsequence was due.
+
+        Of meaning once `plan` has returned nothing.
+        """
+        rows = self.subsequences
+        if self.explore == "once" or len(rows) != self.limits.sub_max or not any(row.empty for row in rows):
+            return False
+        due = self.schedule.next_start(len(rows), rows[-1].start, rows[-1].end)
+        end = max(row.start + len(row.tokens) for row in rows)
+        return due is not None and (due < end or self.truncated == "sub_max")
+
     def plan(self) -> tuple[Slot, ...]:
         """Establish what is due and say which tokens go into the next decoder call.
 

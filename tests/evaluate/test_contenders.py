@@ -5,48 +5,10 @@ import time
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder, places_used_up, workload
+from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder, workload
 from pipedec_cli.evaluate.timing import Contestant, time_decoders
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.pipeline.decode import Finished, Method
-from pipedec_cli.pipeline.grid import Limits, Subsequence
-from pipedec_cli.pipeline.schedule import Fixed, Sequential
 from tests.models import TOLD, tiny_checkpoint
-
-BOS, EOS = 0, 1
-
-
-def finished(texts, delay=1, truncated=None):
-    rows = tuple(Subsequence(number * delay, [*text, EOS], ended=True) for number, text in enumerate(texts))
-    return Finished(0, rows, 1, 1, truncated)
-
-
-def method(sub_max, delay=1, explore="retry"):
-    return Method(Fixed(delay), BOS, EOS, Limits(50, sub_max), explore)
-
-
-LONG, SHORT, EMPTY = (5,) * 9, (5,), ()
-
-
-@pytest.mark.parametrize(
-    ("texts", "sub_max", "expected"),
-    [
-        ((LONG, EMPTY, EMPTY), 3, True),  # the first is still being written when a fourth is due
-        ((LONG, EMPTY, LONG), 3, True),
-        ((LONG, LONG, LONG), 3, False),  # full, but with texts
-        ((LONG, EMPTY), 3, False),  # a place was left
-        ((SHORT, SHORT, EMPTY), 3, False),  # all had ended before another was due
-        ((LONG, EMPTY, EMPTY), None, False),
-    ],
-)
-def test_places_are_used_up_when_another_subsequence_was_due(texts, sub_max, expected):
-    assert places_used_up(finished(texts), method(sub_max)) is expected
-
-
-def test_places_cannot_be_used_up_without_retrying_or_without_a_fixed_delay():
-    cut = finished((LONG, EMPTY, EMPTY))
-    assert not places_used_up(cut, method(3, explore="once"))
-    assert not places_used_up(cut, Method(Sequential(), BOS, EOS, Limits(50, 3)))
 
 
 @pytest.fixture(scope="module")

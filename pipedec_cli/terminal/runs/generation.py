@@ -16,7 +16,6 @@ from pipedec_cli.data.records import Prediction, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, to_json
 from pipedec_cli.model.generation import Generated, Generator
-from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.progress import GenerationProgress
 from pipedec_cli.terminal.runs.generation_inputs import read_data, read_texts
@@ -98,12 +97,7 @@ class Run:
             trace: whether lines hold the grid.
             live: whether to show it.
         """
-        method, schedule = setup.method, setup.method.schedule
-        self.tally = Tally(
-            delay=schedule.delay if isinstance(schedule, Fixed) and method.explore == "retry" else None,
-            sub_max=method.limits.sub_max,
-            unknown_id=setup.checkpoint.tokenizer.unk_token_id,
-        )
+        self.tally = Tally(unknown_id=setup.checkpoint.tokenizer.unk_token_id)
         self.seconds = 0.0
         self._setup = setup
         self._inputs = inputs

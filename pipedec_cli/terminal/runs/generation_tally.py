@@ -37,8 +37,6 @@ class Tally:
     """Counts over the examples that a run has generated; those that a resumed run found done are not among them.
 
     Attributes:
-        delay: Δt, where explorations go on after an empty one; None where they do not.
-        sub_max: the most subsequences that an example may have; None for no bound.
         unknown_id: the id of the tokenizer's unknown token; None if it has none.
         examples: how many.
         steps: the examples' own decoder calls, added up.
@@ -49,8 +47,6 @@ class Tally:
         unknown: those whose source holds unknown characters.
     """
 
-    delay: int | None
-    sub_max: int | None
     unknown_id: int | None
     examples: int = 0
     steps: int = 0
@@ -72,19 +68,11 @@ class Tally:
         self.tokens += generated.tokens
         if generated.truncated is not None:
             self.truncated[generated.truncated] += 1
-        self.exhausted += self._used_up(generated)
+        self.exhausted += generated.used_up
         if generated.source_cut:
             self.cut.add(identifier)
         if self.unknown_id is not None and self.unknown_id in generated.source_ids:
             self.unknown.add(identifier)
-
-    def _used_up(self, generated: Generated) -> bool:
-        """Whether another exploration was due and there could be no more, empty ones having taken the places."""
-        if self.delay is None or len(generated.grid) != self.sub_max or not generated.empty:
-            return False
-        end = max(start + len(tokens) for start, tokens in generated.grid)
-        due = generated.grid[-1][0] + self.delay
-        return due < end or generated.truncated == "sub_max"
 
     def as_json(self) -> dict[str, Any]:
         """The counts as plain values."""
