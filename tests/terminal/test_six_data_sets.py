@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import paper_row
 from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
@@ -148,6 +149,92 @@ def assert_readable(case: Case, text: str) -> None:
         figures = (side.quality[metric] for side in (expected.sequential, expected.pipelined))
         assert all(f"| {figure:.1f} |" in text for figure in figures)
     assert f"| {expected.speedup:.1f} × |" in text
+
+
+@dataclass(frozen=True)
+class Break:
+    """One place in the published files that is made to differ, and what is said of it."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    message: str
+
+
+BREAKS = [
+    Break(
+        "msqa",
+        "valid.json",
+        '["B", "O", "B", "O", "B", "O", "O", "O", "O"]',
+        '"B O B O B O O O O"',
+        "published/valid.json question 2: field 'label': expected a list of B, I and O, one a token, found the string",
+    ),
+    Break(
+        "kp20k",
+        "kp20k_testing.json",
+        '"mask;delay;grid"',
+        "3",
+        "published/kp20k_testing.json:2: field 'keyword': expected a list of strings, or one string with ';'",
+    ),
+    Break(
+        "kptimes",
+        "test.jsonl",
+        '["mask", "delay", "grid"]',
+        '["mask", null, "grid"]',
+        "published/test.jsonl:2: field 'keyphrases', item 2: expected a list of strings",
+    ),
+    Break(
+        "wikihowqa",
+        "test.txt",
+        "how to cook 13\t13\t1",
+        "how to cook 13, 13, 1",
+        "published/test.txt:3: expected 3 columns with tabs between them (question, answer id, label), found 1",
+    ),
+    Break(
+        "pubmed",
+        "test.txt",
+        '["<S> mask 13 helped . </S>",',
+        '[3, "<S> mask 13 helped . </S>",',
+        "published/test.txt:2: field 'abstract_text', item 1: expected a list of sentences, found the number 3",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BREAKS, ids=lambda case: case.name)
+def test_wrong_layout_is_refused_at_the_first_place_that_differs_and_nothing_is_written(case: Break) -> None:
+    published = Path("published")
+    published.mkdir()
+    WRITERS[case.name](published)
+    whole = (published / case.file).read_text(encoding="utf-8")
+    assert case.right in whole
+    (published / case.file).write_text(whole.replace(case.right, case.wrong, 1), encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        run("import", case.name, "published")
+    assert case.message in str(caught.value)
+    assert list(Path().iterdir()) == [published]
+
+
+def test_parquet_in_a_wrong_layout_is_refused_as_well() -> None:
+    from datasets import Dataset
+
+    Path("published").mkdir()
+    WRITERS["cnn_dailymail"](Path("published"))
+    rows = [{"article": "A", "highlights": ["H"], "id": "1"}]
+    Dataset.from_list(rows).to_parquet("published/test-00000-of-00001.parquet")
+    with pytest.raises(
+        UserError, match=r"test-00000.*1: field 'highlights': expected a string, found a list"
+    ):
+        run("import", "cnn_dailymail", "published")
+    assert list(Path().iterdir()) == [Path("published")]
+
+
+@pytest.mark.parametrize("field", ["answers", "segments"])
+def test_string_where_a_list_of_answers_belongs_is_an_error_and_no_list_of_letters(field: str) -> None:
+    row = {"id": "q", "source": "who ?", "prediction": "Ann", "segments": ["Ann"], "answers": ["Ann"]}
+    Path("out.jsonl").write_text(json.dumps(row | {field: "Ann"}) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"out\.jsonl:1: .{field}. .*list of strings"):
+        run("score", "out.jsonl", "--recipe", "msqa")
 
 
 def run(*arguments: str) -> Result:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -92,20 +93,34 @@ class ImportedFile:
 def run_import(request: ImportRequest, talk: Talk) -> list[ImportedFile]:
     """Import a data set: one file, or one for each split.
 
-    Every file is whole or not there. A split of which no example has a target is written under a name that
-    `segment` passes over.
+    Nothing is written before all of it was read: where the layout of the last split differs, no first one is left
+    behind. A split of which no example has a target is written under a name that `segment` passes over.
 
     Raises:
         UserError: the location is not in a layout of the data set, or holds nothing.
     """
     if str(request.out) == STDOUT:
         return _to_stdout(request, talk)
-    splits = () if request.split else request.importer.splits(request.location)
+    paths = _paths(request)
+    with _staging(next(iter(paths.values())).parent) as stage:
+        tallies = {split: _write(request, stage / path.name, split, talk) for split, path in paths.items()}
+    written = [_Written(path, split, tallies[split]) for split, path in paths.items()]
+    for file in written:
+        _say_notes(file, talk)
+    if len(written) > 1:
+        written = [_without_answers(file, talk) for file in written]
+    return _described(request, written, talk)
+
+
+def _paths(request: ImportRequest) -> dict[SplitName | None, Path]:
+    """The file to write for each split; None stands for a location that is a single file.
+
+    Raises:
+        UserError: several splits are to go into one file, or there is nothing at the location.
+    """
+    splits = (request.split,) if request.split else request.importer.splits(request.location)
     if len(splits) <= 1:
-        path = request.out or _file_name(request)
-        return _described(
-            request, [_write(request, path, request.split or next(iter(splits), None), talk)], talk
-        )
+        return {next(iter(splits), None): request.out or _file_name(request)}
     folder = request.out or Path(request.importer.name)
     if folder.is_file():
         raise UserError(
@@ -113,8 +128,7 @@ def run_import(request: ImportRequest, talk: Talk) -> list[ImportedFile]:
             where=str(folder),
             todo="give a folder, or --split",
         )
-    written = [_write(request, folder / f"{split}.jsonl", split, talk) for split in splits]
-    return _described(request, [_without_answers(file, talk) for file in written], talk)
+    return {split: folder / f"{split}.jsonl" for split in splits}
 
 
 def _to_stdout(request: ImportRequest, talk: Talk) -> list[ImportedFile]:
@@ -122,15 +136,31 @@ def _to_stdout(request: ImportRequest, talk: Talk) -> list[ImportedFile]:
         raise UserError("there are several splits, and stdout is one file", todo="choose one with --split")
     with tempfile.TemporaryDirectory(prefix="pipedec-") as folder:
         path = Path(folder) / "import.jsonl"
-        written = _described(request, [_write(request, path, request.split, talk)], talk)
-        with path.open(encoding="utf-8", newline="") as file:
-            for line in file:
+        tally = _write(request, path, request.split, talk)
+        _say_notes(_Written(Path("stdout"), request.split, tally), talk)
+        (file,) = _described(request, [_Written(path, request.split, tally)], talk)
+        with path.open(encoding="utf-8", newline="") as lines:
+            for line in lines:
                 write_stdout(line)
-    return [ImportedFile(None, file.split, file.tally, file.statistics) for file in written]
+    return [replace(file, path=None)]
 
 
 def _file_name(request: ImportRequest) -> Path:
     return Path("-".join(filter(None, (request.importer.name, request.split))) + ".jsonl")
+
+
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """A folder to write into, whose files move to another one once all of them are there; else nothing is left of it.
+
+    It lies in the nearest folder that is there, so that moving is renaming.
+    """
+    there = next(place for place in (folder, *folder.parents) if place.is_dir())
+    with tempfile.TemporaryDirectory(prefix=".pipedec-", dir=there) as name:
+        yield Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in Path(name).iterdir():
+            file.replace(folder / file.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +170,7 @@ class _Written:
     tally: Tally
 
 
-def _write(request: ImportRequest, path: Path, split: SplitName | None, talk: Talk) -> _Written:
+def _write(request: ImportRequest, path: Path, split: SplitName | None, talk: Talk) -> Tally:
     """Write one split, or one file.
 
     Raises:
@@ -151,9 +181,12 @@ def _write(request: ImportRequest, path: Path, split: SplitName | None, talk: Ta
     write_json_lines(
         path, counted(_some(objects, request, tally), f"reading {split or request.location}", talk)
     )
-    for note in tally.notes():
-        talk.warn(f"{path}: {note}")
-    return _Written(path, split, tally)
+    return tally
+
+
+def _say_notes(file: _Written, talk: Talk) -> None:
+    for note in file.tally.notes():
+        talk.warn(f"{file.path}: {note}")
 
 
 def _examples(request: ImportRequest, split: SplitName | None) -> Iterator[Example]:
