@@ -229,6 +229,23 @@ def test_parquet_in_a_wrong_layout_is_refused_as_well() -> None:
     assert list(Path().iterdir()) == [Path("published")]
 
 
+def test_what_is_imported_is_never_written_over_nor_beside_what_is_read() -> None:
+    Path("kptimes").mkdir()  # its published files have the very names of those that are written
+    WRITERS["kptimes"](Path("kptimes"))
+    before = Path("kptimes/train.jsonl").read_bytes()
+    with pytest.raises(
+        UserError, match=r"kptimes/train\.jsonl: would be written into the folder that is read"
+    ):
+        run("import", "kptimes", "kptimes")
+    with pytest.raises(
+        UserError, match="would be written over the file that is read; give another place as --out"
+    ):
+        run("import", "kptimes", "kptimes/train.jsonl", "--out", "./kptimes/train.jsonl")
+    assert Path("kptimes/train.jsonl").read_bytes() == before
+    run("import", "kptimes", "kptimes", "--out", "imported")
+    assert len(lines_of(Path("imported/test.jsonl"))) == TEST
+
+
 @pytest.mark.parametrize("field", ["answers", "segments"])
 def test_string_where_a_list_of_answers_belongs_is_an_error_and_no_list_of_letters(field: str) -> None:
     row = {"id": "q", "source": "who ?", "prediction": "Ann", "segments": ["Ann"], "answers": ["Ann"]}

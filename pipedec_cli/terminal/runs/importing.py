@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -102,6 +102,7 @@ def run_import(request: ImportRequest, talk: Talk) -> list[ImportedFile]:
     if str(request.out) == STDOUT:
         return _to_stdout(request, talk)
     paths = _paths(request)
+    _keep_inputs(request, list(paths.values()))
     with _staging(next(iter(paths.values())).parent) as stage:
         tallies = {split: _write(request, stage / path.name, split, talk) for split, path in paths.items()}
     written = [_Written(path, split, tallies[split]) for split, path in paths.items()]
@@ -129,6 +130,23 @@ def _paths(request: ImportRequest) -> dict[SplitName | None, Path]:
             todo="give a folder, or --split",
         )
     return {split: folder / f"{split}.jsonl" for split in splits}
+
+
+def _keep_inputs(request: ImportRequest, paths: Sequence[Path]) -> None:
+    """Refuse to write over what is read, or beside it, where the next import would read it too.
+
+    Raises:
+        UserError: a file to write is an input, or lies in the folder that is read.
+    """
+    inputs = [Path(request.location), *([request.targets] if request.targets else ())]
+    for path in paths:
+        for given in inputs:
+            place = path.parent if given.is_dir() else path
+            if given.exists() and place.resolve() == given.resolve():
+                what = (
+                    "would be written into the folder" if given.is_dir() else "would be written over the file"
+                )
+                raise UserError(f"{what} that is read", where=str(path), todo="give another place as --out")
 
 
 def _to_stdout(request: ImportRequest, talk: Talk) -> list[ImportedFile]:
