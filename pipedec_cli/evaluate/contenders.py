@@ -90,7 +90,7 @@ class EngineDecoder:
         bounds = {"time_max": limits.time_max, "sub_max": limits.sub_max, "max_tokens": limits.max_tokens}
         explores = not isinstance(self.method.schedule, Whole)
         return {
-            "kernels": self.weights.kernels,
+            "kernels": self._engines[1].kernels,
             "schedule": self.method.schedule.name,
             **({"explore": self.method.explore} if explores else {}),
             **{name: str(bound) for name, bound in bounds.items() if bound is not None},

@@ -2,7 +2,7 @@
 
 Only the rows of the plan go through the decoder; keys and values of source and grid are computed once. A step
 equals the full pass of `teacher_forcing`; in float32 it gives the same tokens, near-ties apart. The engine encodes;
-the steps are taken by torch's operators or, where they can be had, by compiled kernels.
+the steps are taken by compiled kernels where they can be had, on a GPU by recorded graphs, else by torch's operators.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ from torch import Tensor
 
 from pipedec_cli.model.native.stepper import NativeStepper
 from pipedec_cli.model.operator_step import OperatorStepper
+from pipedec_cli.model.static_step import StaticStepper, wants_graphs
 from pipedec_cli.model.weights import DecoderWeights, lay_out
 from pipedec_cli.pipeline.decode import Row
 
 
 class Stepper(Protocol):
     """What takes the steps: decoder calls over lanes whose sources it remembers."""
+
+    @property
+    def kernels(self) -> str:
+        """What computes, for tables and logs."""
 
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Keep the keys and values of encoded sources, in lanes that are then empty of tokens.
@@ -57,13 +62,15 @@ class Engine:
         self.stepper: Stepper
         if self.weights.native is not None:
             self.stepper = NativeStepper(self.weights.native, lanes)
+        elif wants_graphs(self.weights.device):
+            self.stepper = StaticStepper(self.weights, lanes, model.config.d_kv)
         else:
             self.stepper = OperatorStepper(self.weights, lanes, model.config.d_kv)
 
     @property
     def kernels(self) -> str:
         """What computes the steps, for tables and logs."""
-        return self.weights.kernels
+        return self.stepper.kernels
 
     @torch.inference_mode()
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:

@@ -56,19 +56,15 @@ class OperatorStepper:
             lanes, len(weights.layers), weights.heads, head_width, weights.dtype, weights.device
         )
 
+    @property
+    def kernels(self) -> str:
+        """What computes, for tables and logs."""
+        return self.weights.kernels
+
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Keep the keys and values of encoded sources; see `Stepper.remember`."""
-        batch, length, _ = memory.shape
-        self.cache.reserve_source(length)
-        lanes = [lane for lane, _ in newcomers]
-        for lane, source in newcomers:
-            self.cache.clear(lane)
-            self.cache.source_length[lane] = len(source)
-            self.cache.source_hidden[lane, : len(source)] = False
-        for weights, cache in zip(self.weights.layers, self.cache.layers, strict=True):
-            both = weights.cross_kv(memory.flatten(0, 1)).view(batch, length, 2, self.weights.heads, -1)
-            cache.source_keys[lanes, :, :length] = both[:, :, 0].transpose(1, 2)
-            cache.source_values[lanes, :, :length] = both[:, :, 1].transpose(1, 2)
+        self.cache.reserve_source(memory.shape[1])
+        keep_sources(self.weights, self.cache, memory, newcomers)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call; see `StepModel.step`."""
@@ -163,6 +159,22 @@ class OperatorStepper:
         hidden = self.cache.source_hidden[: plan.lanes, None, None, :longest]
         mask = torch.zeros(hidden.shape, dtype=self.weights.dtype, device=self.weights.device)
         return mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)
+
+
+def keep_sources(
+    weights: DecoderWeights, cache: Cache, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]
+) -> None:
+    """Put the keys and values of encoded sources into a cache that has room for them; see `Stepper.remember`."""
+    batch, length, _ = memory.shape
+    lanes = [lane for lane, _ in newcomers]
+    for lane, source in newcomers:
+        cache.clear(lane)
+        cache.source_length[lane] = len(source)
+        cache.source_hidden[lane, : len(source)] = False
+    for layer, kept in zip(weights.layers, cache.layers, strict=True):
+        both = layer.cross_kv(memory.flatten(0, 1)).view(batch, length, 2, weights.heads, -1)
+        kept.source_keys[lanes, :, :length] = both[:, :, 0].transpose(1, 2)
+        kept.source_values[lanes, :, :length] = both[:, :, 1].transpose(1, 2)
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, plan: StepPlan) -> Tensor:

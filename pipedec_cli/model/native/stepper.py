@@ -38,6 +38,11 @@ class NativeStepper:
         self._places = torch.zeros(2, lanes, 0, dtype=torch.int32)
         self._reserve(FIRST_ROOM)
 
+    @property
+    def kernels(self) -> str:
+        """What computes, for tables and logs."""
+        return self.weights.kernels
+
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Keep the keys and values of encoded sources, in lanes that are then empty of tokens.
 
