@@ -67,3 +67,23 @@ def test_peak_in_this_process_is_no_less_than_what_was_there():
 def test_memory_is_saved_as_plain_values():
     assert Memory(1, 3, "c").as_json() == {"ready_bytes": 1, "peak_bytes": 3, "counter": "c"}
     assert Memory(1, 3, "c").added_bytes == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_the_peak_does_not_grow_with_the_number_of_examples(tmp_path, batch_size):
+    """What is in flight bounds it: ten times the examples take no more, but for what an allocator may do."""
+    from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder
+    from pipedec_cli.evaluate.forced import Lengths
+    from pipedec_cli.model.checkpoint import load_checkpoint
+    from tests.models import tiny_checkpoint
+
+    checkpoint = load_checkpoint(str(tiny_checkpoint(tmp_path / "tiny")))
+    lengths = Lengths.even(100, 5, 60)
+    decoder = EngineDecoder("flat", checkpoint, DecodingChoice(delay=2), lengths=lengths)
+    sources = lengths.sources(200, checkpoint.model.config.vocab_size, checkpoint.eos)
+
+    few = measure_peak(*decoder.blueprint(sources[:20], batch_size))
+    many = measure_peak(*decoder.blueprint(sources, batch_size))
+
+    assert many.added_bytes < few.added_bytes + 4_000_000
