@@ -65,12 +65,14 @@ class ScoredPair:
         second: the run that it is compared with.
         differences: first minus second, by metric.
         method: how the intervals came about.
+        identical: examples with the very same prediction in both.
     """
 
     first: ScoredRun
     second: ScoredRun
     differences: Mapping[str, Difference]
     method: str
+    identical: int
 
     def as_json(self) -> dict[str, Any]:
         """Both runs and their differences, as plain values."""
@@ -79,4 +81,5 @@ class ScoredPair:
             "second": self.second.as_json(),
             "differences": {metric: asdict(difference) for metric, difference in self.differences.items()},
             "method": self.method,
+            "identical_predictions": self.identical,
         }

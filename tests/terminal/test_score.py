@@ -117,10 +117,12 @@ def test_two_files_are_compared_with_a_paired_interval() -> None:
     assert pair["differences"]["rouge1"]["value"] == pytest.approx(100 / 3)
     assert pair["differences"]["rouge1"]["low"] == 0.0
     assert "scipy.stats.bootstrap" in pair["method"]
+    assert pair["identical_predictions"] == 2
     assert saved_scores("pipedec-workspace/scores/ours-vs-theirs.json") == pair
     table = run("ours.jsonl", "theirs.jsonl").stdout
     assert "+33.33" in table
     assert "difference: first minus second; paired bootstrap, percentile interval at 95%" in table
+    assert "the same prediction in both: 2 of 3" in table
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:

@@ -168,7 +168,9 @@ def compare_runs(
     if right:
         raise _not_paired(f"id {next(iter(right))!r} of {other.file} is not in {one.file}")
     differences = score_differences(one.scores, other.scores, resamples=resamples, seed=seed)
-    return ScoredPair(one, other, differences, method(resamples, seed=seed))
+    theirs = {item.id: item.prediction for item in others}
+    identical = sum(item.prediction == theirs[item.id] for item in items)
+    return ScoredPair(one, other, differences, method(resamples, seed=seed), identical)
 
 
 def save(

@@ -44,6 +44,7 @@ def show(console: Console, result: ScoredRun | ScoredPair) -> None:
     lines = [f"signature: {scores.signature}", "; ".join(rows(run) for run in runs)]
     if isinstance(result, ScoredPair):
         lines.append(f"difference: first minus second; {result.method}")
+        lines.append(f"the same prediction in both: {result.identical:,} of {scores.counts['examples']:,}")
     for line in lines:
         console.print(Text(visible(line)), soft_wrap=True)
 
