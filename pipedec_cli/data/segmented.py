@@ -142,3 +142,13 @@ def segmentation_from_json(value: Mapping[str, Any], where: str) -> Segmentation
     ):
         raise UserError("not what `pipedec segment` writes", where=where, todo="run `pipedec segment` again")
     return Segmentation(level=level, separators=tuple(map(str, separators)), joiner=joiner, sub_max=sub_max)
+
+
+def recipe_of(path: Path) -> str | None:
+    """The recipe that data were segmented with, as their segmentation.json tells; None if there is none."""
+    if not path.is_file():
+        return None
+    content: Any = read_json(path)
+    for key in ("manifest", "settings", "recipe"):
+        content = content.get(key) if isinstance(content, dict) else None
+    return content if isinstance(content, str) else None

@@ -131,3 +131,20 @@ def test_every_recipe_speaks_of_options_that_the_command_has(command: str) -> No
 def test_unknown_recipe_is_refused_with_those_there_are(command: str) -> None:
     with pytest.raises(UserError, match="no recipe is called 'squad'; the recipes are paper, msqa"):
         run(command, "--recipe", "squad")
+
+
+def test_own_data_segmented_with_a_recipe_are_scored_as_it_says() -> None:
+    """Phrases alone would be taken for keyphrases."""
+    rows = [{"source": f"q {n}", "target": "x; y"} for n in range(20)]
+    Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    line = {"id": "a", "prediction": "x; y", "segments": ["x", "y"], "steps": 3, "tokens": 4}
+    line |= {"truncated": None, "seconds": 0.1, "source": "q", "target": ["x", "y"]}
+    Path("out.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    CliRunner().invoke(app, ["segment", "own.jsonl", "--recipe", "msqa"], catch_exceptions=False)
+
+    result = CliRunner().invoke(app, ["score", "out.jsonl"], catch_exceptions=False)
+
+    assert (
+        "task: multispan, since the workspace's data were segmented with the recipe msqa"
+        in result.stderr.replace("\n", " ")
+    )

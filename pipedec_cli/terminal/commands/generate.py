@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
+from pipedec_cli.terminal.options import (
+    ConfigOption,
+    JsonOption,
+    QuietOption,
+    RecipeOption,
+    WorkspaceOption,
+    typed,
+)
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -280,7 +287,7 @@ def generate(
 
     if text and data is not None:
         raise UserError("--text and DATA are both given", todo="give one of them")
-    if decoder == DecoderName.sequential and not _typed(context, "delay"):
+    if decoder == DecoderName.sequential and not typed(context, "delay"):
         delay = None  # a config file or a recipe means the pipelined decoder
     paced = decoder != DecoderName.sequential and delay != "sequential"
     request = GenerateRequest(
@@ -291,8 +298,8 @@ def generate(
         delay=None if delay is None else "sequential" if delay == "sequential" else int(delay),
         untrained_delay=untrained_delay,
         explore=explore.value,
-        time_max=time_max if paced or _typed(context, "time_max") else None,
-        sub_max=sub_max if paced or _typed(context, "sub_max") else None,
+        time_max=time_max if paced or typed(context, "time_max") else None,
+        sub_max=sub_max if paced or typed(context, "sub_max") else None,
         max_tokens=max_tokens,
         max_source_tokens=max_source_tokens,
         batch_size="auto" if batch_size == "auto" else int(batch_size),
@@ -317,9 +324,3 @@ def generate(
         talk.say("next: `pipedec score`, or `pipedec report --compare sequential`")
     if as_json and done is not None:
         write_stdout(to_json(done) + "\n")
-
-
-def _typed(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line itself, and not in a config file or a recipe."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"

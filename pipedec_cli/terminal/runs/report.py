@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
+from pipedec_cli.data.segmented import recipe_of
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import read_json, to_json, write_json, write_text
+from pipedec_cli.data.writing import to_json, write_json, write_text
 from pipedec_cli.evaluate.advice import advise
 from pipedec_cli.evaluate.breakdown import Run, SizeRow, by_size
 from pipedec_cli.evaluate.comparison import (
@@ -237,17 +237,8 @@ def _notes(sizes: Mapping[str, Sequence[SizeRow]], disturbed: str | None) -> tup
 
 def _paper(request: ReportRequest, place: Workspace) -> Paper | None:
     """The paper's figures for the recipe that was given, or that the workspace's data were segmented with."""
-    name = request.recipe or (_recipe_of(place) if request.data is None else None)
+    name = request.recipe or (recipe_of(place.segmentation) if request.data is None else None)
     row = paper_row(name) if name else None
     if name is None or row is None:
         return None
     return Paper(row, delay_rows(name), SPEEDUP_BY_SUBSEQUENCES.get(name))
-
-
-def _recipe_of(place: Workspace) -> str | None:
-    if not place.segmentation.is_file():
-        return None
-    content: Any = read_json(place.segmentation)
-    for key in ("manifest", "settings", "recipe"):
-        content = content.get(key) if isinstance(content, dict) else None
-    return content if isinstance(content, str) else None

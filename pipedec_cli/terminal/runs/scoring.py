@@ -10,8 +10,9 @@ from typing import Any
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.manifest import manifest
+from pipedec_cli.data.recipes import RECIPES
 from pipedec_cli.data.records import Prediction
-from pipedec_cli.data.segmented import load_segmentation
+from pipedec_cli.data.segmented import load_segmentation, recipe_of
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import read_json, write_json, write_json_lines
 from pipedec_cli.evaluate.failures import count_failures
@@ -93,6 +94,7 @@ def guess_task(run: LoadedRun, workspace: Workspace) -> tuple[Task, str]:
         return named, "the run's manifest says so"
     return (
         _task_of_form(run)
+        or _task_of_recipe(workspace)
         or _task_of_segmentation(run, workspace)
         or ("summarization", "nothing says otherwise")
     )
@@ -109,6 +111,13 @@ def _task_of_form(run: LoadedRun) -> tuple[Task, str] | None:
         if isinstance(fields.get(field), list):
             return task, f"the records have a list `{field}`"
     return None
+
+
+def _task_of_recipe(workspace: Workspace) -> tuple[Task, str] | None:
+    """What the workspace's data were segmented as."""
+    name = recipe_of(workspace.segmentation)
+    task = RECIPES[name].task if name is not None and name in RECIPES else None
+    return None if task is None else (task, f"the workspace's data were segmented with the recipe {name}")
 
 
 def _task_of_segmentation(run: LoadedRun, workspace: Workspace) -> tuple[Task, str] | None:

@@ -22,7 +22,7 @@ from pipedec_cli.data.paper import (
 )
 from pipedec_cli.data.recipes import DEVICES, Recipe
 
-_COMMANDS = ("segment", "train", "generate", "score")
+_COMMANDS = ("segment", "train", "generate", "score", "report")
 
 
 def recipe_as_json(recipe: Recipe) -> dict[str, Any]:
