@@ -205,6 +205,27 @@ def test_peers_without_a_plain_t5_are_refused_before_anything_is_generated(works
     assert not (workspace / "generations").exists()
 
 
+def test_the_checkpoints_sequential_schedule_can_stand_beside_its_delays(workspace):
+    run("--delays", "sequential,2,1")
+
+    report = json.loads((workspace / "report/report.json").read_text(encoding="utf-8"))
+    names = [entry["name"] for entry in report["decoders"]]
+    assert names == ["sequential", "Δt = 1", "Δt = 2", "sequential schedule"]
+    steps = [decoder(report, name)["totals"]["steps"] for name in names]
+    assert steps[1] < steps[2] < steps[3]
+    assert decoder(report, "sequential schedule")["options"] == "--delay sequential"
+    assert "sequential schedule" not in report["advice"]["text"]
+
+
+def test_the_schedule_that_is_the_baseline_already_stands_there_once(workspace):
+    shutil.rmtree(workspace / "models/sequential")
+
+    run("--delays", "sequential")
+
+    report = json.loads((workspace / "report/report.json").read_text(encoding="utf-8"))
+    assert [entry["name"] for entry in report["decoders"]] == ["sequential schedule", "Δt = 2"]
+
+
 def test_both_exploration_rules_stand_side_by_side(workspace):
     ran("--delays", "1", "--explore", "both")
     report = report_of(workspace)

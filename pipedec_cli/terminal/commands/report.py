@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,6 +12,9 @@ from pipedec_cli.terminal.commands.generate import DtypeName, parse_batch_size, 
 from pipedec_cli.terminal.commands.score import ProtocolName, TaskName, settle_metrics
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.generation import Delay
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -27,6 +30,7 @@ EXAMPLES = """
   pipedec report --recipe wikihowqa              [dim]# the paper's figures beside yours[/dim]
 """
 
+SCHEDULE: Final = "sequential"
 _SPEED = "Speed"
 _QUALITY = "Quality"
 _INPUT = "Input"
@@ -50,6 +54,14 @@ def parse_numbers(value: str | None) -> str | None:
     return value
 
 
+def parse_delays(value: str | None) -> str | None:
+    """Accept delays with commas between them, one of which may be ``sequential``."""
+    if value is None:
+        return None
+    parse_numbers(",".join(part for part in value.split(",") if part.strip() != SCHEDULE) or None)
+    return value
+
+
 def report(
     context: typer.Context,
     compare: Annotated[
@@ -63,8 +75,9 @@ def report(
     delays: Annotated[
         str | None,
         typer.Option(
-            help="Δt to try, commas between \\[default: as trained, 2 for a model that serves any].",
-            callback=parse_numbers,
+            help="Δt to try, commas between, and 'sequential' for the same checkpoint's sequential schedule "
+            "\\[default: as trained, 2 for a model that serves any].",
+            callback=parse_delays,
             metavar="N,N",
             show_default=False,
         ),
@@ -189,7 +202,7 @@ def report(
     task, protocol = settle_metrics(context, task, protocol)
     request = ReportRequest(
         peers=parse_contestants(compare),
-        delays=numbers(delays),
+        delays=_delays(delays),
         explore=explore.value,
         model=model,
         baseline=baseline,
@@ -209,6 +222,14 @@ def report(
         seed=seed,
     )
     run_report(request, out=out, workspace=workspace, talk=Talk(quiet=quiet), as_json=as_json)
+
+
+def _delays(value: str | None) -> tuple[Delay, ...]:
+    """The delays of a list, rising, the sequential schedule last."""
+    parts = [part.strip() for part in value.split(",")] if value else []
+    given = ",".join(part for part in parts if part != SCHEDULE)
+    last: tuple[Delay, ...] = (SCHEDULE,) if SCHEDULE in parts else ()
+    return (*numbers(given), *last)
 
 
 def numbers(value: str | None) -> tuple[int, ...]:

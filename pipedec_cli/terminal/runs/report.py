@@ -136,7 +136,7 @@ def assemble(
         subsequences=mean,
         sizes=sizes,
         advice=advise(
-            [outcome(entry, first, metric) for entry in entries[1:]],
+            [outcome(entry, first, metric) for entry in entries[1:] if entry.delay is not None],
             baseline="the plain T5" if lineup.plain else "the same checkpoint's sequential schedule",
             baseline_rates=first.rates,
             subsequences=mean,

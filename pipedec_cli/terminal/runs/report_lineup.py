@@ -15,7 +15,7 @@ from pipedec_cli.evaluate.items import Task
 from pipedec_cli.evaluate.peers import PEERS, PeerName
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.device import choose_device, choose_dtype
-from pipedec_cli.model.generation import DEFAULT_DELAY, choose_method
+from pipedec_cli.model.generation import DEFAULT_DELAY, Delay, choose_method
 from pipedec_cli.pipeline.grid import Explore
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest
@@ -29,7 +29,7 @@ class ReportRequest:
 
     Attributes:
         peers: who is compared with, beside the sequential decoder.
-        delays: Δt to try; () for the checkpoint's own.
+        delays: Δt to try, and ``sequential`` for the checkpoint's sequential schedule; () for the checkpoint's own.
         explore: the exploration rule, or ``both``.
         model: the pipelined checkpoint; None for the workspace's.
         baseline: the plain T5; None for the workspace's.
@@ -50,7 +50,7 @@ class ReportRequest:
     """
 
     peers: tuple[PeerName, ...] = ()
-    delays: tuple[int, ...] = ()
+    delays: tuple[Delay, ...] = ()
     explore: Explore | Literal["both"] = "retry"
     model: str | None = None
     baseline: str | None = None
@@ -147,9 +147,19 @@ def line_up(request: ReportRequest, place: Workspace, talk: Talk) -> Lineup:
             f"{pipelined.name} is an ordinary T5, not a pipelined decoder",
             todo="give it as --baseline, and as --model a checkpoint that `pipedec train` made",
         )
-    delays = request.delays or (DEFAULT_DELAY if settings.delay == "any" else settings.delay,)
+    usual = DEFAULT_DELAY if settings.delay == "any" else settings.delay
+    delays = (
+        request.delays if any(delay != "sequential" for delay in request.delays) else (usual, *request.delays)
+    )
     rules: tuple[Explore, ...] = ("retry", "once") if request.explore == "both" else (request.explore,)
-    ours = [_pipelined(request, pipelined, delay, rule) for delay in delays for rule in rules]
+    ours = [
+        _pipelined(request, pipelined, delay, rule)
+        for delay in delays
+        if delay != "sequential"
+        for rule in rules
+    ]
+    if "sequential" in delays:
+        ours.append(_schedule(request, pipelined, "pipelined"))
     for planned in ours:  # an untrained delay is refused before anything is generated
         choose_method(pipelined, planned.choice.delay, explore=planned.choice.explore)
     plain_name = _plain_name(request, place, talk)
@@ -159,8 +169,8 @@ def line_up(request: ReportRequest, place: Workspace, talk: Talk) -> Lineup:
                 f"{', '.join(request.peers)} would run the plain T5, and there is none",
                 todo="run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone",
             )
-        first, words = _schedule(request, pipelined)
-        return Lineup((first, *ours), words, None)
+        first, words = _baseline_without_plain(request, pipelined)
+        return Lineup((first, *(planned for planned in ours if planned.name != first.name)), words, None)
     plain = load(plain_name)
     if plain.settings is not None and plain.settings.decoder != "sequential":
         raise UserError(
@@ -226,8 +236,20 @@ def _plain(request: ReportRequest, checkpoint: Checkpoint) -> tuple[Planned, str
     return planned, f"the plain T5 ({checkpoint.name}), the whole target as one string, on our engine"
 
 
-def _schedule(request: ReportRequest, checkpoint: Checkpoint) -> tuple[Planned, str]:
-    """The same checkpoint, each subsequence after the one before; refused where it was not trained for that."""
+def _schedule(request: ReportRequest, checkpoint: Checkpoint, role: Role) -> Planned:
+    """The same checkpoint, each subsequence after the one before."""
+    return Planned(
+        name="sequential schedule",
+        role=role,
+        options="--delay sequential",
+        checkpoint=checkpoint,
+        choice=DecodingChoice(delay="sequential"),
+        generation=request.generation(model=request.model, delay="sequential"),
+    )
+
+
+def _baseline_without_plain(request: ReportRequest, checkpoint: Checkpoint) -> tuple[Planned, str]:
+    """The sequential schedule as the baseline; refused where the checkpoint was not trained for it."""
     settings = checkpoint.settings
     if settings is None or settings.delay != "any":
         raise UserError(
@@ -236,16 +258,8 @@ def _schedule(request: ReportRequest, checkpoint: Checkpoint) -> tuple[Planned, 
             where=checkpoint.name,
             todo="run `pipedec train --decoder sequential` first, or give --baseline",
         )
-    planned = Planned(
-        name="sequential schedule",
-        role="baseline",
-        options="--delay sequential",
-        checkpoint=checkpoint,
-        choice=DecodingChoice(delay="sequential"),
-        generation=request.generation(model=request.model, delay="sequential"),
-    )
     words = (
         f"the sequential schedule of the same checkpoint ({checkpoint.name}): not the plain T5, which needs about one "
         "decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
     )
-    return planned, words
+    return _schedule(request, checkpoint, "baseline"), words
