@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipedec_cli.data.errors import UserError, kind_of
-from pipedec_cli.data.records import Record, SplitName
+from pipedec_cli.data.records import Record, SplitName, whole_text
 from pipedec_cli.data.rows import read_rows
 
 _EXAMPLE = 'write {"source": "…", "target": "…"}'
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def read_records(
@@ -167,7 +165,6 @@ class _FieldReader:
         )
 
     def _whole(self, text: str) -> str:
-        """The text without halves of surrogate pairs: JSON can write them, UTF-8 and tokenizers cannot take them."""
-        whole = _HALF_PAIR.sub("\ufffd", text)
+        whole = whole_text(text)
         self.mended |= whole != text
         return whole

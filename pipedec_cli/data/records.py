@@ -6,6 +6,7 @@ A file is JSON lines. What `segment` writes, `train`, `generate` and `report` re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -37,6 +38,14 @@ OUTPUT_FIELDS: Final = (
     "grid",
     "source_token_ids",
 )
+
+
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+
+
+def whole_text(text: str) -> str:
+    """A text with U+FFFD for each half of a surrogate pair: JSON can write them, UTF-8 and tokenizers cannot take them."""
+    return _HALF_PAIR.sub("\ufffd", text)
 
 
 @dataclass(frozen=True, slots=True)

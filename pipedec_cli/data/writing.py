@@ -7,9 +7,10 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TextIO
+from typing import Any, Self, TextIO
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
@@ -152,7 +153,8 @@ class JsonLinesAppender:
         path.parent.mkdir(parents=True, exist_ok=True)
         if resume and path.exists():
             os.truncate(path, whole_lines_size(path))
-        self._file: BinaryIO = path.open("ab" if resume else "wb")
+        # Unbuffered: what a full disk has refused must not be tried again when the file is closed.
+        self._file: RawIOBase = path.open("ab" if resume else "wb", buffering=0)
 
     def write(self, item: Mapping[str, Any]) -> None:
         """Append one object as a line and hand it to the operating system.
@@ -163,8 +165,8 @@ class JsonLinesAppender:
         size = os.fstat(self._file.fileno()).st_size
         try:
             with naming(self.path):
-                self._file.write(line)
-                self._file.flush()
+                while line:  # a nearly full disk takes a part before it refuses the rest
+                    line = line[self._file.write(line) or 0 :]
         except OSError:
             with suppress(OSError):
                 os.truncate(self.path, size)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.records import Record, whole_text
 from pipedec_cli.model.layers import PADDING
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Whole, draw_schedules, place
 
@@ -57,12 +57,11 @@ class TextEncoder:
         self._reserved = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts, without special tokens."""
+        """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
         if not texts:
             return []
-        encoded: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)[
-            "input_ids"
-        ]
+        texts = [whole_text(text) for text in texts]
+        encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         for row, ids in enumerate(encoded):
             if not self._reserved.isdisjoint(ids) and self._literal is not None:
                 encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids

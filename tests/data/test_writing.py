@@ -1,5 +1,7 @@
 import errno
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -121,27 +123,32 @@ def test_without_resume_the_file_starts_empty(tmp_path):
     assert path.read_text() == ""
 
 
-def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path):
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path, resume):
+    """A part of it fits; and when the file is closed there is room again, in which nothing more may turn up."""
     path = tmp_path / "out.jsonl"
-    out = JsonLinesAppender(path)
-    out.write({"n": 1})
-    whole = out._file
+    with JsonLinesAppender(path) as before:
+        before.write({"n": 1})
+    program = f"""
+import resource, signal
+from pathlib import Path
+from pipedec_cli.data.writing import JsonLinesAppender
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+out = JsonLinesAppender(Path({str(path)!r}), resume={resume})
+if not {resume}:
+    out.write({{"n": 1}})
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (12, hard))
+try:
+    out.write({{"n": 2}})
+except OSError as error:
+    print(type(error).__name__)
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+out.close()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    class Full:
-        def fileno(self):
-            return whole.fileno()
-
-        def write(self, line):
-            whole.write(line[:3])
-            whole.flush()
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        def close(self):
-            whole.close()
-
-    out._file = Full()
-    with out, pytest.raises(OSError, match="No space left"):
-        out.write({"n": 2})
+    assert done.stdout == "OSError\n", done.stderr
     assert path.read_text() == '{"n": 1}\n'
 
 

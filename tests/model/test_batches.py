@@ -206,6 +206,12 @@ def test_special_tokens_in_a_text_are_text_to_t5s_own_tokenizer_too(text: str) -
         assert encoder.text(ids[1]) == text
 
 
+def test_half_a_surrogate_pair_is_encoded_as_a_replacement_character() -> None:
+    encoder = scratch_encoder()
+
+    assert encoder.ids(["a \ud800 b", "c"]) == encoder.ids(["a \ufffd b", "c"])
+
+
 def test_no_texts_have_no_ids() -> None:
     assert scratch_encoder().ids([]) == []
 

@@ -9,7 +9,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.gathering import FieldNames
 from pipedec_cli.data.generations import Inputs, look_through
 from pipedec_cli.data.reading import read_records
-from pipedec_cli.data.records import Record, SplitName
+from pipedec_cli.data.records import Record, SplitName, whole_text
 from pipedec_cli.data.rows import STDIN, given_splits
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.terminal.console import Talk
@@ -28,8 +28,7 @@ def read_texts(texts: Sequence[str]) -> Inputs:
             raise UserError(
                 "is empty", where=f"--text {number}", todo="there must be something to generate from"
             )
-        # bytes that are not UTF-8 come as halves of surrogate pairs, which no tokenizer takes
-        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        whole = whole_text(text)  # bytes that are not UTF-8 come as halves of surrogate pairs
         fields = {"id": str(number), "source": whole}
         records.append(Record(str(number), whole, None, None, (), f"--text {number}", fields))
     return look_through(lambda: iter(records), FieldNames())
