@@ -29,6 +29,7 @@ def test_the_demo_runs_every_command_and_ends_in_a_comparison_and_what_to_do_nex
     facts = json.loads((out / "report" / "facts.json").read_text())
     assert {"pipelined-delay2", "sequential"} <= {name.partition("-first")[0] for name in facts}
     assert all(count["right"] + count["missing"] > 0 for count in facts.values())
+    assert "next: " not in outcome.stderr  # what a command by itself would say
     last = outcome.stderr.splitlines()[-5:]
     assert last[0].strip() == "pipedec segment data.jsonl --level sentence"
     assert last[-1].strip().startswith("pipedec report --compare sequential")

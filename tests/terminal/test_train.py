@@ -57,7 +57,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     talk = train(workspace)
-    assert talk.index("MB of disk") < talk.index("trained in")
+    assert talk.index("MB of disk") < talk.index("trained in") < talk.index("next: `pipedec generate`")
     assert "dev loss" in talk
     assert "dev ROUGE-L" in talk
     folder = workspace / "models" / "pipelined"

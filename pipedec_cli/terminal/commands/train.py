@@ -154,7 +154,7 @@ def train(
     """
     from pipedec_cli.model.scratch import SHAPES
     from pipedec_cli.model.train_settings import usual_settings
-    from pipedec_cli.terminal.runs.training import TrainRequest, run_training
+    from pipedec_cli.terminal.runs.training import TrainRequest, is_main_process, run_training
 
     if device not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device {device!r} is not known", todo="use auto, cpu or cuda")
@@ -186,4 +186,7 @@ def train(
         overwrite=overwrite,
         training=settings,
     )
-    run_training(request, data=data, out=out, workspace=workspace, talk=Talk(quiet=quiet), as_json=json)
+    talk = Talk(quiet=quiet)
+    run_training(request, data=data, out=out, workspace=workspace, talk=talk, as_json=json)
+    if is_main_process():
+        talk.say("next: `pipedec generate`, or `pipedec report --compare sequential`")

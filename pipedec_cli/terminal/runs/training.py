@@ -86,11 +86,11 @@ def run_training(
         request.model, settings, records, request.training.seed, load_segmenter(folder)
     )
     examples = encode_all(checkpoint, records)
-    if not _is_main_process():
+    if not is_main_process():
         talk, as_json = Talk(quiet=True), False
     _warn_of_misfits(examples, settings, talk)
     _announce(checkpoint, examples, request, target, talk)
-    if _is_main_process():
+    if is_main_process():
         write_json(target / MANIFEST, record)
     with TrainingView(talk) as view, _stopped(target, talk):
         outcome = train(
@@ -104,10 +104,9 @@ def run_training(
             score=_scorer(checkpoint, dev_records[:SCORED]),
         )
     result = {"checkpoint": str(target), **outcome}
-    if _is_main_process():
+    if is_main_process():
         write_json(target / MANIFEST, {**record, "result": result})
     talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
-    talk.say("next: `pipedec generate`, or `pipedec report --compare sequential`")
     if as_json:
         write_stdout(to_json(result) + "\n")
 
@@ -135,7 +134,7 @@ def _check_folder(target: Path, record: Mapping[str, Any], request: TrainRequest
             f"{target} holds an unfinished training",
             todo="go on with --resume, or start over with --overwrite",
         )
-    if _is_main_process():
+    if is_main_process():
         for old in target.glob("checkpoint-*"):  # a later --resume must not pick up another training's
             shutil.rmtree(old)
 
@@ -164,7 +163,7 @@ def _stopped(target: Path, talk: Talk) -> Iterator[None]:
         raise
 
 
-def _is_main_process() -> bool:
+def is_main_process() -> bool:
     """Whether this is the process that writes and talks, under torchrun."""
     return os.environ.get("RANK", "0") == "0"
 
