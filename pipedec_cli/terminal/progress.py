@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -42,6 +44,7 @@ class _Display:
         self.line_due = self.since + LINE_EVERY
         self.bar_due = self.since + patience
         self.bar: Progress | None = None
+        self._lock = threading.Lock()  # a stage shows its bar from a timer's thread
 
     def update(self, done: int, state: str) -> None:
         if self.talk.animated:
@@ -51,22 +54,30 @@ class _Display:
             of = f" of {self.total:,}" if self.total is not None else ""
             self.talk.say(f"{self.label}: {done:,}{of}" + (f", {state}" if state else ""))
 
+    def show(self) -> None:
+        """Put the bar on the screen, if it is not there yet."""
+        with self._lock:
+            if self.bar is None:
+                self.bar = self._make_bar()
+                self.bar.start()
+
     def stop(self) -> None:
         if self.bar:
             self.bar.stop()
 
     def _draw(self, done: int, state: str) -> None:
-        if self.bar is None:
-            if self.clock() < self.bar_due:
-                return
-            self.bar = self._make_bar()
-            self.bar.start()
-        self.bar.update(self.bar.task_ids[0], completed=done, state=state)
+        if self.bar is None and self.clock() >= self.bar_due:
+            self.show()
+        if self.bar is not None:
+            count = f"{done:,}" if self.total is None else ""
+            self.bar.update(self.bar.task_ids[0], completed=done, state=state, count=count)
 
     def _make_bar(self) -> Progress:
         known = self.total is not None
         measure = (
-            [BarColumn(bar_width=None), MofNCompleteColumn()] if known else [TextColumn("{task.completed:,}")]
+            [BarColumn(bar_width=None), MofNCompleteColumn()]
+            if known
+            else [TextColumn("{task.fields[count]}")]
         )
         bar = Progress(
             *([] if known else [SpinnerColumn()]),
@@ -80,7 +91,7 @@ class _Display:
             # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
             redirect_stdout=sys.stdout.isatty(),
         )
-        bar.add_task(self.label, total=self.total, state="")
+        bar.add_task(self.label, total=self.total, state="", count="")
         return bar
 
 
@@ -150,6 +161,42 @@ class GenerationProgress:
         if seconds <= 0:
             return ""
         return f"{_rate(self.examples / seconds)} examples/s, {_rate(self.tokens / seconds)} tokens/s"
+
+
+@contextmanager
+def stage(
+    talk: Talk, label: str, total: int | None = None, *, clock: Clock = time.monotonic
+) -> Iterator[Callable[[], None]]:
+    """Progress of a piece of work, shown once it has taken more than two seconds, whether or not it says how far it is.
+
+    Args:
+        talk: where to.
+        label: what is being done.
+        total: how many times the work will say that it got on; None if that is not known.
+        clock: seconds.
+
+    Yields:
+        What to call each time that it did.
+    """
+    display = _Display(talk, label, total, patience=PATIENCE, clock=clock)
+    done = 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        display.update(done, "")
+
+    timer = threading.Timer(PATIENCE, display.show)
+    timer.daemon = True
+    if talk.animated:
+        timer.start()
+    try:
+        yield advance
+    finally:
+        timer.cancel()
+        if talk.animated:
+            timer.join()
+        display.stop()
 
 
 def track(

@@ -11,8 +11,6 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_records
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.commands.import_ import DataSetName
-from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.runs.importing import counted
 
 PAPER = "the paper, Table 1"
 
@@ -222,16 +220,6 @@ def test_names_on_the_command_line_are_those_of_the_importers():
     from pipedec_cli.data.importers import IMPORTERS
 
     assert [name.value for name in DataSetName] == list(IMPORTERS)
-
-
-def test_counting_passes_every_item_on_and_talks_only_when_it_takes_long(capsys):
-    seconds = iter(map(float, range(1000)))
-    talk = Talk()
-    assert list(counted(iter("ab"), "reading a", talk, clock=lambda: next(seconds))) == ["a", "b"]
-    assert capsys.readouterr().err == ""
-    assert len(list(counted(range(40), "reading b", talk, clock=lambda: next(seconds)))) == 40
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["reading b: 3 so far", "reading b: 34 so far"]
 
 
 def assert_refused(result, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from rich.console import Console
 from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.progress import LINE_EVERY, PATIENCE, GenerationProgress, track
+from pipedec_cli.terminal.progress import LINE_EVERY, PATIENCE, GenerationProgress, stage, track
 from tests.fakes import BOS, EOS, ScriptedModel
 
 
@@ -177,3 +178,30 @@ def test_a_label_is_data() -> None:
     clock, talk = Clock(), make_talk()
     list(track(talk, _ticking(clock, [LINE_EVERY]), 1, "[red]a\x1b[2Jfile", clock=clock))
     assert written(talk) == "[red]a␛[2Jfile: 1 of 1\n"
+
+
+def test_a_stage_that_counts_shows_how_far_it_is() -> None:
+    clock, talk = Clock(), make_talk(terminal=True)
+    with stage(talk, "segmenting", 2, clock=clock) as advance:
+        advance()
+        assert written(talk) == ""
+        clock.now += PATIENCE
+        advance()
+    assert "2/2" in written(talk)
+
+
+def test_a_stage_that_says_nothing_shows_itself_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipedec_cli.terminal.progress.PATIENCE", 0.0)
+    talk = make_talk(terminal=True)
+    with stage(talk, "learning"):
+        while "learning" not in written(talk):
+            time.sleep(0.01)
+    assert "\x1b[?25h" in written(talk), "the cursor comes back"
+
+
+@pytest.mark.parametrize("settings", [{}, {"quiet": True}, {"quiet": True, "terminal": True}])
+def test_a_short_stage_or_a_quiet_one_shows_nothing(settings: dict[str, bool]) -> None:
+    talk = make_talk(**settings)
+    with stage(talk, "reading", 2) as advance:
+        advance()
+    assert written(talk) == ""

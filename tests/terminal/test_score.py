@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -11,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.views.scores import LateBar
 
 
 @pytest.fixture(autouse=True)
@@ -223,20 +219,6 @@ def test_options_can_stand_in_a_config_file() -> None:
     Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
     assert "|stem:no|" in run("out.jsonl", "--config", "pipedec.toml").stdout
     assert "|stem:yes|" in run("out.jsonl", "--config", "pipedec.toml", "--stemmer").stdout
-
-
-def test_the_bar_shows_itself_once_its_patience_is_over_and_never_when_quiet() -> None:
-    def shown(patience: float, *, quiet: bool = False) -> str:
-        console = Console(file=io.StringIO(), force_terminal=True, width=60)
-        with LateBar(Talk(quiet=quiet, console=console), "scoring", 2) as bar:
-            bar.PATIENCE = patience
-            bar.advance()
-            bar.advance()
-        return console.file.getvalue()  # type: ignore[attr-defined]
-
-    assert "scoring" in shown(-1.0)
-    assert shown(1e9) == ""
-    assert shown(-1.0, quiet=True) == ""
 
 
 def test_a_mistake_is_one_line_and_exit_code_2() -> None:

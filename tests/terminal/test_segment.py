@@ -21,8 +21,7 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.promise import Promise
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.commands.segment import EXAMPLES
-from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.views.segmentation import describe_counts, describe_too_long, render_summary, stage
+from pipedec_cli.terminal.views.segmentation import describe_counts, describe_too_long, render_summary
 
 FACTS = [
     "The pump is on.",
@@ -350,18 +349,3 @@ def test_tables_stand_side_by_side_where_there_is_room():
         assert "1 to 2: 50%, 3 to 5: 50%" in shown
         heights.append(shown.count("\n"))
     assert heights[1] < heights[0]
-
-
-def test_a_stage_off_a_terminal_shows_nothing():
-    talk = Talk(console=Console(file=io.StringIO(), force_terminal=False))
-    with stage(talk, "reading", total=2) as advance:
-        advance()
-    assert talk.console.file.getvalue() == ""
-
-
-def test_a_stage_that_takes_long_shows_a_bar_on_a_terminal(monkeypatch):
-    monkeypatch.setattr("pipedec_cli.terminal.views.segmentation.PATIENCE", 0.0)
-    talk = Talk(console=Console(file=io.StringIO(), force_terminal=True, width=80))
-    with stage(talk, "segmenting", total=2) as advance:
-        while "segmenting" not in talk.console.file.getvalue():
-            advance()

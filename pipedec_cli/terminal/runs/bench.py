@@ -24,10 +24,10 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkp
 from pipedec_cli.model.device import choose_device, choose_dtype
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
+from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_measurements import time_all, watched_for_others, weigh_all
 from pipedec_cli.terminal.views.bench import show
-from pipedec_cli.terminal.views.scores import LateBar
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def _time_steps(
         return []
     talk.say(f"timing single steps of {', '.join(map(str, request.rows))} rows: {request.repeats} repeats")
     total = len(ours) * len(request.rows) * (1 + request.repeats)
-    with LateBar(talk, "timing steps", total) as bar:
+    with stage(talk, "timing steps", total) as advance:
         return time_steps(
             ours,
             request.rows,
@@ -224,7 +224,7 @@ def _time_steps(
             repeats=request.repeats,
             clock=clock,
             rest=pause,
-            on_repeat=bar.advance,
+            on_repeat=advance,
         )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,8 +10,6 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
-
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import Example, Importer, Tally, cleaned, parallel
@@ -24,6 +20,7 @@ from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.statistics import TargetStatistics, describe_targets
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.progress import track
 
 T = TypeVar("T")
 
@@ -31,9 +28,6 @@ STDOUT = "-"
 
 #: Put before the name of a split without a right answer, so that `segment`, which needs answers, passes it over.
 UNLABELLED = "unlabelled-"
-
-_PATIENCE = 2.0  # seconds before progress is shown
-_SILENCE = 30.0  # seconds between two lines of progress where nothing can move
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +191,7 @@ def _write(request: ImportRequest, path: Path, split: SplitName | None, talk: Ta
     tally = Tally()
     objects = islice(cleaned(_examples(request, split), tally), request.limit)
     write_json_lines(
-        path, counted(_some(objects, request, tally), f"reading {split or request.location}", talk)
+        path, track(talk, _some(objects, request, tally), None, f"reading {split or request.location}")
     )
     return tally
 
@@ -244,7 +238,7 @@ def _described(request: ImportRequest, files: list[_Written], talk: Talk) -> lis
     segmenter = make_segmenter(request.level, targets=_training_text(files[0].path))
     described = []
     for file in files:
-        records = counted(_segmented(file.path, segmenter), f"counting {file.path}", talk)
+        records = track(talk, _segmented(file.path, segmenter), None, f"counting {file.path}")
         described.append(ImportedFile(file.path, file.split, file.tally, describe_targets(records)))
     return described
 
@@ -267,39 +261,3 @@ def _segmented(path: Path, segmenter: Segmenter) -> Iterator[Record]:
             yield record
         else:
             yield replace(record, target_segments=cut(record.target, segmenter))
-
-
-# --- progress --------------------------------------------------------------------------------------------
-
-
-def counted(
-    items: Iterable[T], what: str, talk: Talk, clock: Callable[[], float] = time.monotonic
-) -> Iterator[T]:
-    """The items, with a count of them on stderr once two seconds have passed on the clock."""
-    started = said = clock()
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("{task.completed:,.0f} so far"),
-        TimeElapsedColumn(),
-        console=talk.console,
-        transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
-    )
-    task = bar.add_task(what, total=None)
-    moving = False
-    try:
-        for number, item in enumerate(items, start=1):
-            yield item
-            now = clock()
-            if talk.animated:
-                if not moving and now - started > _PATIENCE:
-                    bar.start()
-                    moving = True
-                bar.update(task, completed=number)
-            elif now - said > (_SILENCE if said > started else _PATIENCE):
-                talk.say(f"{what}: {number:,} so far")
-                said = now
-    finally:
-        if moving:
-            bar.stop()

@@ -17,9 +17,9 @@ from pipedec_cli.evaluate.peers import MAX_TOKENS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, pause, time_decoders
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_lineup import Lineup
-from pipedec_cli.terminal.views.scores import LateBar
 
 #: Share of all processors that others may use while decoders are timed.
 _DISTURBED: Final = 0.1
@@ -115,14 +115,14 @@ def time_all(
         given = contestants(size)
         names = [contestant.decoder.name for contestant in given]
         talk.say(f"timing {', '.join(names)}: {repeats} repeats, batch size {size}")
-        with LateBar(talk, f"timing, batch size {size}", len(names) * (1 + repeats)) as bar:
+        with stage(talk, f"timing, batch size {size}", len(names) * (1 + repeats)) as advance:
             timed = time_decoders(
                 given,
                 batch_size=size,
                 repeats=repeats,
                 clock=device_clock(device),
                 rest=rest,
-                on_pass=lambda _: bar.advance(),
+                on_pass=lambda _: advance(),
             )
         for name, timing in timed.items():
             timings.setdefault(name, {})[size] = timing
@@ -168,7 +168,7 @@ def weigh_all(contestants: Sequence[Contestant], batch_size: int, talk: Talk) ->
     """Peak memory by name, a child process for each; whoever fails there goes without."""
     talk.say("measuring peak memory, each decoder in a process of its own")
     weighed: dict[str, Memory] = {}
-    with LateBar(talk, "measuring memory", len(contestants)) as bar:
+    with stage(talk, "measuring memory", len(contestants)) as advance:
         for decoder, sources in contestants:
             if isinstance(decoder, Weighable):
                 size = min(batch_size, decoder.largest_batch or batch_size)
@@ -176,7 +176,7 @@ def weigh_all(contestants: Sequence[Contestant], batch_size: int, talk: Talk) ->
                     weighed[decoder.name] = measure_peak(*decoder.blueprint(sources, size))
                 except MeasuringError as error:
                     talk.warn(f"the memory of {decoder.name} could not be measured: {error}")
-            bar.advance()
+            advance()
     return weighed
 
 

@@ -22,7 +22,7 @@ from pipedec_cli.evaluate.runs import ScoredPair, ScoredRun
 from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.evaluate.significance import method, score_differences
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.views.scores import LateBar
+from pipedec_cli.terminal.progress import stage
 
 _TASK_OF_LEVEL: dict[str, Task] = {
     "sentence": "summarization",
@@ -142,8 +142,8 @@ def score_run(run: LoadedRun, measure: Measure, talk: Talk) -> tuple[ScoredRun, 
         UserError: a prediction has nothing to be scored against.
     """
     items = [scoring_item(prediction, measure.task) for prediction in run.predictions]
-    with LateBar(talk, f"scoring {run.name}", len(items)) as bar:
-        scores = score(items, measure.task, measure, on_example=bar.advance)
+    with stage(talk, f"scoring {run.name}", len(items)) as advance:
+        scores = score(items, measure.task, measure, on_example=advance)
     scored = ScoredRun(run.name, str(run.path), scores, count_failures(items), run.expected)
     for note in scores.notes:
         talk.warn(f"{run.name}: {note}")

@@ -23,7 +23,8 @@ from pipedec_cli.data.writing import to_json
 from pipedec_cli.evaluate.promise import Promise, doubt, promise
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.views.segmentation import describe_counts, describe_too_long, render_summary, stage
+from pipedec_cli.terminal.progress import stage
+from pipedec_cli.terminal.views.segmentation import describe_counts, describe_too_long, render_summary
 
 #: Targets that the promise is counted on; more change no digit that is shown.
 PROMISE_TARGETS = 1000

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from pipedec_cli.evaluate.runs import ScoredPair, ScoredRun
 from pipedec_cli.evaluate.significance import Difference
-from pipedec_cli.terminal.console import Talk, visible
+from pipedec_cli.terminal.console import visible
 
 #: What the metrics are called in tables.
 LABELS: Mapping[str, str] = {
@@ -126,40 +121,3 @@ def _table(title: str) -> Table:
     table = Table(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
     return table
-
-
-class LateBar:
-    """A progress bar that shows itself only once the work has taken two seconds, and on a terminal alone."""
-
-    PATIENCE = 2.0
-
-    def __init__(self, talk: Talk, what: str, total: int) -> None:
-        self._started = time.monotonic()
-        self._shown = False
-        self._wanted = talk.animated
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=talk.console,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
-        )
-        self._task = self._bar.add_task(what, total=total)
-
-    def advance(self) -> None:
-        """One more is done."""
-        self._bar.advance(self._task)
-        if self._wanted and not self._shown and time.monotonic() - self._started > self.PATIENCE:
-            self._bar.start()
-            self._shown = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._shown:
-            self._bar.stop()

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.columns import Columns
 from rich.console import Group, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -25,42 +14,6 @@ from pipedec_cli.data.preparation import Counts
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.statistics import TargetStatistics
 from pipedec_cli.evaluate.promise import Promise
-from pipedec_cli.terminal.console import Talk
-
-#: Seconds that a stage runs before a bar is shown for it.
-PATIENCE = 2.0
-
-
-@contextmanager
-def stage(talk: Talk, title: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show a bar for a piece of work, if there is a terminal and the work takes more than two seconds.
-
-    Args:
-        talk: where to show it.
-        title: what is being done.
-        total: how many times the work will say that it got on; None if that is not known.
-
-    Yields:
-        What to call each time that it did.
-    """
-    if not talk.animated:
-        yield lambda: None
-        return
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
-    if total is not None:
-        columns[2:2] = [BarColumn(), MofNCompleteColumn()]
-    # Data on stdout must not go to stderr.
-    bar = Progress(*columns, console=talk.console, transient=True, redirect_stdout=sys.stdout.isatty())
-    task = bar.add_task(title, total=total)
-    timer = threading.Timer(PATIENCE, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda: bar.advance(task)
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
 
 
 def render_summary(
