@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Sequence
 from itertools import islice
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Sequential
@@ -21,6 +23,7 @@ from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.views import live_picture
 from pipedec_cli.terminal.views.live import LiveGrid, LiveScreen
 from tests.fakes import BOS, EOS, ScriptedModel
+from tests.models import TOLD, tiny_checkpoint
 
 
 class Script:
@@ -398,10 +401,21 @@ def test_a_large_grid_is_drawn_less_often_than_a_small_one() -> None:
     assert frames(0.0) > 2 * frames(0.03) > 0
 
 
-def test_the_picture_is_drawn_mid_decoding_and_comes_out_the_same_each_time(tmp_path: Path) -> None:
-    live_picture.main(tmp_path / "live-grid.svg")
-    first = (tmp_path / "live-grid.svg").read_text(encoding="utf-8")
-    live_picture.main(tmp_path / "live-grid.svg")
-    assert (tmp_path / "live-grid.svg").read_text(encoding="utf-8") == first
-    assert first.startswith("<svg")
-    assert "in&#160;this&#160;step" in first
+def test_the_picture_shows_a_models_own_run_and_comes_out_the_same_each_time(tmp_path: Path) -> None:
+    place = Workspace(tmp_path / "work")
+    tiny_checkpoint(place.model("pipelined"))
+    source, told = TOLD[3]
+    place.data.mkdir()
+    (place.data / "test.jsonl").write_text(
+        json.dumps({"id": "a", "source": source, "target": " ".join(told), "target_segments": told}) + "\n",
+        encoding="utf-8",
+    )
+    drawn = []
+    for _ in range(2):
+        live_picture.main(tmp_path / "live-grid.svg", place.root, steps=5)
+        drawn.append((tmp_path / "live-grid.svg").read_text(encoding="utf-8"))
+
+    assert drawn[0] == drawn[1]
+    assert drawn[0].startswith("<svg")
+    assert "in&#160;this&#160;step" in drawn[0], "it is drawn mid-decoding"
+    assert "rating[5" in drawn[0]
