@@ -1,0 +1,32 @@
+"""A workspace after `segment` and both trainings, for the tests of `pipedec generate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.models import tiny_checkpoint
+from tests.terminal.generate.running import ROWS, write
+
+
+@pytest.fixture(scope="package")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    tiny_checkpoint(folder / "pipelined")
+    tiny_checkpoint(folder / "sequential", decoder="sequential", level="sentence")
+    tiny_checkpoint(folder / "delay1", delay=1)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace after `segment` and both trainings, in the folder where commands run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
+    root = tmp_path / "pipedec-workspace"
+    write(root / "data" / "test.jsonl", ROWS)
+    (root / "models").mkdir()
+    for decoder in ("pipelined", "sequential"):
+        (root / "models" / decoder).symlink_to(models / decoder)
+    return root

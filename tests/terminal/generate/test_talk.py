@@ -1,0 +1,66 @@
+"""What a run says for itself, and that hostile text is data."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.models import SOURCES, TOLD, tiny_checkpoint
+from tests.terminal.generate.running import done, lines, write
+
+
+def test_cut_sources_are_counted_and_named_even_when_quiet(place: Path) -> None:
+    stderr = done("--max-source-tokens", "8", "--quiet").stderr
+    assert stderr.count("\n") == 1
+    assert "warning: " in stderr
+    assert "longer than 8 tokens and cut: id 0, " in stderr
+    assert ", …" in stderr
+
+
+def test_explorations_that_use_up_all_subsequences_are_counted(place: Path) -> None:
+    outcome = done("--delay", "1", "--sub-max", "6")
+    assert "empty explorations used up all 6 subsequences in 10 of 12" in outcome.stderr
+    assert "used up" not in done("--delay", "1", "--sub-max", "6", "--explore", "once").stderr
+
+
+def test_texts_that_were_cut_are_counted_by_reason(place: Path) -> None:
+    assert "cut short: 12 by time_max, of 12" in done("--time-max", "3").stderr
+
+
+def test_nothing_of_the_libraries_noise_is_on_the_terminal(place: Path) -> None:
+    text = SOURCES[0] * 300  # more tokens than tokenizers like to see
+    command = [
+        sys.executable,
+        "-m",
+        "pipedec_cli",
+        "generate",
+        "--text",
+        text,
+        "-q",
+        "--max-source-tokens",
+        "100",
+    ]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(outcome.stdout.splitlines()) == 1
+    (line,) = outcome.stderr.splitlines()
+    assert line.startswith("warning: 1 of 1 source was longer than 100 tokens")
+
+
+@pytest.mark.parametrize(
+    "hostile", ["[bold]x[/bold]", "\x1b]0;title\x07", "a\x00b", "😀 \ud83d", "</s> <pad> <unk>", "{}"]
+)
+def test_hostile_text_is_data(place: Path, hostile: str) -> None:
+    write(Path("data.jsonl"), [{"id": hostile, "source": f"a {hostile}", "note": hostile}])
+    (row,) = lines(done("data.jsonl", "--out", "-", "--live").stdout)
+    assert row["note"] == hostile
+    assert row["id"] in (hostile, hostile.replace("\ud83d", "\ufffd"))
+
+
+def test_the_source_prefix_of_the_training_is_used_again(place: Path, tmp_path: Path) -> None:
+    model = tiny_checkpoint(tmp_path / "prefixed", source_prefix="Mr. ")
+    (row,) = lines(done("--text", "Smith", "--model", model, "--trace", "--json").stdout)
+    assert row["source"] == "Smith"
+    assert row["segments"] == list(TOLD[4][1])
