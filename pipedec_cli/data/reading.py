@@ -68,7 +68,8 @@ def read_records(
             raise UserError("is empty", where=str(location), todo="it must hold at least one record")
     finally:
         if mended and warn is not None:
-            warn(f"{mended[0]}: half a surrogate pair replaced by U+FFFD, in {len(mended)} records")
+            records = "1 record" if len(mended) == 1 else f"{len(mended):,} records"
+            warn(f"{mended[0]}: half a surrogate pair replaced by U+FFFD, in {records}")
 
 
 def _record(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
@@ -63,19 +63,19 @@ def read_data(request: GenerateRequest, place: Workspace, talk: Talk) -> tuple[I
         location = request.data
         _check_split(location, request.split)
     kept = location == STDIN or not (Path(location).is_file() or Path(location).is_dir())
-    warned = False
+    warn: Callable[[str], None] | None = talk.warn
 
     def read() -> Iterator[Record]:
-        nonlocal warned
+        nonlocal warn
+        first, warn = warn, None  # what is read again was said the first time
         yield from read_records(
             location,
             source_field=names.source,
             target_field=names.target,
             id_field=names.id,
             split=split,
-            warn=None if warned else talk.warn,
+            warn=first,
         )
-        warned = True
 
     return look_through(read, names, limit=request.limit, keep=kept), location
 

@@ -59,6 +59,18 @@ def test_hostile_text_is_data(place: Path, hostile: str) -> None:
     assert row["id"] in (hostile, hostile.replace("\ud83d", "\ufffd"))
 
 
+@pytest.mark.parametrize("limit", [(), ("--limit", "2")])
+def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_said_once(
+    place: Path, limit: tuple[str, ...]
+) -> None:
+    write(Path("data.jsonl"), [{"source": "a \ud800"}, {"source": "a \ufffd"}])
+    outcome = done("data.jsonl", "--out", "-", *limit)
+    mended, meant = lines(outcome.stdout)
+    assert mended["segments"] == meant["segments"]
+    assert mended["source"] == "a \ud800", "the user's own field is passed through as it was"
+    assert outcome.stderr.count("data.jsonl:1: half a surrogate pair replaced by U+FFFD, in 1 record\n") == 1
+
+
 def test_the_source_prefix_of_the_training_is_used_again(place: Path, tmp_path: Path) -> None:
     model = tiny_checkpoint(tmp_path / "prefixed", source_prefix="Mr. ")
     (row,) = lines(done("--text", "Smith", "--model", model, "--trace", "--json").stdout)
