@@ -219,13 +219,10 @@ def track(
     Yields:
         The items as they come.
     """
-    display = _Display(talk, label, total, patience=PATIENCE, clock=clock)
-    try:
-        for done, item in enumerate(iterable, start=1):
+    with stage(talk, label, total, clock=clock) as advance:
+        for item in iterable:
             yield item
-            display.update(done, "")
-    finally:
-        display.stop()
+            advance()
 
 
 def _rate(number: float) -> str:
