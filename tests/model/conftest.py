@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pipedec_cli.model.checkpoint import Checkpoint
-from tests.trained import train_toy
+from tests.checkpoints import trained_toy
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """The toy T5 as it was trained, saved and loaded again; its name is the folder. Not to be changed."""
-    return train_toy(tmp_path_factory.mktemp("trained"))
+    return trained_toy(tmp_path_factory.mktemp("trained"))

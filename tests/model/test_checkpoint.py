@@ -17,8 +17,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
+from tests.checkpoints import fresh_toy
 from tests.model.families import KINDS, SOURCES, Kind, small_model
-from tests.trained import toy_checkpoint
 
 SETTINGS = MethodSettings(
     decoder="pipelined",
@@ -34,7 +34,7 @@ SETTINGS = MethodSettings(
 def saved(tmp_path: Path) -> Path:
     """A folder as `pipedec train` leaves it."""
     folder = tmp_path / "saved"
-    save_checkpoint(replace(toy_checkpoint(), settings=SETTINGS), folder)
+    save_checkpoint(replace(fresh_toy(), settings=SETTINGS), folder)
     return folder
 
 
@@ -73,20 +73,20 @@ def test_every_family_comes_back_with_the_same_logits(tmp_path: Path, kind: Kind
     """Also where the output matrix is its own and is not scaled, as in v1.1 and Flan-T5."""
     model = copy.deepcopy(small_model(kind))
 
-    save_checkpoint(replace(toy_checkpoint(), model=model, settings=SETTINGS), tmp_path)
+    save_checkpoint(replace(fresh_toy(), model=model, settings=SETTINGS), tmp_path)
 
     loaded = load_checkpoint(str(tmp_path)).model
     assert type(loaded) is type(model)
     assert logits_of(loaded).equal(logits_of(model))
     again = tmp_path / "again"
-    save_checkpoint(replace(toy_checkpoint(), model=loaded, settings=SETTINGS), again)
+    save_checkpoint(replace(fresh_toy(), model=loaded, settings=SETTINGS), again)
     assert logits_of(load_checkpoint(str(again)).model).equal(logits_of(model))
 
 
 def test_the_first_config_of_a_t5_v1_1_is_read_as_it_was_meant(saved: Path, tmp_path: Path) -> None:
     """Published ones say `tie_word_embeddings: false` and nothing of scaling."""
     model = copy.deepcopy(small_model("gated"))
-    save_checkpoint(replace(toy_checkpoint(), model=model, settings=SETTINGS), tmp_path)
+    save_checkpoint(replace(fresh_toy(), model=model, settings=SETTINGS), tmp_path)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     del config["scale_decoder_outputs"], config["pipedec"]
@@ -103,7 +103,7 @@ def test_a_segmenter_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
     segmenter = make_segmenter("sentence", targets=[text] * 5)
     settings = replace(SETTINGS, segmentation=Segmentation("sentence", (), " "))
 
-    save_checkpoint(replace(toy_checkpoint(), settings=settings, segmenter=segmenter), tmp_path)
+    save_checkpoint(replace(fresh_toy(), settings=settings, segmenter=segmenter), tmp_path)
 
     kept = load_checkpoint(str(tmp_path)).segmenter
     assert kept is not None
@@ -142,7 +142,7 @@ def test_a_checkpoint_can_be_saved_over_the_one_it_was_loaded_from(saved: Path) 
 
 
 def test_bos_and_eos_are_the_models() -> None:
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     assert (checkpoint.bos, checkpoint.eos) == (0, 1)
 
     checkpoint.model.config.decoder_start_token_id = None  # T5's own configs may leave it to the pad token
@@ -341,7 +341,7 @@ def test_loading_leaves_transformers_talk_as_it_was(saved: Path, capfd: pytest.C
 
 
 def test_a_checkpoint_without_settings_is_an_ordinary_t5(tmp_path: Path) -> None:
-    plain = toy_checkpoint()
+    plain = fresh_toy()
     plain.model.save_pretrained(tmp_path)
     plain.tokenizer.save_pretrained(tmp_path)
 

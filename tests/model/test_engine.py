@@ -22,10 +22,10 @@ from pipedec_cli.model.weights import lay_out
 from pipedec_cli.pipeline.decode import Finished, Method, Row, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole
+from tests.checkpoints import toy_records
 from tests.model.families import BOS, EOS, KINDS, SOURCES, Kind, next_logits_of, small_model
 from tests.oracle import OracleResult, oracle_decode
 from tests.pipeline.driving import oracle_schedule
-from tests.trained import toy_records
 
 #: Two best logits closer than this are a near-tie: float32 rounding may turn them round.
 TIE: Final = 1e-4

@@ -15,7 +15,7 @@ from pipedec_cli.model.fingerprint import fingerprint
 from pipedec_cli.model.generation import SORTED_BATCHES, Generated, Generator, choose_method, generate_texts
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.schedule import Fixed, Sequential, Whole
-from tests.models import SOURCES, TOLD, tiny_checkpoint
+from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
 
 
 @pytest.fixture(scope="module")

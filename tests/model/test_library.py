@@ -11,7 +11,7 @@ import pipedec_cli
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.library import load
-from tests.trained import TOY
+from tests.checkpoints import TOY
 
 
 def test_a_checkpoint_by_name_generates_from_texts(trained: Checkpoint) -> None:

@@ -16,7 +16,7 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.start import estimate, start_checkpoint
 from pipedec_cli.model.train_settings import TrainSettings
 from pipedec_cli.model.training import encode_all
-from tests.trained import TOY, toy_checkpoint, toy_records
+from tests.checkpoints import TOY, fresh_toy, toy_records
 
 SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; ", sub_max=4), "copy: ", 128, 30)
 
@@ -74,7 +74,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_estimate_counts_updates_parameters_and_disk() -> None:
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     examples = encode_all(checkpoint, toy_records())
     parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
 
@@ -87,7 +87,7 @@ def test_an_estimate_counts_updates_parameters_and_disk() -> None:
 
 
 def test_an_estimate_leaves_the_model_as_it_was() -> None:
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     before = {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
 
     estimate(checkpoint, encode_all(checkpoint, toy_records()), TrainSettings(batch_size=4, cpu=True))
@@ -98,7 +98,7 @@ def test_an_estimate_leaves_the_model_as_it_was() -> None:
 
 @pytest.mark.parametrize("examples", [1, 3, 25])
 def test_an_estimate_takes_whatever_number_of_examples_there_is(examples: int) -> None:
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     some = (encode_all(checkpoint, toy_records()) * 3)[:examples]
 
     assert estimate(checkpoint, some, TrainSettings(batch_size=4, max_steps=7, cpu=True)).updates == 7
@@ -108,4 +108,4 @@ def test_no_examples_are_refused() -> None:
     nothing: list[Encoded] = []
 
     with pytest.raises(UserError, match="there are no training examples"):
-        estimate(toy_checkpoint(), nothing, TrainSettings(cpu=True))
+        estimate(fresh_toy(), nothing, TrainSettings(cpu=True))

@@ -28,12 +28,12 @@ from pipedec_cli.model.training import (
     train,
 )
 from pipedec_cli.pipeline.schedule import Fixed, Whole
+from tests.checkpoints import TOY, TOY_SHAPE, fresh_toy, toy_records
 from tests.model.families import Kind, small_model
-from tests.trained import SHAPE, TOY, toy_checkpoint, toy_records
 
 QUICK = TrainSettings(batch_size=3, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
 #: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
-SMALL = replace(SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
+SMALL = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
 
 
 def examples_of(checkpoint: Checkpoint) -> list[Encoded]:
@@ -75,7 +75,7 @@ def test_what_was_learnt_over_random_schedules_serves_every_delay(trained: Check
 
 
 def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     shown: list[Progress] = []
 
     outcome = train(
@@ -97,7 +97,7 @@ def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
 
 
 def first_loss(settings: TrainSettings, folder: Path) -> tuple[float, dict[str, Tensor]]:
-    checkpoint = toy_checkpoint(delay=2)
+    checkpoint = fresh_toy(delay=2)
     shown: list[Progress] = []
     train(checkpoint, examples_of(checkpoint), [], folder, settings, show=shown.append)
     assert shown[0].loss is not None
@@ -118,7 +118,7 @@ def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path: Pat
 
 
 def test_dev_examples_are_looked_at_and_never_trained_on(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     examples = examples_of(checkpoint)
     seen: dict[bool, set[tuple[int, ...]]] = {True: set(), False: set()}
 
@@ -134,7 +134,7 @@ def test_dev_examples_are_looked_at_and_never_trained_on(tmp_path: Path) -> None
 
 
 def test_looks_at_the_dev_set_are_shown_with_their_score(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     examples = examples_of(checkpoint)
     shown: list[Progress] = []
 
@@ -163,10 +163,10 @@ def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
     """The same examples in the same order, the same schedules, the same dropout: the same weights."""
     settings = replace(QUICK, max_steps=8, evaluations=2, optimizer=optimizer)  # checkpoints at 4 and 8
 
-    undisturbed = toy_checkpoint(shape=SMALL)
+    undisturbed = fresh_toy(shape=SMALL)
     train(undisturbed, examples_of(undisturbed)[:examples], [], tmp_path / "whole", settings)
 
-    killed = toy_checkpoint(shape=SMALL)
+    killed = fresh_toy(shape=SMALL)
     with pytest.raises(KilledError):
         train(
             killed,
@@ -177,7 +177,7 @@ def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
             show=killed_after(4),
         )
     torch.manual_seed(99)  # another process, another chance
-    resumed = toy_checkpoint(shape=SMALL)
+    resumed = fresh_toy(shape=SMALL)
     outcome = train(resumed, examples_of(resumed)[:examples], [], tmp_path / "killed", settings, resume=True)
 
     assert outcome["updates"] == 8
@@ -193,7 +193,7 @@ def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path: Path, kind: Kind) 
         model = copy.deepcopy(small_model(kind))
         if kind == "umt5":
             model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach() + 1)
-        return replace(toy_checkpoint(), model=model)
+        return replace(fresh_toy(), model=model)
 
     examples = [Encoded([5, 7 + n, 1], ([9, 10 + n], [11])) for n in range(5)]
     undisturbed = fresh()
@@ -211,29 +211,29 @@ def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path: Path, kind: Kind) 
 def test_a_checkpoint_that_was_being_written_when_the_training_was_killed_is_passed_over(
     tmp_path: Path,
 ) -> None:
-    checkpoint = toy_checkpoint(shape=SMALL)
+    checkpoint = fresh_toy(shape=SMALL)
     train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=4))
     half = tmp_path / "checkpoint-5"
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
 
-    resumed = toy_checkpoint(shape=SMALL)
+    resumed = fresh_toy(shape=SMALL)
     outcome = train(resumed, examples_of(resumed), [], tmp_path, QUICK, resume=True)
 
     assert outcome["updates"] == 6
 
 
 def test_weights_of_another_shape_are_not_resumed_from(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(shape=SMALL)
+    checkpoint = fresh_toy(shape=SMALL)
     train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2))
 
-    deeper = toy_checkpoint(shape=replace(SMALL, layers=3))
+    deeper = fresh_toy(shape=replace(SMALL, layers=3))
     with pytest.raises(RuntimeError, match="Missing key"):
         train(deeper, examples_of(deeper), [], tmp_path, QUICK, resume=True)
 
 
 def test_nothing_to_resume_and_nothing_to_train_on_are_refused(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(shape=SMALL)
+    checkpoint = fresh_toy(shape=SMALL)
     examples = examples_of(checkpoint)
 
     with pytest.raises(UserError, match="nothing to resume"):
@@ -280,7 +280,7 @@ def test_plain_transformers_loads_what_was_trained(trained: Checkpoint) -> None:
 
 
 def test_mixed_precision_trains(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(shape=SMALL)
+    checkpoint = fresh_toy(shape=SMALL)
 
     outcome = train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2, bf16=True))
 
@@ -313,7 +313,7 @@ def rms(weight: Tensor) -> float:
 
 
 def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     before = {name: weight.detach().clone() for name, weight in checkpoint.model.named_parameters()}
     sizes = {name: rms(weight) for name, weight in before.items()}
 
@@ -336,7 +336,7 @@ def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
         batch = collator(checkpoint, seed=0)(examples_of(checkpoint)[2:3])
         return [int((batch["labels"] != -100).sum()), int(batch["subsequence"].max())]
 
-    pipelined, sequential = toy_checkpoint("pipelined", 2), toy_checkpoint("sequential")
+    pipelined, sequential = fresh_toy("pipelined", 2), fresh_toy("sequential")
 
     assert collator(pipelined, 0).scheduler([]) == [] == collator(sequential, 0).scheduler([])
     texts = examples_of(pipelined)[2].texts

@@ -14,14 +14,14 @@ import torch
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.train_settings import TrainSettings
 from pipedec_cli.model.training import Progress, encode_all, train
-from tests.trained import toy_checkpoint, toy_records
+from tests.checkpoints import fresh_toy, toy_records
 
 SETTINGS = TrainSettings(batch_size=2, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
 
 
 def trained(folder: Path, shown: list[Progress], **options: Any) -> Checkpoint:
     """A toy model after the training, and what its process was shown."""
-    checkpoint = toy_checkpoint()
+    checkpoint = fresh_toy()
     examples = encode_all(checkpoint, toy_records())
     train(checkpoint, examples[:7], examples[7:], folder, SETTINGS, show=shown.append, **options)
     return checkpoint

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
-from tests.models import tiny_checkpoint
+from tests.checkpoints import tiny_checkpoint
 
 FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--repeats", "1", "--rows", "1,2")
 

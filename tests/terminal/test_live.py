@@ -22,8 +22,8 @@ from pipedec_cli.pipeline.schedule import Fixed, Schedule, Sequential
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.views import live_picture
 from pipedec_cli.terminal.views.live import LiveGrid, LiveScreen
+from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.fakes import BOS, EOS, ScriptedModel
-from tests.models import TOLD, tiny_checkpoint
 
 
 class Script:

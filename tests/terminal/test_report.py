@@ -13,7 +13,7 @@ from pipedec_cli.evaluate.memory import MeasuringError, Memory
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.runs import report_measurements
 from pipedec_cli.terminal.runs.report_measurements import disturbance
-from tests.models import TOLD, tiny_checkpoint
+from tests.checkpoints import TOLD, tiny_checkpoint
 
 QUICK = ("--timing-examples", "3", "--repeats", "1", "--resamples", "99", "--device", "cpu")
 TASK = ("--task", "summarization")

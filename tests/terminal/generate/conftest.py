@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import tiny_checkpoint
+from tests.checkpoints import tiny_checkpoint
 from tests.terminal.generate.running import ROWS, write
 
 

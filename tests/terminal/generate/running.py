@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
-from tests.models import TOLD
+from tests.checkpoints import TOLD
 
 ROWS = [
     {

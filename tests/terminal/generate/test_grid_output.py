@@ -10,7 +10,7 @@ from rich.console import Console
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.runs.generation import run_generation
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest
-from tests.models import SOURCES, TOLD
+from tests.checkpoints import SOURCES, TOLD
 from tests.terminal.generate.running import done, lines
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.models import SOURCES, TOLD
+from tests.checkpoints import SOURCES, TOLD
 from tests.terminal.generate.running import done, lines, refused, write
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import SOURCES, TOLD, tiny_checkpoint
+from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
 from tests.terminal.generate.running import done, lines, write
 
 

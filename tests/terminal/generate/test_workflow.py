@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import TOLD
+from tests.checkpoints import TOLD
 from tests.terminal.generate.running import ROWS, done, lines, write
 
 

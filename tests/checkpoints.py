@@ -1,0 +1,195 @@
+"""Small T5 checkpoints that know a few texts by heart, made on the spot, without network, in a few seconds.
+
+What they say is known, has several subsequences of different lengths, and is far from ties, which what a model of
+random weights says is not. There are two:
+
+- the toy, for tests of the model: `TOY`, phrases, trained by the tool's own training;
+- the tiny ones, for tests of commands: `TOLD`, sentences, in the layout of any family and with any settings, each kind
+  trained once and written to as many folders as are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+
+from pipedec_cli.data.records import Level, Record, Segmentation
+from pipedec_cli.data.segmentation import make_segmenter
+from pipedec_cli.model.batches import Decoder
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
+from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
+from pipedec_cli.model.teacher_forcing import TeacherForcing
+from pipedec_cli.model.train_settings import TrainSettings
+from pipedec_cli.model.training import collator, encode_all, train
+
+Family = Literal["t5", "mt5", "umt5"]
+#: Sources, and the segments of their targets.
+Texts = Sequence[tuple[str, tuple[str, ...]]]
+
+#: A target is none, one or several phrases, of different lengths.
+TOY: Final[Texts] = (
+    ("red 3", ("red red red",)),
+    ("blue 1 red 2", ("blue", "red red")),
+    ("green 4 blue 2", ("green green green green", "blue blue")),
+    ("green 1 blue 1 red 1", ("green", "blue", "red")),
+    ("red 1 green 5", ("red", "green green green green green")),
+    ("blue 3 green 2 red 4", ("blue blue blue", "green green", "red red red red")),
+    ("nothing", ()),
+    ("white 2 blue 1 red 3 green 1", ("white white", "blue", "red red red", "green")),
+    ("white 6", ("white white white white white white",)),
+    ("blue 2 white 2", ("blue blue", "white white")),
+)
+TOY_SHAPE: Final = Shape(d_model=64, d_ff=128, layers=2, heads=4, vocabulary=300, dropout=0.0, d_kv=16)
+TOY_UPDATES: Final = 240
+
+TOLD: Final[Texts] = (
+    ("name[The Mill], food[Chinese], price[cheap]", ("The Mill is cheap.", "It serves Chinese food.")),
+    ("name[The Vaults], type[pub]", ("The Vaults is a pub.",)),
+    ("a", ("A.", "B.", "C.", "D.")),
+    (
+        "rating[5 out of 5], family friendly[yes], area[riverside], near[The Mill], price[high]",
+        (
+            "It is rated 5 out of 5.",
+            "Families are welcome there, says Mr. Smith.",
+            "You find it by the river, near The Mill.",
+            "The price is high.",
+            "Book early!",
+        ),
+    ),
+    ("Mr. Smith", ("Nobody goes there after ten, says Mr. Smith, who has been there.", "Why?")),
+    ("it is not", ("Is it?", "So they say, but nobody knows.", "It is not.")),
+)
+SOURCES: Final = tuple(source for source, _ in TOLD)
+TINY_UPDATES: Final = 160
+TINY_RATE: Final = 1e-2
+
+
+def toy_records() -> list[Record]:
+    """The toy data as `segment` would leave it."""
+    return _records(TOY, "; ")
+
+
+def _records(texts: Texts, joiner: str) -> list[Record]:
+    return [
+        Record(
+            id=str(number),
+            source=source,
+            target=joiner.join(segments),
+            target_segments=segments,
+            references=(joiner.join(segments),),
+            where=f"told:{number}",
+        )
+        for number, (source, segments) in enumerate(texts, start=1)
+    ]
+
+
+def fresh_toy(
+    decoder: Decoder = "pipelined", delay: int | Literal["any"] = "any", shape: Shape = TOY_SHAPE
+) -> Checkpoint:
+    """A model of random weights for the toy data, its tokenizer trained on it."""
+    tokenizer = train_tokenizer((text for source, segments in TOY for text in (source, *segments)), 300)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = make_model(shape, len(tokenizer)).eval()
+    settings = MethodSettings(decoder, delay, Segmentation("phrase", (";",), "; ", sub_max=8), time_max=20)
+    return Checkpoint(model, tokenizer, settings, "toy")
+
+
+def trained_toy(folder: Path) -> Checkpoint:
+    """The toy after training on schedules drawn at random, saved, and loaded from what was saved."""
+    checkpoint = fresh_toy()
+    settings = TrainSettings(batch_size=5, max_steps=TOY_UPDATES, learning_rate=3e-3, evaluations=1, cpu=True)
+    train(checkpoint, encode_all(checkpoint, toy_records()), [], folder, settings)
+    return load_checkpoint(str(folder))
+
+
+def tiny_checkpoint(
+    folder: Path,
+    *,
+    decoder: Decoder = "pipelined",
+    delay: int | Literal["any"] = "any",
+    family: Family = "t5",
+    level: Level = "phrase",
+    sub_max: int = 20,
+    time_max: int = 50,
+    source_prefix: str = "",
+    max_source_tokens: int = 2048,
+) -> Path:
+    """Write a checkpoint as `pipedec train` does, which has learnt `TOLD`.
+
+    Args:
+        folder: where to; made if need be.
+        decoder: what it is trained as.
+        delay: what it says that it is trained for; its weights serve any.
+        family: whose layout it has.
+        level: of its segmentation, which decides how segments are put together: ``"; "`` for phrases, else a space.
+        sub_max: of its segmentation.
+        time_max: of its settings.
+        source_prefix: of its settings; it is trained without one.
+        max_source_tokens: of its settings.
+
+    Returns:
+        the folder.
+    """
+    learnt = _learn(decoder, family)
+    assert learnt.settings is not None
+    separators, joiner = ((";",), "; ") if level == "phrase" else ((), " ")
+    settings = replace(
+        learnt.settings,
+        delay=delay,
+        segmentation=Segmentation(level, separators, joiner, sub_max),
+        source_prefix=source_prefix,
+        max_source_tokens=max_source_tokens,
+        time_max=time_max,
+    )
+    segmenter = make_segmenter(level, separators=separators, targets=[" ".join(told) for _, told in TOLD])
+    save_checkpoint(
+        Checkpoint(learnt.model, learnt.tokenizer, settings, str(folder), segmenter=segmenter), folder
+    )
+    return folder
+
+
+@cache
+def _learn(decoder: Decoder, family: Family) -> Checkpoint:
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    tokenizer = train_tokenizer([text for source, told in TOLD for text in (source, *told)] * 4, 500)
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        dropout_rate=0.0,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=PAD,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForSeq2SeqLM.from_config(config)
+    settings = MethodSettings(decoder, "any", Segmentation("phrase", (";",), "; "))
+    checkpoint = Checkpoint(model, tokenizer, settings, "tiny")
+    _train(checkpoint)
+    return checkpoint
+
+
+def _train(checkpoint: Checkpoint) -> None:
+    """Adam over all examples at once, with the schedules that the checkpoint is for."""
+    examples = encode_all(checkpoint, _records(TOLD, " "))
+    module: Any = TeacherForcing(checkpoint.model).train()
+    optimizer = torch.optim.Adam(module.parameters(), lr=TINY_RATE)
+    rates = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, TINY_UPDATES)
+    for seed in range(TINY_UPDATES):  # one each, since the draw of schedules depends on nothing else here
+        module(**collator(checkpoint, seed)(examples))["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        rates.step()
+    checkpoint.model.eval()
