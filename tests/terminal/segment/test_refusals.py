@@ -1,0 +1,55 @@
+"""What cannot be segmented is one clear line, and nothing is written."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.segment.running import examples, refusal, run, write
+
+
+@pytest.mark.parametrize(
+    ("item", "options", "expected"),
+    [
+        (
+            {"source": "s", "target": 3},
+            [],
+            "data.jsonl:1: 'target' is a number, neither a string nor a list of strings",
+        ),
+        ({"source": "", "target": "t"}, [], "data.jsonl:1: 'source' is empty"),
+        (
+            {"source": "s"},
+            [],
+            "data.jsonl:1: field 'target' is missing; its fields are: source; --target-field",
+        ),
+        (
+            {"source": "s", "target": "t", "steps": 1},
+            [],
+            "data.jsonl:1: field 'steps' is one that `pipedec generate`",
+        ),
+        ({"source": "s", "target": "t"}, ["--separator", ","], "level sentence has no separators"),
+        (
+            {"source": "s", "target": "t"},
+            ["--dev-fraction", "0.6", "--test-fraction", "0.4"],
+            "nothing to train on",
+        ),
+        (
+            {"source": "s", "target": "t"},
+            ["--tokenizer", "no-such-folder/x/y"],
+            "no tokenizer can be loaded from",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
+    assert expected in refusal(write("data.jsonl", item), *options)
+    assert not Path("pipedec-workspace").exists()
+
+
+def test_an_empty_file_and_a_missing_one_are_refused():
+    assert "data.jsonl: is empty" in refusal(write("data.jsonl"))
+    assert "nothing.jsonl: no such file" in refusal("nothing.jsonl")
+
+
+def test_the_input_is_never_written_over():
+    run(write("data.jsonl", *examples()))
+    assert "would be written over" in refusal("pipedec-workspace/data/train.jsonl")
+    assert "would be written over" in refusal("pipedec-workspace/data")

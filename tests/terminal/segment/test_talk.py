@@ -1,0 +1,99 @@
+"""What the command says: tables, warnings, help; and that hostile text is data."""
+
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from pipedec_cli.data.preparation import Counts
+from pipedec_cli.data.statistics import TargetStatistics
+from pipedec_cli.evaluate.promise import Promise
+from pipedec_cli.terminal.commands.segment import EXAMPLES
+from pipedec_cli.terminal.views.segmentation import describe_counts, describe_too_long, render_summary
+from tests.terminal.segment.running import data_of, examples, refusal, run, write
+
+
+def test_the_tables_show_the_papers_columns_and_the_promise():
+    said = run(write("data.jsonl", *examples())).stderr
+    for expected in (
+        "subsequences /",
+        "Decoder steps that the grid promises, in words",
+        "sequential",
+        "times",
+        "Δt",
+    ):
+        assert expected in said
+
+
+def test_data_that_the_method_will_not_help_is_said_so_with_the_number():
+    items = [{"source": str(i), "target": "It is late."} for i in range(30)]
+    result = run(write("data.jsonl", *items), "--quiet")
+    assert "1.0 subsequences on average" in result.stderr
+    assert "will hardly help" in result.stderr
+    assert "will hardly help" not in run(write("data.jsonl", *examples())).stderr
+
+
+def test_tiny_data_says_which_split_is_empty():
+    result = run(write("data.jsonl", *examples(2)), "-q")
+    assert result.exit_code == 0
+    assert "dev is empty" in result.stderr
+    assert "test is empty" in result.stderr
+    assert len(data_of()["train"]) == 2
+
+
+def test_text_that_looks_like_markup_or_drives_a_terminal_is_data():
+    hostile = "[bold]x[/bold] [/] \x1b[31m :smile: \x00 😀."
+    result = run(
+        write("data.jsonl", *({"source": f"{hostile}{i}", "target": f"{hostile} Two."} for i in range(9)))
+    )
+    assert result.exit_code == 0, result.output
+    assert data_of()["train"][0].target == f"{hostile} Two."
+    assert "\x1b" not in result.stderr
+
+
+def test_a_file_name_that_looks_like_markup_is_shown_as_it_is():
+    Path("[red]x.jsonl").write_text("{")
+    assert refusal("[red]x.jsonl").startswith("[red]x.jsonl:1: not JSON")
+
+
+def test_help_is_shown_without_heavy_imports():
+    code = (
+        "import sys; from pipedec_cli.terminal.app import app\ntry: app(['segment', '-h'])\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'transformers', 'datasets', 'nltk'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Δt = 1, 2 or 3" in done.stdout
+    assert done.stdout.endswith("[]\n")
+
+
+def test_the_examples_name_options_that_there_are():
+    known = set(re.findall(r"--[a-z-]+", run("--help").stdout))
+    used = set(re.findall(r"--[a-z-]+", EXAMPLES))
+    assert len(used) > 5
+    assert used <= known
+
+
+def test_the_view_says_what_was_done_and_nothing_else():
+    assert describe_counts(Counts(targets=3), sub_max=20) == []
+    assert describe_too_long(Counts(targets=3), unit="words", time_max=50) is None
+    assert len(describe_counts(Counts(3, 1, 1, 1, 1, 1), sub_max=20)) == 5
+
+
+def test_tables_stand_side_by_side_where_there_is_room():
+    rows = {
+        "train": TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}),
+        "dev": TargetStatistics(0, 0.0, 0.0, 0.0, {}),
+    }
+    heights = []
+    for width in (60, 140):
+        console = Console(file=io.StringIO(), width=width)
+        console.print(render_summary(rows, [Promise(1, 2, 9.0, 3.0, 0.25)], "words"))
+        shown = console.file.getvalue()
+        assert "25.0%" in shown
+        assert "3.0" in shown
+        assert "1 to 2: 50%, 3 to 5: 50%" in shown
+        heights.append(shown.count("\n"))
+    assert heights[1] < heights[0]

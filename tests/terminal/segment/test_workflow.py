@@ -1,0 +1,112 @@
+"""From a file of any kind to segmented splits in the workspace."""
+
+import gzip
+import json
+from pathlib import Path
+
+from pipedec_cli.data.records import SPLITS, Segmentation
+from pipedec_cli.data.segmented import load_segmentation, load_split
+from pipedec_cli.data.workspace import Workspace
+from tests.terminal.segment.running import FACTS, data_of, examples, refusal, run, write
+
+
+def test_a_file_becomes_three_segmented_splits_in_the_workspace():
+    result = run(write("data.jsonl", *examples(x=[1])), "--level", "sentence")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    splits = data_of()
+    assert sum(map(len, splits.values())) == 40
+    assert all(splits.values())
+    for record in (record for records in splits.values() for record in records):
+        assert list(record.target_segments) == FACTS[: len(record.target_segments)]
+        assert record.fields["x"] == [1]
+        assert record.id == str(int(record.source.removeprefix("case ")) + 1)
+    workspace = Workspace.find()
+    assert load_segmentation(workspace.segmentation) == Segmentation("sentence", (), " ", 20)
+    assert workspace.sentences.exists()
+    assert "wrote train.jsonl, dev.jsonl, test.jsonl, segmentation.json" in result.stderr
+    assert "counted in words" in result.stderr
+
+
+def test_json_prints_what_segmentation_json_holds():
+    result = run(write("data.jsonl", *examples()), "--json", "--out", "there")
+    printed = json.loads(result.stdout)
+    assert printed.pop("out") == "there"
+    assert printed == json.loads(Path("there/segmentation.json").read_text())
+    assert [row["delay"] for row in printed["promise"]] == [1, 2, 3]
+    assert printed["promise"][0]["ratio"] > 1.5
+    assert printed["splits"]["test"]["origin"] == "split off by source"
+    assert printed["manifest"]["settings"]["seed"] == 0
+    assert not Path("pipedec-workspace").exists()
+
+
+def test_the_same_command_writes_the_same_bytes():
+    write("data.jsonl", *examples())
+    run("data.jsonl", "--out", "a")
+    run("data.jsonl", "--out", "b")
+    assert {p.name: p.read_bytes() for p in Path("a").iterdir()} == {
+        p.name: p.read_bytes() for p in Path("b").iterdir()
+    }
+
+
+def test_given_splits_are_kept_and_leaks_are_said():
+    write("data.jsonl", *examples(30))
+    write("dev.jsonl", *examples(6), {"source": "new", "target": "It is late."})
+    result = run("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
+    assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
+    assert len(data_of()["test"]) > 8
+    assert "have a source that train has, too" in result.stderr
+
+
+def test_standard_input_and_a_limit():
+    content = "".join(json.dumps(item) + "\n" for item in examples(20)) + "nonsense\n"
+    result = run("-", "--limit", "5", input=content)
+    assert result.exit_code == 0, result.output
+    assert sum(map(len, data_of().values())) == 5
+    assert "can be read only once" in refusal("-", "--dev", "-")
+
+
+def test_a_run_that_fails_keeps_the_data_of_the_last():
+    run(write("data.jsonl", *examples()))
+    before = {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()}
+    Path("data.jsonl").write_text('{"source": "a", "target": "b"}\n{"sour')
+    assert "data.jsonl:2: not JSON" in refusal("data.jsonl")
+    assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
+
+
+def test_models_of_other_data_are_warned_of():
+    run(write("data.jsonl", *examples()))
+    Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
+    assert "was trained on other data" not in run("data.jsonl").stderr
+    assert "was trained on other data" in run("data.jsonl", "--seed", "1", "-q").stderr
+
+
+def test_a_config_file_carries_options_and_flags_win():
+    write("data.jsonl", *examples())
+    Path("c.toml").write_text('seed = 5\n[segment]\nlevel = "clause"\nsub-max = 9\n')
+    run("data.jsonl", "--config", "c.toml", "--sub-max", "8")
+    saved = json.loads(Path("pipedec-workspace/data/segmentation.json").read_text())
+    assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["seed"]) == ("clause", 8, 5)
+
+
+def test_a_recipe_sets_the_level():
+    write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9)))
+    run("data.jsonl", "--recipe", "kp20k")
+    assert load_segmentation(Path("pipedec-workspace/data/segmentation.json")).level == "phrase"
+
+
+def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
+    items = examples(9)
+    Path("data.jsonl.gz").write_bytes(
+        gzip.compress("".join(json.dumps(item) + "\n" for item in items).encode())
+    )
+    Path("data.csv").write_text(
+        "source,target\n" + "".join(f'{item["source"]},"{item["target"]}"\n' for item in items)
+    )
+    for name in ("data.jsonl.gz", "data.csv"):
+        assert run(name, "--out", f"out-{name}").exit_code == 0
+    for split in SPLITS:
+        first, second = (
+            load_split(Path(f"out-{name}/{split}.jsonl")) for name in ("data.jsonl.gz", "data.csv")
+        )
+        assert [record.target_segments for record in first] == [record.target_segments for record in second]
