@@ -1,4 +1,4 @@
-"""A training as `torchrun` starts it: run in each of its processes by test_training, with the folder as argument."""
+"""A training as `torchrun` starts it: run in each of its processes by test_resuming, with the folder as argument."""
 
 from __future__ import annotations
 

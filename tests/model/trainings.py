@@ -1,0 +1,25 @@
+"""Trainings so short that a test can have several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from pipedec_cli.model.batches import Encoded
+from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.train_settings import TrainSettings
+from pipedec_cli.model.training import encode_all
+from tests.checkpoints import TOY_SHAPE, toy_records
+
+QUICK = TrainSettings(batch_size=3, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
+#: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
+SMALL = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
+
+
+def examples_of(checkpoint: Checkpoint) -> list[Encoded]:
+    return encode_all(checkpoint, toy_records())
+
+
+def weights_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
