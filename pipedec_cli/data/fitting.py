@@ -11,15 +11,14 @@ from pipedec_cli.data.scripts import mostly_spaceless
 from pipedec_cli.data.segmentation import clause_ends
 
 TIME_MAX: Final = 50  # the paper's
-SUB_MAX: Final = 20
 
 #: How long texts are: in words, or in tokens of a tokenizer.
 Measure = Callable[[Sequence[str]], list[int]]
 
 
-def longest_fitting(place: int, time_max: int, delay: int = 1) -> int:
-    """How long subsequence number `place`, from 1, may be: m_i such that start_i + m_i + 1 ≤ time_max."""
-    return time_max - 1 - (place - 1) * delay
+def longest_fitting(place: int, time_max: int) -> int:
+    """How long subsequence number `place`, from 1, may be at Δt = 1: m_i such that start_i + m_i + 1 ≤ time_max."""
+    return time_max - place
 
 
 def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:

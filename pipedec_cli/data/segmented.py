@@ -77,11 +77,6 @@ def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
         write_json(folder / SENTENCES_FILE, segmenter.model.to_json())
 
 
-def save_segmentation(path: Path, segmentation: Segmentation, **more: Any) -> None:
-    """Write segmentation.json: the fields of `Segmentation`, and beside them whatever else is to be kept."""
-    write_json(path, {**asdict(segmentation), **more})
-
-
 def save_segmented(
     folder: Path,
     splits: Mapping[SplitName, Sequence[Record]],
@@ -118,7 +113,7 @@ def save_segmented(
 
 
 def segmentation_from_json(value: Mapping[str, Any], where: str) -> Segmentation:
-    """A `Segmentation` from the JSON object that `save_segmentation` writes; further keys are passed over.
+    """A `Segmentation` from the JSON object that `save_segmented` writes; further keys are passed over.
 
     Args:
         value: the object.

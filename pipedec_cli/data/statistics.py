@@ -29,12 +29,6 @@ class TargetStatistics:
     words_per_subsequence: float
     histogram: Mapping[int, int]
 
-    @property
-    def at_most_two(self) -> float:
-        """The share of targets with one or two subsequences, or none."""
-        few = sum(count for n, count in self.histogram.items() if n <= 2)
-        return few / self.examples if self.examples else 0.0
-
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON, the averages rounded to what a table shows and a bit more."""
         return {

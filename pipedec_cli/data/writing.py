@@ -94,13 +94,8 @@ def write_json_lines(path: Path, objects: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-def write_records(path: Path, records: Iterable[Record]) -> int:
-    """Write records so that `read_records` gives them back; returns how many there were."""
-    return write_json_lines(path, map(record_fields, records))
-
-
 def record_fields(record: Record) -> dict[str, Any]:
-    """What a record looks like in a file: its own input object, with the fields that were read from it made plain.
+    """What a record looks like in a file, so that `read_records` gives it back: its own object, its fields made plain.
 
     ``source``, ``target`` and ``target_segments`` are there under these names whatever they were called in the
     input. An id that was read from the input stays as it was, a number for example; other ids are added.

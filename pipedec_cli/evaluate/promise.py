@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from pipedec_cli.pipeline.grid import Explore, Limits, replay
+from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Fixed
 
 DELAYS: Final = (1, 2, 3)
@@ -53,7 +53,6 @@ def promise(
     parts: Sequence[Sequence[int]],
     limits: Limits,
     *,
-    explore: Explore = "retry",
     delays: Sequence[int] = DELAYS,
 ) -> list[Promise]:
     """Replay targets on the grid, a result for each delay.
@@ -62,15 +61,14 @@ def promise(
         wholes: the length of each target as one string, <eos> not counted.
         parts: the lengths of its subsequences.
         limits: the pipelined decoder's bounds.
-        explore: its exploration rule.
         delays: the Δt to try.
     """
     results = []
     count = max(1, len(parts))
     endless = replace(limits, time_max=_NO_END)  # a text that is cut has fewer steps, which is no gain
     for delay in delays:
-        runs = [replay(lengths, Fixed(delay), endless, explore) for lengths in parts]
-        cut = [replay(lengths, Fixed(delay), limits, explore).truncated for lengths in parts]
+        runs = [replay(lengths, Fixed(delay), endless) for lengths in parts]
+        cut = [replay(lengths, Fixed(delay), limits).truncated for lengths in parts]
         results.append(
             Promise(
                 delay=delay,

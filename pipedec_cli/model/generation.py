@@ -252,7 +252,7 @@ def _choose_schedule(
 
 
 def generate_texts(
-    checkpoint: Checkpoint, sources: Sequence[str], *, max_tokens: int | None = None, batch_size: int = 8
+    checkpoint: Checkpoint, sources: Sequence[str], *, max_tokens: int | None = None
 ) -> list[str]:
     """Texts from sources with the checkpoint's own settings.
 
@@ -260,8 +260,7 @@ def generate_texts(
         checkpoint: the model.
         sources: the contexts.
         max_tokens: another bound on the sequential decoders' tokens than the usual one.
-        batch_size: how many examples are in flight.
     """
-    generator = Generator(checkpoint, batch_size=batch_size)
+    generator = Generator(checkpoint, batch_size=8)
     bound = max_tokens if generator.settings.decoder == "sequential" else None
     return [generated.text for generated in generator.texts(sources, generator.method(max_tokens=bound))]

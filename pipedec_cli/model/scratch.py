@@ -36,7 +36,6 @@ SHAPES: Final = {
     "scratch-base": Shape(d_model=768, d_ff=3072, layers=12, heads=12, vocabulary=32_000),
     "scratch-large": Shape(d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000),
 }
-DEFAULT_MODEL: Final = "scratch-tiny"
 PAD, EOS, UNKNOWN = 0, 1, 2
 
 

@@ -108,7 +108,6 @@ class GenerationProgress:
         talk: Talk,
         total: int | None,
         *,
-        label: str = "generating",
         clock: Clock = time.monotonic,
     ) -> None:
         """Show nothing yet.
@@ -116,7 +115,6 @@ class GenerationProgress:
         Args:
             talk: where to.
             total: how many examples there are to be; None if not known.
-            label: what is being done.
             clock: seconds.
         """
         self.examples = 0
@@ -124,7 +122,7 @@ class GenerationProgress:
         self._flying: dict[int, int] = {}
         self._clock = clock
         self._since: float | None = None
-        self._display = _Display(talk, label, total, patience=0.0, clock=clock)
+        self._display = _Display(talk, "generating", total, patience=0.0, clock=clock)
 
     def __enter__(self) -> Self:
         return self

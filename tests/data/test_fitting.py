@@ -46,7 +46,6 @@ def test_merging_joins_neighbours_with_the_joiner():
 def test_a_subsequence_fits_if_its_eos_stands_within_time_max():
     assert longest_fitting(1, 50) == 49
     assert longest_fitting(20, 50) == 30
-    assert longest_fitting(3, 50, delay=3) == 43
 
 
 def test_a_long_segment_is_split_at_the_last_clause_end_that_fits():

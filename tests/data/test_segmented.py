@@ -1,18 +1,14 @@
 import errno
 import json
+from dataclasses import asdict
 
 import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, cut, make_segmenter
-from pipedec_cli.data.segmented import (
-    load_segmentation,
-    load_segmenter,
-    load_split,
-    save_segmentation,
-    save_segmented,
-)
+from pipedec_cli.data.segmented import load_segmentation, load_segmenter, load_split, save_segmented
+from pipedec_cli.data.writing import write_json
 
 SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
 
@@ -69,7 +65,7 @@ def test_a_missing_file_says_which_command_makes_it(tmp_path):
     for load in (load_split, load_segmentation):
         with pytest.raises(UserError, match="run `pipedec segment DATA` first"):
             load(tmp_path / "none.json")
-    save_segmentation(tmp_path / "segmentation.json", Segmentation("sentence", (), " "))
+    write_json(tmp_path / "segmentation.json", asdict(Segmentation("sentence", (), " ")))
     with pytest.raises(UserError, match=r"sentences\.json: no such file"):
         load_segmenter(tmp_path)
 

@@ -13,7 +13,6 @@ def test_averages_are_those_of_the_papers_first_table():
     assert statistics.subsequences_per_target == 1
     assert statistics.words_per_subsequence == 8 / 3
     assert statistics.histogram == {0: 1, 1: 1, 2: 1}
-    assert statistics.at_most_two == 1
 
 
 def test_no_records_are_no_error():
@@ -25,4 +24,3 @@ def test_no_records_are_no_error():
         "words_per_subsequence": 0.0,
         "histogram": {},
     }
-    assert statistics.at_most_two == 0
