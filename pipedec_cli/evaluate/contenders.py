@@ -108,7 +108,7 @@ class EngineDecoder:
             model = ForcedAnswers(model, targets, self.checkpoint.eos)
         meter = _Meter(model, clock)
         outputs: dict[int, Output] = {}
-        with watched(self.checkpoint.model.encoder, clock) as encoder:
+        with watched(self.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), self.method, batch_size):
                 if isinstance(event, Finished):
                     outputs[event.example] = self._output(event)

@@ -10,10 +10,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pipedec_cli.evaluate.memory import MeasuringError
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
+
+#: What the number of threads is tried on: source tokens, tokens made, and how often.
+TRIAL_SOURCE: Final = 64
+TRIAL_TOKENS: Final = 12
+TRIALS: Final = 3
 
 
 class CTranslate2Decoder:
@@ -65,13 +70,19 @@ class CTranslate2Decoder:
         self._eos = json.loads((folder / "config.json").read_text(encoding="utf-8"))["eos_token"]
 
     @property
+    def eos(self) -> int:
+        """The id that ends a source."""
+        return self._ids[self._eos]
+
+    @property
     def settings(self) -> Mapping[str, str]:
-        """Version, how it decodes, and compute type."""
+        """Version, how it decodes, compute type and threads."""
         return {
             "version": f"ctranslate2 {version('ctranslate2')}",
             "decoding": "greedy",
             "max_tokens": str(self.max_tokens),
             "dtype": self.compute_type,
+            "threads": str(self.threads),
         }
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -162,6 +173,43 @@ def convert(checkpoint: str, folder: Path) -> None:
     finally:
         if bars:
             logging.enable_progress_bar()
+
+
+def fastest_threads(
+    folder: Path, *, device: str, compute_type: str, most: int, clock: Clock = time.perf_counter
+) -> int:
+    """The number of threads, 1 or all, with which a short text is made fastest.
+
+    On small models and on machines that are shared, its threads may lose more by waiting for one another than they
+    gain; whoever uses it there would find that out and take one.
+
+    Args:
+        folder: what `convert` wrote.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        compute_type: as CTranslate2 names it.
+        most: how many there are.
+        clock: seconds.
+    """
+    if most == 1 or device != "cpu":
+        return most
+    seconds: dict[int, float] = {}
+    for threads in (1, most):
+        tried = CTranslate2Decoder(
+            folder,
+            device=device,
+            compute_type=compute_type,
+            threads=threads,
+            max_tokens=TRIAL_TOKENS,
+            exactly=True,
+        )
+        source = [tried.eos] * TRIAL_SOURCE  # any token will do
+        passes = []
+        for _ in range(TRIALS):
+            began = clock()
+            tried.run([source], 1, clock)
+            passes.append(clock() - began)
+        seconds[threads] = min(passes)
+    return min(seconds, key=lambda threads: seconds[threads])
 
 
 def compute_type(dtype: str, device: str) -> str:

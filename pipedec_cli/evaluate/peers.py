@@ -85,16 +85,23 @@ def _make_ctranslate2(
         return Absent("ctranslate2", "not installed; `pip install pipedec[peers]` brings it")
     import torch
 
-    from pipedec_cli.evaluate.ctranslate2_peer import CTranslate2Decoder, compute_type, convert
+    from pipedec_cli.evaluate.ctranslate2_peer import (
+        CTranslate2Decoder,
+        compute_type,
+        convert,
+        fastest_threads,
+    )
 
     device = str(checkpoint.device)
     try:
         convert(checkpoint.name, folder)
+        kind = compute_type(str(checkpoint.model.dtype).removeprefix("torch."), device)
+        most = torch.get_num_threads()
         return CTranslate2Decoder(
             folder,
             device=device,
-            compute_type=compute_type(str(checkpoint.model.dtype).removeprefix("torch."), device),
-            threads=torch.get_num_threads(),
+            compute_type=kind,
+            threads=fastest_threads(folder, device=device, compute_type=kind, most=most),
             max_tokens=max_tokens,
             exactly=exactly,
         )

@@ -56,8 +56,8 @@ class Engine:
             lanes: how many examples can be in flight.
             weights: what `weights.lay_out` made of this model before, so that engines can share it.
         """
-        self.encoder = model.encoder
         self.weights = weights or lay_out(model)
+        self.encoder = self.weights.encoder
         self.lanes = lanes
         self.stepper: Stepper
         if self.weights.native is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +62,7 @@ class DecoderWeights:
         packed: whether the matrices are packed for oneDNN.
         native: the weights packed for the compiled step, if that is to be used.
         kernels: what computes the steps, for tables and logs: which kernels, and why no faster ones.
+        encoder: what encodes the sources; see `encoder_of`.
     """
 
     embedding: Tensor
@@ -72,6 +75,7 @@ class DecoderWeights:
     packed: bool
     native: NativeWeights | None
     kernels: str
+    encoder: Any
 
     @property
     def invisible(self) -> int:
@@ -142,7 +146,30 @@ def lay_out(model: Any, *, prepack: bool | None = None, native: bool | None = No
         packed=packed,
         native=packed_native,
         kernels=packed_native.kernels if packed_native else operators,
+        encoder=encoder_of(model),
     )
+
+
+def encoder_of(model: Any) -> Any:
+    """The model's encoder, in the dtype that is fastest for it.
+
+    An encoder is bound by arithmetic, for which bfloat16 pays where the processor has matrix instructions for it. An x86
+    without AMX has none: there its products in bfloat16 take half as long again as in float32, so a copy of the
+    encoder in float32 serves, with the very same weights.
+
+    Args:
+        model: a T5ForConditionalGeneration (or mT5, UMT5).
+    """
+    slow = model.dtype == torch.bfloat16 and model.device.type == "cpu" and not has_bfloat16_products()
+    return copy.deepcopy(model.encoder).float() if slow else model.encoder
+
+
+def has_bfloat16_products() -> bool:
+    """Whether this CPU multiplies matrices faster in bfloat16 than in float32: with AMX, or on Arm."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return True
+    told: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return told is not None and told()
 
 
 def _norm(module: Any, config: Any, dtype: torch.dtype, scale: float = 1.0) -> Linear:

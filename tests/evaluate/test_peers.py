@@ -10,6 +10,7 @@ from pipedec_cli.evaluate.memory import MeasuringError, Weighable
 from pipedec_cli.evaluate.peers import PEERS, Absent, Agreement, agreement, make_peer
 from pipedec_cli.evaluate.timing import Output
 from pipedec_cli.model.checkpoint import load_checkpoint
+from tests.evaluate.decoders import FakeClock
 from tests.models import TOLD, tiny_checkpoint
 
 MOST = 40
@@ -103,6 +104,28 @@ def test_peer_that_cannot_take_the_checkpoint_is_absent_and_says_why(plain, tmp_
     absent = make_peer("ctranslate2", plain, tmp_path)
     assert isinstance(absent, Absent)
     assert "no such layer" in absent.why
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [({1: 1.0, 4: 3.0}, 1), ({1: 3.0, 4: 1.0}, 4)])
+def test_ctranslate2_gets_the_threads_with_which_it_is_fastest(monkeypatch, tmp_path, seconds, expected):
+    from pipedec_cli.evaluate import ctranslate2_peer
+
+    clock = FakeClock()
+
+    class Tried:
+        eos = 1
+
+        def __init__(self, folder, *, threads, **rest):
+            self.threads = threads
+
+        def run(self, sources, batch_size, clock):
+            clock.pass_by(seconds[self.threads])
+
+    monkeypatch.setattr(ctranslate2_peer, "CTranslate2Decoder", Tried)
+    find = ctranslate2_peer.fastest_threads
+
+    assert find(tmp_path, device="cpu", compute_type="float32", most=4, clock=clock) == expected
+    assert find(tmp_path, device="cuda", compute_type="float32", most=4, clock=clock) == 4
 
 
 def test_ctranslate2_without_the_dtype_falls_back_to_float32(monkeypatch):
