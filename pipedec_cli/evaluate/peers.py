@@ -93,10 +93,10 @@ def _make_ctranslate2(
     )
 
     device = str(checkpoint.device)
+    most = torch.get_num_threads()
     try:
         convert(checkpoint.name, folder)
         kind = compute_type(str(checkpoint.model.dtype).removeprefix("torch."), device)
-        most = torch.get_num_threads()
         return CTranslate2Decoder(
             folder,
             device=device,
@@ -107,3 +107,5 @@ def _make_ctranslate2(
         )
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         return Absent("ctranslate2", f"it cannot take the checkpoint: {error}")
+    finally:
+        torch.set_num_threads(most)  # its own number of threads is OpenMP's, and with that torch's

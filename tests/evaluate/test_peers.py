@@ -3,6 +3,7 @@
 import time
 
 import pytest
+import torch
 
 from pipedec_cli.evaluate import peers
 from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder
@@ -126,6 +127,21 @@ def test_ctranslate2_gets_the_threads_with_which_it_is_fastest(monkeypatch, tmp_
 
     assert find(tmp_path, device="cpu", compute_type="float32", most=4, clock=clock) == expected
     assert find(tmp_path, device="cuda", compute_type="float32", most=4, clock=clock) == 4
+
+
+def test_torch_keeps_its_threads_whatever_ctranslate2_takes(plain, monkeypatch, tmp_path):
+    pytest.importorskip("ctranslate2")
+    from pipedec_cli.evaluate import ctranslate2_peer
+
+    monkeypatch.setattr(ctranslate2_peer, "fastest_threads", lambda *_, **__: 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        peer = make_peer("ctranslate2", plain, tmp_path / "converted", MOST)
+        assert peer.settings["threads"] == "1"
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_ctranslate2_without_the_dtype_falls_back_to_float32(monkeypatch):
