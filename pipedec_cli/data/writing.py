@@ -164,7 +164,8 @@ class JsonLinesAppender:
                     line = line[self._file.write(line) or 0 :]
         except OSError:
             with suppress(OSError):
-                os.truncate(self.path, size)
+                self._file.truncate(size)
+                self._file.seek(size)  # the next line, if there is one, must not leave a hole
             raise
 
     def close(self) -> None:

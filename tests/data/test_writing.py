@@ -125,7 +125,7 @@ def test_without_resume_the_file_starts_empty(tmp_path):
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path, resume):
-    """A part of it fits; and when the file is closed there is room again, in which nothing more may turn up."""
+    """A part of it fits; and when there is room again, only what is written then turns up."""
     path = tmp_path / "out.jsonl"
     with JsonLinesAppender(path) as before:
         before.write({"n": 1})
@@ -144,12 +144,14 @@ try:
 except OSError as error:
     print(type(error).__name__)
 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+print(out.path.read_text(), end="")
+out.write({{"n": 3}})
 out.close()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "OSError\n", done.stderr
-    assert path.read_text() == '{"n": 1}\n'
+    assert done.stdout == 'OSError\n{"n": 1}\n', done.stderr
+    assert path.read_text() == '{"n": 1}\n{"n": 3}\n'
 
 
 def test_json_files_read_back_and_bad_ones_are_refused(tmp_path):
