@@ -8,7 +8,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder, workload
 from pipedec_cli.evaluate.timing import Contestant, time_decoders
 from pipedec_cli.model.checkpoint import load_checkpoint
-from tests.models import TOLD, tiny_checkpoint
+from tests.checkpoints import TOLD, tiny_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from pipedec_cli.evaluate.peers import make_peer
 from pipedec_cli.evaluate.transformers_peer import TransformersDecoder
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.pipeline.decode import Finished, decode
-from tests.models import tiny_checkpoint
+from tests.checkpoints import tiny_checkpoint
 
 BOS, EOS = 0, 1
 

@@ -76,7 +76,7 @@ def test_the_peak_does_not_grow_with_the_number_of_examples(tmp_path, batch_size
     from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder
     from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.model.checkpoint import load_checkpoint
-    from tests.models import tiny_checkpoint
+    from tests.checkpoints import tiny_checkpoint
 
     checkpoint = load_checkpoint(str(tiny_checkpoint(tmp_path / "tiny")))
     lengths = Lengths.even(100, 5, 60)

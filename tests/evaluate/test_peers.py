@@ -11,8 +11,8 @@ from pipedec_cli.evaluate.memory import MeasuringError, Weighable
 from pipedec_cli.evaluate.peers import PEERS, Absent, Agreement, agreement, make_peer
 from pipedec_cli.evaluate.timing import Output
 from pipedec_cli.model.checkpoint import load_checkpoint
+from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock
-from tests.models import TOLD, tiny_checkpoint
 
 MOST = 40
 

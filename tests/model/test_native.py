@@ -19,8 +19,8 @@ from pipedec_cli.model.native.weights import pack_native
 from pipedec_cli.model.weights import DecoderWeights, lay_out
 from pipedec_cli.pipeline.decode import Method, Row
 from pipedec_cli.pipeline.grid import Slot
+from tests.model.engines import SCHEDULES, TIE, expected_of, outcome_of, run_engine
 from tests.model.families import BOS, EOS, KINDS, SOURCES, VOCABULARY, Kind, small_model
-from tests.model.test_engine import SCHEDULES, TIE, expected_of, outcome_of, run_engine
 
 try:
     library()

@@ -14,8 +14,8 @@ from pipedec_cli.model.static_step import VARIABLE, StaticStepper, bucket, wants
 from pipedec_cli.model.weights import lay_out
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.schedule import Fixed
+from tests.model.engines import FIXED, SCHEDULES, TIE, expected_of, outcome_of, run_engine
 from tests.model.families import BOS, EOS, KINDS, SOURCES, Kind, small_model
-from tests.model.test_engine import FIXED, SCHEDULES, TIE, expected_of, outcome_of, run_engine
 from tests.model.test_native import grid_rows
 
 
