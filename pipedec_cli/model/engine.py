@@ -31,7 +31,7 @@ class Stepper(Protocol):
         """Keep the keys and values of encoded sources, in lanes that are then empty of tokens.
 
         Args:
-            memory: the encoder's last states, padded to the longest, [n, longest, d_model].
+            memory: the encoder's last states, padded to the longest, [n, longest, d_model], in any dtype.
             newcomers: (lane, source token ids), in the same order.
         """
 
@@ -83,7 +83,7 @@ class Engine:
             mask[row, : len(source)] = 1
         device = self.weights.device
         memory = self.encoder(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
-        self.stepper.remember(memory.to(self.weights.dtype), newcomers)
+        self.stepper.remember(memory, newcomers)
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:

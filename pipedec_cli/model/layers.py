@@ -63,15 +63,56 @@ def bias_embeddings(model: Any) -> list[nn.Embedding]:
     ]
 
 
-def distance_buckets(config: Any) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class EncoderLayer:
+    """One layer's modules, named as those of `DecoderLayer`, and its position bias, buckets × heads."""
+
+    self_norm: nn.Module
+    self_attention: Any
+    feed_forward: Any
+    bias: nn.Embedding
+
+
+def encoder_layers(encoder: Any) -> list[EncoderLayer]:
+    """The layers of a T5's encoder, first to last."""
+    first = encoder.block[0].layer[0].SelfAttention
+    return [
+        EncoderLayer(
+            self_norm=block.layer[0].layer_norm,
+            self_attention=(own := block.layer[0].SelfAttention),
+            feed_forward=block.layer[1],
+            bias=getattr(own, "relative_attention_bias", first.relative_attention_bias),
+        )
+        for block in encoder.block
+    ]
+
+
+def offset_buckets(config: Any) -> Tensor:
+    """The encoder's bucket of each offset, the key's place less the query's, from −max_distance to max_distance.
+
+    Half of the buckets are for keys behind the query and for its own place, half for those ahead.
+
+    Returns:
+        int64 of shape [2 · max_distance + 1].
+    """
+    half: int = config.relative_attention_num_buckets // 2
+    behind = distance_buckets(config, half)
+    return torch.cat([behind.flip(0), behind[1:] + half])
+
+
+def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
     """T5's bucket of each distance from 0 to ``relative_attention_max_distance``, at which the last bucket is reached.
 
     Half of the buckets are for exact distances, the other half for logarithmically growing ranges.
 
+    Args:
+        config: the model's.
+        buckets: how many there are; the config's number by default, which is the decoder's.
+
     Returns:
         int64 of shape [max_distance + 1].
     """
-    buckets: int = config.relative_attention_num_buckets
+    buckets = buckets or int(config.relative_attention_num_buckets)
     max_distance: int = config.relative_attention_max_distance
     exact = buckets // 2
     distances = torch.arange(max_distance + 1)

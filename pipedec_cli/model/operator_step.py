@@ -172,7 +172,9 @@ def keep_sources(
         cache.source_length[lane] = len(source)
         cache.source_hidden[lane, : len(source)] = False
     for layer, kept in zip(weights.layers, cache.layers, strict=True):
-        both = layer.cross_kv(memory.flatten(0, 1)).view(batch, length, 2, weights.heads, -1)
+        both = layer.cross_kv(memory.flatten(0, 1).to(weights.dtype)).view(
+            batch, length, 2, weights.heads, -1
+        )
         kept.source_keys[lanes, :, :length] = both[:, :, 0].transpose(1, 2)
         kept.source_values[lanes, :, :length] = both[:, :, 1].transpose(1, 2)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipedec_cli.model.encoder import make_encoder
 from pipedec_cli.model.layers import bias_embeddings, decoder_layers, distance_buckets, output_scale
 from pipedec_cli.model.linear import Linear, can_prepack, make_linear
 from pipedec_cli.model.native.build import BuildError
@@ -62,7 +61,7 @@ class DecoderWeights:
         packed: whether the matrices are packed for oneDNN.
         native: the weights packed for the compiled step, if that is to be used.
         kernels: what computes the steps, for tables and logs: which kernels, and why no faster ones.
-        encoder: what encodes the sources; see `encoder_of`.
+        encoder: what encodes the sources; see `make_encoder`.
     """
 
     embedding: Tensor
@@ -146,30 +145,8 @@ def lay_out(model: Any, *, prepack: bool | None = None, native: bool | None = No
         packed=packed,
         native=packed_native,
         kernels=packed_native.kernels if packed_native else operators,
-        encoder=encoder_of(model),
+        encoder=make_encoder(model, packed_native.library if packed_native else None),
     )
-
-
-def encoder_of(model: Any) -> Any:
-    """The model's encoder, in the dtype that is fastest for it.
-
-    An encoder is bound by arithmetic, for which bfloat16 pays where the processor has matrix instructions for it. An x86
-    without AMX has none: there its products in bfloat16 take half as long again as in float32, so a copy of the
-    encoder in float32 serves, with the very same weights.
-
-    Args:
-        model: a T5ForConditionalGeneration (or mT5, UMT5).
-    """
-    slow = model.dtype == torch.bfloat16 and model.device.type == "cpu" and not has_bfloat16_products()
-    return copy.deepcopy(model.encoder).float() if slow else model.encoder
-
-
-def has_bfloat16_products() -> bool:
-    """Whether this CPU multiplies matrices faster in bfloat16 than in float32: with AMX, or on Arm."""
-    if platform.machine().lower() in ("arm64", "aarch64"):
-        return True
-    told: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return told is not None and told()
 
 
 def _norm(module: Any, config: Any, dtype: torch.dtype, scale: float = 1.0) -> Linear:

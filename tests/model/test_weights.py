@@ -12,7 +12,7 @@ from pipedec_cli.model import linear as linear_module
 from pipedec_cli.model import weights as weights_module
 from pipedec_cli.model.layers import decoder_layers, distance_buckets
 from pipedec_cli.model.linear import can_prepack, make_linear
-from pipedec_cli.model.weights import encoder_of, lay_out
+from pipedec_cli.model.weights import lay_out
 from tests.model.families import KINDS, VOCABULARY, Kind, small_model
 
 packed_float32 = pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here")
@@ -124,19 +124,3 @@ def test_wo_in_a_wider_dtype_is_computed_there(monkeypatch: pytest.MonkeyPatch) 
 
     assert feed(torch.randn(2, 32, dtype=torch.bfloat16)).dtype == torch.float32
     assert inputs.count((torch.float32, False)) == 1  # and it is not packed as if it were narrow
-
-
-@pytest.mark.parametrize("products", [False, True])
-def test_the_encoder_of_a_bfloat16_model_is_in_the_faster_dtype_with_the_same_weights(
-    monkeypatch: pytest.MonkeyPatch, products: bool
-) -> None:
-    monkeypatch.setattr("pipedec_cli.model.weights.has_bfloat16_products", lambda: products)
-    model = copy.deepcopy(small_model("t5")).bfloat16()
-
-    encoder = encoder_of(model)
-
-    assert (encoder is model.encoder) is products
-    for mine, theirs in zip(encoder.parameters(), model.encoder.parameters(), strict=True):
-        assert mine.dtype == (torch.bfloat16 if products else torch.float32)
-        assert torch.equal(mine, theirs.to(mine.dtype))
-    assert encoder_of(small_model("t5")) is small_model("t5").encoder

@@ -1,1 +1,1 @@
-"""A decoder step in C++, compiled when it is first used; without a compiler plain operators serve."""
+"""Encoder and decoder step in C++, compiled when they are first used; without a compiler torch's operators serve."""

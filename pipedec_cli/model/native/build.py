@@ -1,4 +1,4 @@
-"""Compile ``step.cpp`` for this machine, once: the result is kept in the user's cache folder."""
+"""Compile ``kernels.cpp`` for this machine, once: the result is kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).with_name("step.cpp")
+SOURCE: Final = Path(__file__).with_name("kernels.cpp")
 FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC")
 #: What to add, best first: not every compiler knows the machine it runs on, nor OpenMP.
 EXTRAS: Final = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
@@ -71,8 +71,9 @@ def compiled() -> Path:
 def _place(compiler: str) -> Path:
     """Where the library lies, or will: its name tells source, compiler and CPU."""
     facts = (*FLAGS, *map(str, EXTRAS), compiler, _version(compiler), _cpu())
-    name = hashlib.sha256(SOURCE.read_bytes() + "\n".join(facts).encode()).hexdigest()[:16]
-    return cache_folder() / f"step-{name}.so"
+    source = b"".join(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))))
+    name = hashlib.sha256(source + "\n".join(facts).encode()).hexdigest()[:16]
+    return cache_folder() / f"kernels-{name}.so"
 
 
 def _compile(compiler: str, place: Path) -> None:

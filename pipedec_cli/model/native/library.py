@@ -1,4 +1,4 @@
-"""``step.cpp`` as Python sees it: its structures and its functions."""
+"""``kernels.cpp`` as Python sees it: its structures and its functions."""
 
 from __future__ import annotations
 
@@ -35,6 +35,27 @@ class DecoderStruct(Structure):
         *((name, c_double) for name in ("epsilon", "scale")),
         *((name, c_void_p) for name in ("embedding", "final_norm", "head")),
         ("layer", POINTER(LayerStruct)),
+    ]
+
+
+class EncoderLayerStruct(Structure):
+    """``EncoderLayer``: where one layer's norms, bias table and packed matrices lie."""
+
+    _fields_ = [
+        (name, c_void_p)
+        for name in ("self_norm", "feed_norm", "bias", "qkv", "self_out", "feed_in", "feed_out")
+    ]
+
+
+class EncoderStruct(Structure):
+    """``Encoder``: sizes, flags, and where the weights lie."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("layers", "heads", "head_width", "width", "feed_width", "reach")),
+        *((name, c_int64) for name in ("gated", "gelu")),
+        ("epsilon", c_double),
+        *((name, c_void_p) for name in ("embedding", "final_norm")),
+        ("layer", POINTER(EncoderLayerStruct)),
     ]
 
 
@@ -91,6 +112,16 @@ class Library:
             c_int64,
             c_void_p,
             c_void_p,
+        )
+        self._library.pipedec_encode.restype = c_int64
+        self._library.pipedec_encode.argtypes = (
+            POINTER(EncoderStruct),
+            c_int64,
+            c_void_p,
+            c_void_p,
+            c_int64,
+            c_void_p,
+            c_int64,
         )
         self._library.pipedec_read.restype = c_int64
         self._library.pipedec_read.argtypes = (c_void_p, c_int64, c_int64)
@@ -149,10 +180,37 @@ class Library:
         both: tuple[int, int],
         threads: int,
     ) -> None:
-        """Put a source's keys and values, at the addresses `both`, [length, heads · d] each, into a lane."""
+        """Put a source's keys and values, at the addresses `both`, float32 [length, heads · d], into a lane."""
         self._library.pipedec_remember_source(
             byref(decoder), byref(cache), layer, lane, length, *both, threads
         )
+
+    def encode(
+        self,
+        encoder: EncoderStruct,
+        sources: Sequence[Sequence[int]],
+        threads: int,
+        states: int,
+        padded: int,
+    ) -> None:
+        """Encode sources.
+
+        Args:
+            encoder: the weights.
+            sources: token ids, none empty.
+            threads: how many take part.
+            states: address of float32 [sources, padded, d_model]; what is beyond a source's end is left as it is.
+            padded: the longest source's length, or more.
+
+        Raises:
+            MemoryError: there is none for its buffers.
+        """
+        lengths = (c_int64 * len(sources))(*map(len, sources))
+        tokens = (c_int64 * sum(lengths))(*(token for source in sources for token in source))
+        if self._library.pipedec_encode(
+            byref(encoder), len(sources), lengths, tokens, threads, states, padded
+        ):
+            raise MemoryError("no memory for encoding")
 
     def step(
         self,

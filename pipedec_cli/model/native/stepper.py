@@ -17,7 +17,7 @@ class NativeStepper:
     """Decoder calls by the compiled kernels, for a number of lanes. A row's answer depends on its own lane alone.
 
     Its buffers grow by doubling and are never given back while it lives. Keys are kept as panels, values as rows
-    of a width that is a whole number of panels; see ``step.cpp``.
+    of a width that is a whole number of panels; see ``native/numbers.h``.
     """
 
     def __init__(self, weights: NativeWeights, lanes: int) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -14,14 +13,13 @@ from torch import Tensor
 from pipedec_cli.model.layers import bias_embeddings, decoder_layers, distance_buckets, output_scale
 from pipedec_cli.model.native.build import BuildError
 from pipedec_cli.model.native.library import DecoderStruct, LayerStruct, Library, library
+from pipedec_cli.model.native.packing import Packing, floats
+from pipedec_cli.model.products import has_bfloat16_products
 
 DTYPES: Final = (torch.float32, torch.bfloat16)
 ACTIVATIONS: Final = ("relu", "gelu_new")
-#: Bytes of a large page, to which packed weights are aligned.
-LARGE_PAGE: Final = 1 << 21
-WORD: Final = 4
 
-#: From the encoder's states, [tokens, d_model], to keys and values, [tokens, heads · d] each.
+#: From the encoder's states, [tokens, d_model], to keys and values, float32 [tokens, heads · d].
 SourceKeysValues = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -32,7 +30,7 @@ class NativeWeights:
     Attributes:
         library: the kernels.
         struct: sizes and addresses for them.
-        source_keys_values: each layer's keys and values of the source; on the model's own weights.
+        source_keys_values: each layer's keys and values of the source.
         dtype: of the weights and of what is cached.
         kept: the tensors and structures that `struct` points into.
     """
@@ -72,7 +70,7 @@ def unsuited(model: Any) -> str | None:
 def pack_native(model: Any) -> NativeWeights:
     """Pack the decoder of a T5ForConditionalGeneration (or mT5, UMT5).
 
-    Matrices are copied, but for the embedding and those of the source's keys and values.
+    Matrices are copied, but for the embedding and, in float32, those of the source's keys and values.
 
     Raises:
         BuildError: the kernels cannot be had, or cannot run this model.
@@ -86,7 +84,7 @@ def pack_native(model: Any) -> NativeWeights:
     embedding: Tensor = model.decoder.embed_tokens.weight.detach()
     feeds = [layer.feed_forward.DenseReluDense for layer in layers]
     gated = hasattr(feeds[0], "wi_0")
-    packing = _Packing(kernels, embedding.dtype)
+    packing = Packing(kernels, embedding.dtype)
     for layer, feed in zip(layers, feeds, strict=True):
         own, cross = layer.self_attention, layer.cross_attention
         packing.add(torch.cat([own.q.weight, own.k.weight, own.v.weight]))
@@ -99,10 +97,10 @@ def pack_native(model: Any) -> NativeWeights:
     arena, addresses = packing.pack()
     tables = _bias_tables(model)
     norms = [
-        [_floats(norm.weight) for norm in (layer.self_norm, layer.cross_norm, layer.feed_forward.layer_norm)]
+        [floats(norm.weight) for norm in (layer.self_norm, layer.cross_norm, layer.feed_forward.layer_norm)]
         for layer in layers
     ]
-    final_norm = _floats(model.decoder.final_layer_norm.weight)
+    final_norm = floats(model.decoder.final_layer_norm.weight)
     structs = (LayerStruct * len(layers))(
         *(
             LayerStruct(*(t.data_ptr() for t in (*three, table)), *(next(addresses) for _ in range(6)))
@@ -136,65 +134,26 @@ def pack_native(model: Any) -> NativeWeights:
     )
 
 
-class _Packing:
-    """Matrices that are to lie one behind the other in one piece of memory, in the order in which they are read."""
-
-    def __init__(self, kernels: Library, dtype: torch.dtype) -> None:
-        self.kernels = kernels
-        self.bfloat16 = dtype == torch.bfloat16
-        self.matrices: list[tuple[Tensor, ...]] = []
-        self.offsets = [0]
-
-    def add(self, *matrices: Tensor) -> None:
-        """Add [outputs, inputs], or several of one shape whose panels take turns."""
-        self.matrices.append(tuple(matrix.detach().contiguous() for matrix in matrices))
-        outputs, inputs = matrices[0].shape
-        panels = -(-outputs // self.kernels.panel) * len(matrices)
-        words = -(-inputs // 2) if self.bfloat16 else inputs
-        self.offsets.append(self.offsets[-1] + panels * words * self.kernels.panel * WORD)
-
-    def pack(self) -> tuple[Tensor, Iterator[int]]:
-        """Lay them out.
-
-        Returns:
-            the memory, and the matrices' addresses in it.
-        """
-        size = -(-self.offsets[-1] // LARGE_PAGE) * LARGE_PAGE
-        arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
-        start = -(-arena.data_ptr() // LARGE_PAGE) * LARGE_PAGE
-        self.kernels.use_large_pages(start, size)
-        addresses = [start + offset for offset, _ in pairwise(self.offsets)]
-        threads = torch.get_num_threads()
-        for together, address in zip(self.matrices, addresses, strict=True):
-            for first, matrix in enumerate(together):
-                outputs, inputs = matrix.shape
-                self.kernels.pack(
-                    matrix.data_ptr(),
-                    (outputs, inputs),
-                    address,
-                    bfloat16=self.bfloat16,
-                    first=first,
-                    every=len(together),
-                    threads=threads,
-                )
-        return arena, iter(addresses)
-
-
-def _floats(weight: Any) -> Tensor:
-    floats: Tensor = weight.detach().float().contiguous()
-    return floats
-
-
 def _bias_tables(model: Any) -> list[Tensor]:
     """Position bias by distance for each layer, float32 [heads, max_distance + 2]; the last column, −∞, hides."""
     buckets = distance_buckets(model.config)
     made: dict[int, Tensor] = {}
     for embedding in bias_embeddings(model):
         if id(embedding) not in made:
-            made[id(embedding)] = F.pad(_floats(embedding.weight)[buckets].T, (0, 1), value=-torch.inf)
+            made[id(embedding)] = F.pad(floats(embedding.weight)[buckets].T, (0, 1), value=-torch.inf)
     return [made[id(embedding)].contiguous() for embedding in bias_embeddings(model)]
 
 
 def _source_keys_values(attention: Any) -> SourceKeysValues:
-    keys, values = attention.k.weight.detach(), attention.v.weight.detach()
-    return lambda memory: (F.linear(memory, keys), F.linear(memory, values))
+    keys, values = (_for_products(module.weight.detach()) for module in (attention.k, attention.v))
+
+    def both(memory: Tensor) -> tuple[Tensor, Tensor]:
+        states = memory.to(keys.dtype)
+        return F.linear(states, keys).float(), F.linear(states, values).float()
+
+    return both
+
+
+def _for_products(weight: Tensor) -> Tensor:
+    """A weight in the dtype in which this CPU multiplies large matrices fastest."""
+    return weight.float() if weight.dtype == torch.bfloat16 and not has_bfloat16_products() else weight

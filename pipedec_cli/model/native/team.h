@@ -1,0 +1,86 @@
+#pragma once
+
+// The threads of a call.
+
+#include <atomic>
+#include <thread>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+// While it lives, this thread takes numbers too small to be normal for 0, with which arithmetic is many times slower.
+class FlushTiny {
+#if defined(__SSE2__)
+  public:
+    FlushTiny() : before(_mm_getcsr()) { _mm_setcsr(before | 0x8040); }
+    ~FlushTiny() { _mm_setcsr(before); }
+
+  private:
+    const unsigned before;
+#endif
+};
+
+// The threads of a call. They take pieces of work as they get to them, so that one which is held up by another program
+// holds up nobody else; and who waits long gives way, since on a busy machine the others may need its core to arrive.
+class Team {
+  public:
+    explicit Team(int threads) : threads(threads) {}
+
+    // work(0) … work(threads − 1), each on a thread of its own.
+    template <class F> void run(F work) {
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+        {
+#pragma omp single
+            threads = omp_get_num_threads(); // may be fewer than were asked for
+            {
+                const FlushTiny flush;
+                work(omp_get_thread_num());
+            }
+        }
+#else
+        threads = 1;
+        const FlushTiny flush;
+        work(0);
+#endif
+    }
+
+    // Do work(0) … work(count − 1) among all threads, each of which calls this; wait until all of it is done.
+    template <class F> void share(long count, F work) {
+        const int now = phase.load(std::memory_order_relaxed);
+        for (long i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) work(i);
+        if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
+            arrived.store(0, std::memory_order_relaxed);
+            next.store(0, std::memory_order_relaxed);
+            phase.store(now + 1, std::memory_order_release);
+            return;
+        }
+        for (int spins = 0; phase.load(std::memory_order_acquire) == now; ++spins) {
+            if (spins > PATIENCE) std::this_thread::yield();
+            else pause();
+        }
+    }
+
+  private:
+    static constexpr int PATIENCE = 1000;
+    static void pause() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("yield");
+#endif
+    }
+
+    int threads; // as many as came
+    alignas(64) std::atomic<long> next{0};
+    alignas(64) std::atomic<int> arrived{0};
+    alignas(64) std::atomic<int> phase{0};
+};
+
+} // namespace
