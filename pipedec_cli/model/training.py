@@ -116,7 +116,6 @@ class _Reporter(TrainerCallback):
         self.total = total
         self.began = time.perf_counter()
         self.loss: float | None = None
-        self.best: float | None = None
 
     def _progress(self, state: Any, **kwargs: float | None) -> Progress:
         known = {"dev_loss": None, "dev_score": None, **kwargs}

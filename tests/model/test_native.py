@@ -71,14 +71,14 @@ def test_tokens_are_the_oracles(kind: Kind, schedule: str, lanes: int) -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("kind", KINDS)
-def test_bfloat16_is_as_near_to_float32_as_operators_in_bfloat16_are(kind: Kind) -> None:
+def test_bfloat16_is_nearer_to_float32_than_operators_in_bfloat16_are(kind: Kind) -> None:
     calls = [grid_rows(0, 12), grid_rows(0, 9, first=12)]
     exact, _ = both_steps(small_model(kind), calls, [SOURCES[0]])
     narrow, operators = both_steps(copy.deepcopy(small_model(kind)).bfloat16(), calls, [SOURCES[0]])
 
     scale = exact.abs().max()
     assert (narrow - exact).abs().max() < 0.05 * scale
-    assert (narrow - exact).abs().mean() < 1.5 * (operators - exact).abs().mean() + 1e-3 * scale
+    assert (narrow - exact).abs().mean() < (operators - exact).abs().mean()
 
 
 @needs_kernels

@@ -56,8 +56,7 @@ struct Span { // the rows of one lane
 
 // Buffers of one thread.
 struct Scratch {
-    std::vector<Word> x, q, weights;
-    std::vector<float> sums, scores;
+    std::vector<float> x, sums, scores;
     std::vector<float> best_value;
     std::vector<int64_t> best;
 };
@@ -68,7 +67,8 @@ template <class E> class Step {
         : m(decoder), cache(cache), n(count), rows(rows), team(threads), inner(m.heads * m.head_width),
           head_units(m.head_width / E::NUMBERS), head_room(round_up(m.head_width, PANEL)),
           h_row(round_up(m.width, PANEL) + LANES), qkv_row(round_up(3 * inner, PANEL) + LANES),
-          x_row(units(m.width) + LANES), attended_row(units(inner) + LANES), fed_row(units(round_up(m.feed_width, PANEL)) + LANES) {
+          x_row(round_up(m.width, PANEL) + LANES), attended_row(inner + LANES),
+          fed_row(round_up(m.feed_width, PANEL) + LANES) {
         for (long r = 0; r < n; ++r) {
             if (r == 0 || rows[r].lane != rows[r - 1].lane) spans.push_back({r, 0, rows[r].lane, 0});
             ++spans.back().count;
@@ -88,10 +88,8 @@ template <class E> class Step {
         scratch.resize(threads);
         for (auto &s : scratch) {
             s.x.resize(n * x_row);
-            s.sums.resize(std::max(n * 2 * PANEL, most * head_room));
-            s.q.resize(most * head_units);
+            s.sums.resize(std::max(n * PANEL, most * head_room));
             s.scores.resize(most * score_row);
-            s.weights.resize(most * score_row);
             s.best.resize(n);
             s.best_value.assign(n, -INF);
         }
@@ -158,7 +156,7 @@ template <class E> class Step {
     // Every row's norm: each thread does all of them for itself, which is less work than waiting.
     void normalise_all(Scratch &s, const float *weight, float scale) {
         for (long r = 0; r < n; ++r)
-            normalise<E>(h.data() + r * h_row, m.width, weight, static_cast<float>(m.epsilon), scale, s.x.data() + r * x_row);
+            normalise(h.data() + r * h_row, m.width, weight, static_cast<float>(m.epsilon), scale, s.x.data() + r * x_row);
     }
 
     // qkv[rows][outputs] = x · matrix
@@ -170,7 +168,7 @@ template <class E> class Step {
     }
 
     // h += x · matrix
-    void add_product(Scratch &s, const std::vector<Word> &x, long row, const Word *matrix, long inputs) {
+    void add_product(Scratch &s, const std::vector<float> &x, long row, const Word *matrix, long inputs) {
         team.share(round_up(m.width, PANEL) / PANEL, [&](long p) {
             float *sums = s.sums.data();
             product<E>(x.data(), row, n, matrix + p * inputs * PANEL, PANEL, inputs, sums, PANEL);
@@ -183,7 +181,7 @@ template <class E> class Step {
         const long size = units(m.width) * PANEL * (1 + m.gated);
         team.share(round_up(m.feed_width, PANEL) / PANEL, [&](long p) {
             feed_panel<E>(s.x.data(), x_row, n, matrix + p * size, units(m.width), m.gated, m.gelu, s.sums.data(),
-                          fed.data() + p * PANEL / E::NUMBERS, fed_row);
+                          fed.data() + p * PANEL, fed_row);
         });
     }
 
@@ -209,9 +207,8 @@ template <class E> class Step {
                 const float *query, const float *bias) {
         const long padded = round_up(length, PANEL);
         float *scores = s.scores.data(), *sums = s.sums.data();
-        for (long r = 0; r < span.count; ++r) pack_row<E>(query + r * qkv_row, m.head_width, s.q.data() + r * head_units);
         for (long c = 0; c < padded; c += PANEL)
-            product<E>(s.q.data(), head_units, span.count, keys + c * head_units, PANEL, head_units, scores + c, score_row);
+            product<E>(query, qkv_row, span.count, keys + c * head_units, PANEL, head_units, scores + c, score_row);
         for (long r = 0; r < span.count; ++r) {
             float *row = scores + r * score_row;
             const int32_t *pair = pairs.data() + (span.first + r) * longest;
@@ -220,15 +217,13 @@ template <class E> class Step {
             else
                 std::fill(row + length, row + padded, -INF);
             totals(s, r) = exponentials(row, padded);
-            pack_row<E>(row, length, s.weights.data() + r * score_row);
         }
         for (long j = 0; j < head_room; j += PANEL)
-            product<E>(s.weights.data(), score_row, span.count, values + j, head_room, units(length), sums + j, head_room);
+            product<E>(scores, score_row, span.count, values + j, head_room, units(length), sums + j, head_room);
         for (long r = 0; r < span.count; ++r) {
             const float factor = 1.0f / totals(s, r);
-            for (long j = 0; j < m.head_width; ++j) sums[r * head_room + j] *= factor;
-            pack_row<E>(sums + r * head_room, m.head_width,
-                        attended.data() + (span.first + r) * attended_row + head * head_units);
+            float *to = attended.data() + (span.first + r) * attended_row + head * m.head_width;
+            for (long j = 0; j < m.head_width; ++j) to[j] = sums[r * head_room + j] * factor;
         }
     }
 
@@ -277,12 +272,12 @@ template <class E> class Step {
     const Row *rows;
     Team team;
     const long inner, head_units, head_room;
-    // Words from one row to the next; not multiples of 4 KB, which would put all rows into the same places of a cache.
+    // Numbers from one row to the next; not multiples of 4 KB, which would put all rows into the same places of a cache.
     const long h_row, qkv_row, x_row, attended_row, fed_row;
     long longest = 0, longest_source = 0, most = 0, score_row = 0;
     std::vector<Span> spans;
     std::vector<float> h, qkv;
-    std::vector<Word> attended, fed;
+    std::vector<float> attended, fed;
     std::vector<int32_t> pairs;
     std::vector<Scratch> scratch;
 };

@@ -59,7 +59,7 @@ class Encoding {
         score_row = round_up(longest, PANEL) + LANES;
         scratch.resize(threads);
         for (auto &s : scratch) {
-            s.sums.resize(std::max((n + pieces - 1) / pieces * 2 * PANEL, QUERIES * head_room));
+            s.sums.resize(std::max((n + pieces - 1) / pieces * PANEL, QUERIES * head_room));
             s.scores.resize(QUERIES * score_row);
         }
     }
@@ -85,8 +85,8 @@ class Encoding {
             }
             team.share(static_cast<long>(sources.size()), [&](long i) {
                 for (long c = 0; c < sources[i].length; ++c)
-                    normalise<Float32>(h.data() + (sources[i].first + c) * h_row, m.width, m.final_norm, epsilon(), 1.0f,
-                                       reinterpret_cast<Word *>(states + (i * padded + c) * m.width));
+                    normalise(h.data() + (sources[i].first + c) * h_row, m.width, m.final_norm, epsilon(), 1.0f,
+                              states + (i * padded + c) * m.width);
             });
         });
     }
@@ -134,7 +134,7 @@ class Encoding {
 
     void normalise_all(const float *weight) {
         rows([&](long r) {
-            normalise<Float32>(h.data() + r * h_row, m.width, weight, epsilon(), 1.0f, x.data() + r * x_row);
+            normalise(h.data() + r * h_row, m.width, weight, epsilon(), 1.0f, x.data() + r * x_row);
         });
     }
 
@@ -146,7 +146,7 @@ class Encoding {
     }
 
     // h += y · matrix
-    void add_product(Scratch &s, const std::vector<Word> &y, long y_row, const Word *matrix, long inputs) {
+    void add_product(Scratch &s, const std::vector<float> &y, long y_row, const Word *matrix, long inputs) {
         panels(m.width, [&](long first, long count, long p) {
             float *sums = s.sums.data();
             product<Float32>(y.data() + first * y_row, y_row, count, matrix + p * inputs * PANEL, PANEL, inputs, sums, PANEL);
@@ -196,7 +196,7 @@ class Encoding {
         const long d = m.head_width, length = source.length, padded = round_up(length, PANEL);
         const long first = source.first + block.from;
         float *scores = s.scores.data(), *sums = s.sums.data();
-        const Word *queries = reinterpret_cast<const Word *>(qkv.data() + first * qkv_row + head * d);
+        const float *queries = qkv.data() + first * qkv_row + head * d;
         const Word *head_keys = keys.data() + column_of(source, head) * d;
         const Word *head_values = values.data() + column_of(source, head) * head_room;
         float totals[QUERIES];
@@ -210,11 +210,10 @@ class Encoding {
             totals[r] = exponentials(row, padded);
         }
         for (long j = 0; j < head_room; j += PANEL)
-            product<Float32>(reinterpret_cast<const Word *>(scores), score_row, block.count, head_values + j, head_room, length,
-                             sums + j, head_room);
+            product<Float32>(scores, score_row, block.count, head_values + j, head_room, length, sums + j, head_room);
         for (long r = 0; r < block.count; ++r) {
-            Word *to = attended.data() + (first + r) * attended_row + head * d;
-            for (long j = 0; j < d; ++j) to[j] = to_bits(sums[r * head_room + j] / totals[r]);
+            float *to = attended.data() + (first + r) * attended_row + head * d;
+            for (long j = 0; j < d; ++j) to[j] = sums[r * head_room + j] / totals[r];
         }
     }
 
@@ -222,13 +221,13 @@ class Encoding {
     const int64_t *tokens;
     Team team;
     const long inner, head_room;
-    // Words from one row to the next; not multiples of 4 KB, which would put all rows into the same places of a cache.
+    // Numbers from one row to the next; not multiples of 4 KB, which would put all rows into the same places of a cache.
     const long h_row, qkv_row, x_row, attended_row, fed_row;
     long n = 0, columns = 0, longest = 0, pieces = 0, bias_row = 0, score_row = 0;
     std::vector<Source> sources;
     std::vector<Block> blocks;
-    std::vector<float> h, qkv, bias;
-    std::vector<Word> x, attended, fed, keys, values;
+    std::vector<float> h, x, qkv, attended, fed, bias;
+    std::vector<Word> keys, values;
     std::vector<Scratch> scratch;
 };
 

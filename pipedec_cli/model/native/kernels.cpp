@@ -40,9 +40,6 @@ const char *pipedec_features() {
     return
 #if defined(__AVX512F__)
         "AVX-512"
-#if defined(__AVX512BF16__)
-        " with bfloat16"
-#endif
 #elif defined(__AVX2__)
         "AVX2"
 #elif defined(__aarch64__)

@@ -60,18 +60,20 @@ inline Word to_bits(float x) {
     return bits;
 }
 
-// How numbers stand in words, and what a word of weights and one of a row add to a sum.
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+#ifdef __AVX512F__
+    return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    return a * b + c;
+#endif
+}
+
+// How the numbers of weights, keys and values stand in words. What they are multiplied with is float32, and so are sums.
 struct Float32 {
     static constexpr long NUMBERS = 1;
     static float get(const void *p, long i) { return static_cast<const float *>(p)[i]; }
     static Word pack(float first, float) { return to_bits(first); }
-    static Floats add(Floats sum, const Word *weights, Word x) {
-#ifdef __AVX512F__
-        return (Floats)_mm512_fmadd_ps(_mm512_loadu_ps(weights), _mm512_set1_ps(from_bits(x)), (__m512)sum);
-#else
-        return sum + as_floats(load_words(weights)) * all(from_bits(x));
-#endif
-    }
+    static void unpack(const Word *words, Floats *numbers) { numbers[0] = as_floats(load_words(words)); }
 };
 
 struct BFloat16 {
@@ -84,21 +86,11 @@ struct BFloat16 {
         return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     }
     static Word pack(float first, float second) { return round(first) | round(second) << 16; }
-    static Floats add(Floats sum, const Word *weights, Word x) {
-#ifdef __AVX512BF16__
-        return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_loadu_si512(weights),
-                                        (__m512bh)_mm512_set1_epi32(static_cast<int>(x)));
-#else
-        const Ints w = load_words(weights), high = all_words(0xffff0000u);
-        sum = sum + as_floats(w << 16) * all(from_bits(x << 16));
-        return sum + as_floats(w & high) * all(from_bits(x & 0xffff0000u));
-#endif
+    static void unpack(const Word *words, Floats *numbers) {
+        const Ints both = load_words(words);
+        numbers[0] = as_floats(both << 16);
+        numbers[1] = as_floats(both & all_words(0xffff0000u));
     }
 };
-
-template <class E> void pack_row(const float *x, long n, Word *words) {
-    for (long u = 0; u < n / E::NUMBERS; ++u) words[u] = E::pack(x[u * E::NUMBERS], x[u * E::NUMBERS + E::NUMBERS - 1]);
-    if (n % E::NUMBERS) words[n / E::NUMBERS] = E::pack(x[n - 1], 0.0f);
-}
 
 } // namespace

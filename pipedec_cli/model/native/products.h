@@ -6,9 +6,9 @@
 
 namespace {
 
-// out[R][PANEL] (+)= x[R][units] · panel[units][PANEL]; neighbouring words of the sum lie `stride` words apart.
+// out[R][PANEL] (+)= x[R][numbers] · panel[units][PANEL]; neighbouring words of the sum lie `stride` words apart.
 template <class E, int R>
-void tile(const Word *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row, bool more) {
+void tile(const float *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row, bool more) {
     Floats left[R], right[R];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
@@ -18,12 +18,17 @@ void tile(const Word *x, long x_row, const Word *panel, long stride, long units,
     for (long u = 0; u < units; ++u, panel += stride) {
         __builtin_prefetch(panel + AHEAD);
         if (PANEL * 4 > 64) __builtin_prefetch(panel + AHEAD + LANES);
+        Floats left_weights[E::NUMBERS], right_weights[E::NUMBERS];
+        E::unpack(panel, left_weights);
+        E::unpack(panel + LANES, right_weights);
 #pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-            const Word word = x[r * x_row + u];
-            left[r] = E::add(left[r], panel, word);
-            right[r] = E::add(right[r], panel + LANES, word);
-        }
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+            for (int i = 0; i < E::NUMBERS; ++i) {
+                const Floats value = all(x[r * x_row + u * E::NUMBERS + i]);
+                left[r] = multiply_add(left_weights[i], value, left[r]);
+                right[r] = multiply_add(right_weights[i], value, right[r]);
+            }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
@@ -32,7 +37,7 @@ void tile(const Word *x, long x_row, const Word *panel, long stride, long units,
     }
 }
 
-using Tile = void (*)(const Word *, long, const Word *, long, long, float *, long, bool);
+using Tile = void (*)(const float *, long, const Word *, long, long, float *, long, bool);
 
 template <class E> Tile tile_of(long rows) {
     static constexpr Tile tiles[] = {
@@ -45,16 +50,16 @@ template <class E> Tile tile_of(long rows) {
     return tiles[rows - 1];
 }
 
-// The same for any number of rows. A chunk of the panel serves all of them before the next chunk is read.
+// The same for any number of rows. What of x is beyond its numbers, up to a whole word, must be 0. A chunk of the panel serves all of them before the next chunk is read.
 template <class E>
-void product(const Word *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row) {
+void product(const float *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row) {
     const long blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
     const long chunk = rows <= 4 ? units : CHUNK;
     for (long from = 0; from < units; from += chunk) {
         const long count = std::min(chunk, units - from);
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
-            tile_of<E>(height)(x + row * x_row + from, x_row, panel + from * stride, stride, count, out + row * out_row,
+            tile_of<E>(height)(x + row * x_row + from * E::NUMBERS, x_row, panel + from * stride, stride, count, out + row * out_row,
                                out_row, from > 0);
             row += height;
         }
