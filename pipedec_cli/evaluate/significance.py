@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from pipedec_cli.evaluate.measure import Floats
 from pipedec_cli.evaluate.scoring import Scores
@@ -45,7 +45,7 @@ class Difference:
 
 
 def method(resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0) -> str:
-    """How the intervals of `score_differences` and `mean_difference` come about, library and version included."""
+    """How the intervals of `score_differences` come about, library and version included."""
     import scipy
 
     return (
@@ -90,32 +90,6 @@ def score_differences(
 
     found = _intervals(paired, difference, resamples, confidence, seed)
     return dict(zip(first.measure.metrics, found, strict=True))
-
-
-def mean_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
-) -> Difference:
-    """The mean of paired differences, such as two decoders' steps on the same examples.
-
-    Args:
-        first: one number an example, shape [examples].
-        second: the other run's, in the same order.
-        resamples: how many draws.
-        confidence: the interval's coverage, between 0 and 1.
-        seed: of the draws.
-
-    Raises:
-        ValueError: the two have not the same length, or are empty.
-    """
-    one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if one.ndim != 1 or one.shape != other.shape or not one.size:
-        raise ValueError(f"paired values needed, not shapes {one.shape} and {other.shape}")
-    return _intervals((one - other)[:, None], lambda means: means, resamples, confidence, seed)[0]
 
 
 def _intervals(

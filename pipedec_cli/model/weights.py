@@ -58,7 +58,6 @@ class DecoderWeights:
         heads: attention heads.
         dtype: of the matrices and of what is cached.
         device: where they are.
-        packed: whether the matrices are packed for oneDNN.
         native: the weights packed for the compiled step, if that is to be used.
         kernels: what computes the steps, for tables and logs: which kernels, and why no faster ones.
         encoder: what encodes the sources; see `make_encoder`.
@@ -71,7 +70,6 @@ class DecoderWeights:
     heads: int
     dtype: torch.dtype
     device: torch.device
-    packed: bool
     native: NativeWeights | None
     kernels: str
     encoder: Any
@@ -142,7 +140,6 @@ def lay_out(model: Any, *, prepack: bool | None = None, native: bool | None = No
         heads=config.num_heads,
         dtype=dtype,
         device=device,
-        packed=packed,
         native=packed_native,
         kernels=packed_native.kernels if packed_native else operators,
         encoder=make_encoder(model, packed_native.library if packed_native else None),
