@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
@@ -15,12 +15,10 @@ from pipedec_cli.evaluate.watch import watched
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.engine import Engine
 from pipedec_cli.model.generation import Delay, Generator
+from pipedec_cli.model.weights import DecoderWeights, lay_out
 from pipedec_cli.pipeline.decode import Finished, Method, Row, StepModel, decode
 from pipedec_cli.pipeline.grid import Explore
 from pipedec_cli.pipeline.schedule import Whole
-
-if TYPE_CHECKING:
-    from pipedec_cli.model.weights import DecoderWeights
 
 #: What a child process calls to rebuild one of these decoders; see `memory.measure_peak`.
 FACTORY: Final = "pipedec_cli.evaluate.contenders:workload"
@@ -169,7 +167,8 @@ def workload(
     torch.set_num_threads(threads)
     loaded = load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device)
     forced = None if lengths is None else Lengths.from_json(lengths)
-    decoder = EngineDecoder(name, loaded, DecodingChoice(**choice), lengths=forced)
+    weights = lay_out(loaded.model, consume=True)  # as `pipedec generate` does
+    decoder = EngineDecoder(name, loaded, DecodingChoice(**choice), weights=weights, lengths=forced)
     return lambda: decoder.run(sources, batch_size, time.perf_counter)
 
 

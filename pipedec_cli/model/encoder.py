@@ -12,7 +12,7 @@ from pipedec_cli.model.native.library import Library
 from pipedec_cli.model.products import has_bfloat16_products, has_slow_products
 
 
-def make_encoder(model: Any, kernels: Library | None = None) -> Any:
+def make_encoder(model: Any, kernels: Library | None = None, *, consume: bool = False) -> Any:
     """The model's encoder, in the form and dtype that are fastest for it.
 
     An encoder is bound by arithmetic. On an x86 the compiled one comes closer to its limit than torch's operators. For
@@ -22,6 +22,7 @@ def make_encoder(model: Any, kernels: Library | None = None) -> Any:
     Args:
         model: a T5ForConditionalGeneration (or mT5, UMT5).
         kernels: the compiled kernels, where the decoder's step uses them too.
+        consume: let the compiled encoder empty the model's own weights.
 
     Returns:
         A module that takes ``input_ids`` and ``attention_mask`` and gives ``last_hidden_state``, as transformers' does.
@@ -29,5 +30,5 @@ def make_encoder(model: Any, kernels: Library | None = None) -> Any:
     if model.device.type != "cpu" or (model.dtype == torch.bfloat16 and has_bfloat16_products()):
         return model.encoder
     if kernels is not None and has_slow_products():
-        return NativeEncoder(model.encoder, kernels)
+        return NativeEncoder(model.encoder, kernels, consume=consume)
     return copy.deepcopy(model.encoder).float() if model.dtype == torch.bfloat16 else model.encoder

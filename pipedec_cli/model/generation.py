@@ -86,6 +86,7 @@ class Generator:
         batch_size: int = 1,
         max_source_tokens: int | None = None,
         weights: DecoderWeights | None = None,
+        consume: bool = False,
     ) -> None:
         """Lay out the weights.
 
@@ -94,11 +95,12 @@ class Generator:
             batch_size: how many examples are in flight.
             max_source_tokens: another limit than the checkpoint's.
             weights: what `weights.lay_out` made of this model before, to be shared.
+            consume: empty the model's own matrices as they are laid out; see `weights.lay_out`.
         """
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or PLAIN_T5
         self.batch_size = batch_size
-        self.weights = weights or lay_out(checkpoint.model)
+        self.weights = weights or lay_out(checkpoint.model, consume=consume)
         self.engine = Engine(checkpoint.model, batch_size, weights=self.weights)
         encoder = checkpoint.encoder(self.settings)
         if max_source_tokens is not None:

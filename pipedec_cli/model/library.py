@@ -12,6 +12,8 @@ from pipedec_cli.model.generation import Generator
 def load(name: str | Path, *, batch_size: int = 1, dtype: str = "float32", device: str = "auto") -> Generator:
     """Load a checkpoint and make it ready to generate.
 
+    The weights are in memory once, in the form that is fastest here: the generator's `checkpoint.model` may be empty.
+
     Args:
         name: a folder that `pipedec train` made, another local T5, or a hub name.
         batch_size: examples in flight at once.
@@ -23,4 +25,4 @@ def load(name: str | Path, *, batch_size: int = 1, dtype: str = "float32", devic
     """
     where = choose_device(device)
     checkpoint = load_checkpoint(str(name), dtype=choose_dtype(dtype, where), device=str(where))
-    return Generator(checkpoint, batch_size=batch_size)
+    return Generator(checkpoint, batch_size=batch_size, consume=True)

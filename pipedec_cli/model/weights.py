@@ -80,7 +80,9 @@ class DecoderWeights:
         return self.layers[0].bias.shape[1] - 1
 
 
-def lay_out(model: Any, *, prepack: bool | None = None, native: bool | None = None) -> DecoderWeights:
+def lay_out(
+    model: Any, *, prepack: bool | None = None, native: bool | None = None, consume: bool = False
+) -> DecoderWeights:
     """Take the decoder of a T5ForConditionalGeneration (or mT5, UMT5) apart.
 
     Args:
@@ -88,6 +90,8 @@ def lay_out(model: Any, *, prepack: bool | None = None, native: bool | None = No
         prepack: whether to pack the matrices for oneDNN; by default wherever that is possible.
         native: whether to pack them for the compiled step; by default wherever that is possible, unless `prepack`
             is given: it is about the other step.
+        consume: let the compiled kernels empty the matrices that they have copied, so that they are not in memory
+            twice. The model itself is of no use afterwards, but for its config.
 
     Raises:
         BuildError: the compiled step was asked for by name and cannot be had.
@@ -95,7 +99,7 @@ def lay_out(model: Any, *, prepack: bool | None = None, native: bool | None = No
     packed_native, reason = None, ""
     if native or (native is None and prepack is None):
         try:
-            packed_native = pack_native(model)
+            packed_native = pack_native(model, consume=consume)
         except BuildError as error:
             if native:
                 raise
@@ -142,7 +146,7 @@ def lay_out(model: Any, *, prepack: bool | None = None, native: bool | None = No
         device=device,
         native=packed_native,
         kernels=packed_native.kernels if packed_native else operators,
-        encoder=make_encoder(model, packed_native.library if packed_native else None),
+        encoder=make_encoder(model, packed_native.library if packed_native else None, consume=consume),
     )
 
 

@@ -153,6 +153,23 @@ def test_the_step_answers_with_the_first_best_token() -> None:
 
 
 @needs_kernels
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_is_consumed_gives_the_same_logits_and_is_not_in_memory_twice(kind: Kind) -> None:
+    model = copy.deepcopy(small_model(kind))
+    whole = sum(parameter.nbytes for parameter in model.parameters())
+    logits = []
+    for weights in (native_weights(kind), lay_out(model, consume=True)):
+        engine = Engine(model, weights=weights)
+        engine.admit([(0, SOURCES[0])])
+        logits.append(engine.logits(grid_rows(0, 6)))
+
+    assert torch.equal(*logits)
+    assert sum(parameter.nbytes for parameter in model.parameters()) < whole / 2
+    again = Engine(small_model(kind), weights=native_weights(kind))  # what was not given away still serves
+    again.admit([(0, SOURCES[0])])
+
+
+@needs_kernels
 def test_the_engine_says_what_computes() -> None:
     assert native_weights("t5").kernels.startswith("native (")
 

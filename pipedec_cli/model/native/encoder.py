@@ -20,24 +20,25 @@ TOKENS_TOGETHER: Final = 2048
 class NativeEncoder(nn.Module):
     """A T5's encoder in float32, in one call of C++ for several sources. A state depends on its own source alone."""
 
-    def __init__(self, encoder: Any, kernels: Library) -> None:
-        """Pack the weights; all but the embedding are copied, in float32.
+    def __init__(self, encoder: Any, kernels: Library, *, consume: bool = False) -> None:
+        """Pack the weights; all but a float32 embedding are copied.
 
         Args:
             encoder: transformers' encoder of a T5 (or mT5, UMT5), in any dtype.
             kernels: the compiled kernels.
+            consume: empty what is copied, so that it is not in memory twice; the encoder is of no use afterwards.
         """
         super().__init__()
         config, layers = encoder.config, encoder_layers(encoder)
         feeds = [layer.feed_forward.DenseReluDense for layer in layers]
         gated = hasattr(feeds[0], "wi_0")
-        packing = Packing(kernels, torch.float32)
+        packing = Packing(kernels, torch.float32, consume=consume)
         for layer, feed in zip(layers, feeds, strict=True):
             own = layer.self_attention
-            packing.add(torch.cat([own.q.weight, own.k.weight, own.v.weight]))
-            packing.add(own.o.weight)
-            packing.add(*([feed.wi_0.weight, feed.wi_1.weight] if gated else [feed.wi.weight]))
-            packing.add(feed.wo.weight)
+            packing.add([own.q.weight, own.k.weight, own.v.weight])
+            packing.add([own.o.weight])
+            packing.add(*([[feed.wi_0.weight], [feed.wi_1.weight]] if gated else [[feed.wi.weight]]))
+            packing.add([feed.wo.weight])
         arena, addresses = packing.pack()
         buckets = offset_buckets(config)
         made: dict[int, Tensor] = {}

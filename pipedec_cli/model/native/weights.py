@@ -67,10 +67,14 @@ def unsuited(model: Any) -> str | None:
     return None
 
 
-def pack_native(model: Any) -> NativeWeights:
+def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
     """Pack the decoder of a T5ForConditionalGeneration (or mT5, UMT5).
 
     Matrices are copied, but for the embedding and, in float32, those of the source's keys and values.
+
+    Args:
+        model: the model, on the CPU.
+        consume: empty what is copied, so that it is not in memory twice; the model is of no use afterwards.
 
     Raises:
         BuildError: the kernels cannot be had, or cannot run this model.
@@ -84,16 +88,18 @@ def pack_native(model: Any) -> NativeWeights:
     embedding: Tensor = model.decoder.embed_tokens.weight.detach()
     feeds = [layer.feed_forward.DenseReluDense for layer in layers]
     gated = hasattr(feeds[0], "wi_0")
-    packing = Packing(kernels, embedding.dtype)
+    packing = Packing(kernels, embedding.dtype, consume=consume)
     for layer, feed in zip(layers, feeds, strict=True):
         own, cross = layer.self_attention, layer.cross_attention
-        packing.add(torch.cat([own.q.weight, own.k.weight, own.v.weight]))
-        packing.add(own.o.weight)
-        packing.add(cross.q.weight)
-        packing.add(cross.o.weight)
-        packing.add(*([feed.wi_0.weight, feed.wi_1.weight] if gated else [feed.wi.weight]))
-        packing.add(feed.wo.weight)
-    packing.add(model.lm_head.weight)
+        packing.add([own.q.weight, own.k.weight, own.v.weight])
+        packing.add([own.o.weight])
+        packing.add([cross.q.weight])
+        packing.add([cross.o.weight])
+        packing.add(*([[feed.wi_0.weight], [feed.wi_1.weight]] if gated else [[feed.wi.weight]]))
+        packing.add([feed.wo.weight])
+    head = model.lm_head.weight
+    vocabulary = len(head)
+    packing.add([head], keep=head.data_ptr() == embedding.data_ptr())
     arena, addresses = packing.pack()
     tables = _bias_tables(model)
     norms = [
@@ -113,7 +119,7 @@ def pack_native(model: Any) -> NativeWeights:
         head_width=config.d_kv,
         width=config.d_model,
         feed_width=config.d_ff,
-        vocabulary=len(model.lm_head.weight),
+        vocabulary=vocabulary,
         hidden=tables[0].shape[1] - 1,
         bfloat16=embedding.dtype == torch.bfloat16,
         gated=gated,

@@ -155,7 +155,7 @@ class Run:
                 yield record.source
 
         announce_compiling(self._setup.checkpoint.device.type, self._talk)
-        generator = self._setup.generator()
+        generator = self._setup.generator
         self._talk.say(f"decoder steps: {generator.engine.kernels}")
         began = time.perf_counter()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from pipedec_cli.data.errors import UserError
@@ -23,7 +24,7 @@ from pipedec_cli.terminal.runs.generation_request import GenerateRequest, genera
 from pipedec_cli.terminal.views.generation import describe_method, many
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setup:
     """A run that could begin.
 
@@ -43,10 +44,14 @@ class Setup:
     name: str
     manifest: dict[str, Any]
 
+    @cached_property
     def generator(self) -> Generator:
-        """The model with its weights laid out."""
+        """The model with its weights laid out; they are in memory once, so the checkpoint's own are gone afterwards."""
         return Generator(
-            self.checkpoint, batch_size=self.batch_size, max_source_tokens=self.max_source_tokens
+            self.checkpoint,
+            batch_size=self.batch_size,
+            max_source_tokens=self.max_source_tokens,
+            consume=True,
         )
 
 
