@@ -17,4 +17,4 @@ def announce_compiling(device: str, talk: Talk) -> None:
         talk: where to say it.
     """
     if device == "cpu" and os.environ.get(VARIABLE) != "0" and not is_compiled():
-        talk.say("compiling the decoder's step for this machine; this takes a few seconds, once")
+        talk.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
