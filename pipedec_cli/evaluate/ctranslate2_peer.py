@@ -1,6 +1,6 @@
-"""CTranslate2's greedy decoding as a contender, from a checkpoint that is converted on the spot.
+"""CTranslate2's greedy decoding, from a checkpoint that is converted on the spot; it runs in child processes.
 
-torch is not imported here, so that a child process that measures its memory holds CTranslate2 alone.
+torch is not imported here, so that such a process holds CTranslate2 alone.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pipedec_cli.evaluate.memory import MeasuringError
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
 
 #: What the number of threads is tried on: source tokens, tokens made, and how often.
@@ -110,25 +109,6 @@ class CTranslate2Decoder:
                 outputs.append(Output(tuple(self._ids[word] for word in words), count))
         return Pass(tuple(outputs), calls)
 
-    def blueprint(self, sources: Sequence[Source], batch_size: int) -> tuple[str, dict[str, Any]]:
-        """The factory and payload with which `memory.measure_peak` does the same in a child process.
-
-        Raises:
-            MeasuringError: it runs on a GPU, where nothing counts what it takes.
-        """
-        if self.device != "cpu":
-            raise MeasuringError("it has no counter of the GPU's memory")
-        return "pipedec_cli.evaluate.ctranslate2_peer:ctranslate2_workload", {
-            "folder": str(self.folder),
-            "device": self.device,
-            "compute_type": self.compute_type,
-            "threads": self.threads,
-            "max_tokens": self.max_tokens,
-            "exactly": self.exactly,
-            "sources": [list(source) for source in sources],
-            "batch_size": batch_size,
-        }
-
 
 def ctranslate2_workload(
     *,
@@ -141,7 +121,7 @@ def ctranslate2_workload(
     sources: Sequence[Source],
     batch_size: int,
 ) -> Callable[[], object]:
-    """The decoding of some sources as a piece of work; see `CTranslate2Decoder.blueprint`."""
+    """The decoding of some sources as a piece of work; see `CTranslate2Process.blueprint`."""
     decoder = CTranslate2Decoder(
         Path(folder),
         device=device,

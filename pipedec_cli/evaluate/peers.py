@@ -85,27 +85,19 @@ def _make_ctranslate2(
         return Absent("ctranslate2", "not installed; `pip install pipedec[peers]` brings it")
     import torch
 
-    from pipedec_cli.evaluate.ctranslate2_peer import (
-        CTranslate2Decoder,
-        compute_type,
-        convert,
-        fastest_threads,
-    )
+    from pipedec_cli.evaluate.ctranslate2_peer import compute_type, convert
+    from pipedec_cli.evaluate.ctranslate2_process import CTranslate2Process
 
     device = str(checkpoint.device)
-    most = torch.get_num_threads()
     try:
         convert(checkpoint.name, folder)
-        kind = compute_type(str(checkpoint.model.dtype).removeprefix("torch."), device)
-        return CTranslate2Decoder(
+        return CTranslate2Process(
             folder,
             device=device,
-            compute_type=kind,
-            threads=fastest_threads(folder, device=device, compute_type=kind, most=most),
+            compute_type=compute_type(str(checkpoint.model.dtype).removeprefix("torch."), device),
+            most_threads=torch.get_num_threads(),
             max_tokens=max_tokens,
             exactly=exactly,
         )
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         return Absent("ctranslate2", f"it cannot take the checkpoint: {error}")
-    finally:
-        torch.set_num_threads(most)  # its own number of threads is OpenMP's, and with that torch's

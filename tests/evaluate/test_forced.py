@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder, workload
-from pipedec_cli.evaluate.ctranslate2_peer import CTranslate2Decoder
+from pipedec_cli.evaluate.ctranslate2_process import CTranslate2Process
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.peers import make_peer
 from pipedec_cli.evaluate.transformers_peer import TransformersDecoder
@@ -139,7 +139,7 @@ def test_peers_make_as_many_tokens_as_they_are_told(checkpoint, tmp_path, name):
     pytest.importorskip("ctranslate2") if name == "ctranslate2" else None
     sources = LENGTHS.sources(2, checkpoint.model.config.vocab_size, checkpoint.eos)
     peer = make_peer(name, checkpoint, tmp_path / name, 8, exactly=True)
-    assert isinstance(peer, TransformersDecoder | CTranslate2Decoder)
+    assert isinstance(peer, TransformersDecoder | CTranslate2Process)
 
     made = peer.run(sources, 2, time.perf_counter)
 

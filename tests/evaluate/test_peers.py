@@ -1,9 +1,10 @@
 """What users would take instead, on a plain T5 that was trained on the spot."""
 
+import gc
 import time
 
+import psutil
 import pytest
-import torch
 
 from pipedec_cli.evaluate import peers
 from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder
@@ -129,19 +130,30 @@ def test_ctranslate2_gets_the_threads_with_which_it_is_fastest(monkeypatch, tmp_
     assert find(tmp_path, device="cuda", compute_type="float32", most=4, clock=clock) == 4
 
 
-def test_torch_keeps_its_threads_whatever_ctranslate2_takes(plain, monkeypatch, tmp_path):
+def test_ctranslate2_has_a_process_of_its_own_which_ends_with_the_peer(plain, sources, tmp_path):
     pytest.importorskip("ctranslate2")
-    from pipedec_cli.evaluate import ctranslate2_peer
+    before = set(psutil.Process().children())
+    peer = make_peer("ctranslate2", plain, tmp_path / "converted", MOST)
+    (child,) = set(psutil.Process().children()) - before
+    peer.run(sources[:1], 1, time.perf_counter)
+    assert child.is_running()
+    assert peer.settings["process"] == "its own"
 
-    monkeypatch.setattr(ctranslate2_peer, "fastest_threads", lambda *_, **__: 1)
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        peer = make_peer("ctranslate2", plain, tmp_path / "converted", MOST)
-        assert peer.settings["threads"] == "1"
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
+    del peer
+    gc.collect()
+
+    assert not child.is_running()
+
+
+def test_ctranslate2_that_fails_or_dies_is_an_error_with_its_reason(plain, sources, tmp_path):
+    pytest.importorskip("ctranslate2")
+    peer = make_peer("ctranslate2", plain, tmp_path / "converted", MOST)
+    with pytest.raises(MeasuringError, match="IndexError"):
+        peer.run([[10**9]], 1, time.perf_counter)
+    assert peer.run(sources[:1], 1, time.perf_counter).outputs  # and it goes on
+    peer._child.kill()
+    with pytest.raises(MeasuringError, match="process ended"):
+        peer.run(sources[:1], 1, time.perf_counter)
 
 
 def test_ctranslate2_without_the_dtype_falls_back_to_float32(monkeypatch):
