@@ -150,8 +150,14 @@ def _stay(best: Outcome, baseline: str, subsequences: float | None) -> Advice:
 
 
 def _trade(least: Outcome, baseline: str, metric: str) -> str:
+    sure = least.difference is None or least.difference.low is None or least.difference.excludes_zero
+    found = (
+        "Every delay that is worthwhile costs quality."
+        if sure
+        else "Every delay that is worthwhile seems to cost quality, but that may be chance: score more examples."
+    )
     return (
-        f"Every delay that is worthwhile costs quality. {least.name} (`pipedec generate {least.options}`) costs least: "
+        f"{found} {least.name} (`pipedec generate {least.options}`) costs least: "
         f"{least.speedup:.1f} times as fast as {baseline}{_difference(least, metric)}. Take it if the speed is worth "
         "that, try larger delays, which give some quality back, or stay with the sequential decoder."
     )

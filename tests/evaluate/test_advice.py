@@ -67,6 +67,13 @@ def test_when_every_delay_costs_quality_the_one_that_costs_least_is_offered():
     assert "-1.2" in advice.text
 
 
+def test_a_loss_of_quality_that_may_be_chance_is_called_so():
+    sure, chance = ask(outcome(2, 2.5, -4.4, spread=4.0)), ask(outcome(2, 2.5, -4.4, spread=5.0))
+    assert (sure.verdict, chance.verdict) == ("trade", "trade")
+    assert "costs quality." in sure.text
+    assert "seems to cost quality, but that may be chance" in chance.text
+
+
 def test_quality_that_is_not_known_is_a_caution():
     advice = ask(outcome(1, 3.0, None))
     assert advice.verdict == "take"

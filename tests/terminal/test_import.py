@@ -72,6 +72,7 @@ def test_each_of_the_papers_data_sets_is_imported_beside_the_papers_row(empty_fo
     result = run(name, location)
     assert result.exit_code == 0, result.output
     assert (result.stdout, PAPER in result.stderr) == ("", True)
+    assert f"wrote {name}.jsonl" in result.stderr
     assert [row["target"] for row in lines_of(f"{name}.jsonl")] == [target]
     (record,) = read_records(f"{name}.jsonl", need_target=True)
     assert record.target_segments == (tuple(target) if isinstance(target, list) else None)

@@ -109,9 +109,23 @@ def test_resuming_wants_the_same_settings_and_an_unfinished_training_is_not_lost
     del begun["result"]  # as after a kill
     manifest.write_text(json.dumps(begun))
     assert "--resume" in refused("train", "-w", str(workspace), *QUICK)
-    assert "seed" in refused("train", "-w", str(workspace), *QUICK, "--resume", "--seed", "1")
+    assert "seed was 0 and is now 1" in refused(
+        "train", "-w", str(workspace), *QUICK, "--resume", "--seed", "1"
+    )
     train(workspace, "--resume")
-    train(workspace, "--overwrite")
+
+
+def test_a_trained_model_is_replaced_on_purpose_only(workspace: Path) -> None:
+    train(workspace)
+    model = workspace / "models" / "pipelined" / "model.safetensors"
+    before = model.read_bytes()
+    said = refused("train", "-w", str(workspace), *QUICK, "--seed", "1")
+    assert "holds a trained model" in said
+    assert "--overwrite" in said
+    assert model.read_bytes() == before
+
+    train(workspace, "--overwrite", "--seed", "1")
+    assert model.read_bytes() != before
 
 
 def test_training_without_data_names_the_command_that_makes_them(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pipedec_cli.terminal.options import ConfigOption, QuietOption
 EXAMPLES = """
 [bold]Examples[/bold]
 
-  pipedec demo                                    [dim]# about five minutes on two cores, no network[/dim]
+  pipedec demo                                    [dim]# about three minutes on two cores, no network[/dim]
 
   pipedec demo --updates 3000 --out longer-demo   [dim]# better texts[/dim]
 """

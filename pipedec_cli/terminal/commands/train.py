@@ -22,7 +22,7 @@ EXAMPLES = """
 
   pipedec train --decoder sequential              [dim]# the ordinary T5, the baseline that a report compares with[/dim]
 
-  pipedec train --resume                          [dim]# go on after an interruption[/dim]
+  pipedec train --resume                          [dim]# go on after an interruption, with the same options[/dim]
 
   torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf16
 """
@@ -134,7 +134,8 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="auto|cpu|cuda")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint-N.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Give up an unfinished training in the folder.")
+        bool,
+        typer.Option("--overwrite", help="Give up the model, or the unfinished training, in the folder."),
     ] = False,
     out: Annotated[
         Path | None,

@@ -104,7 +104,9 @@ def run_import(request: ImportRequest, talk: Talk) -> list[ImportedFile]:
         _say_notes(file, talk)
     if len(written) > 1:
         written = [_without_answers(file, talk) for file in written]
-    return _described(request, written, talk)
+    described = _described(request, written, talk)
+    talk.say(f"wrote {', '.join(str(file.path) for file in written)}")
+    return described
 
 
 def _paths(request: ImportRequest) -> dict[SplitName | None, Path]:

@@ -196,8 +196,8 @@ def _plain_name(request: ReportRequest, place: Workspace, talk: Talk) -> str | N
         return None
     if not (folder / "config.json").exists():
         talk.warn(
-            f"the training of {folder} has not come to its end: it is left out; `pipedec train --decoder sequential "
-            "--resume` finishes it"
+            f"the training of {folder} has not come to its end: it is left out; the command that began it finishes it "
+            "with --resume"
         )
         return None
     return str(folder)

@@ -150,7 +150,7 @@ def score_run(run: LoadedRun, measure: Measure, talk: Talk) -> tuple[ScoredRun, 
     if run.expected is not None and run.expected != len(items):
         talk.warn(
             f"{run.name}: {len(items)} of {run.expected} rows are there and were scored; "
-            "`pipedec generate --resume` finishes the run"
+            "the `pipedec generate` that began the run finishes it with --resume"
         )
     return scored, items
 

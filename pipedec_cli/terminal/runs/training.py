@@ -112,10 +112,11 @@ def run_training(
 
 
 def _check_folder(target: Path, record: Mapping[str, Any], request: TrainRequest) -> None:
-    """See to it that nothing is lost or mixed: an unfinished training is resumed as it was begun, or given up on purpose.
+    """See to it that nothing is lost or mixed: a training is resumed as it was begun, a model given up on purpose.
 
     Raises:
-        UserError: the folder holds an unfinished training that was not to be resumed, or one with other settings.
+        UserError: the folder holds a model, or an unfinished training, that was neither to be resumed nor given up; or
+            one that was begun with other settings.
     """
     path = target / MANIFEST
     before = read_json(path) if path.exists() else {}
@@ -125,14 +126,19 @@ def _check_folder(target: Path, record: Mapping[str, Any], request: TrainRequest
         for part in ("inputs", "settings"):
             if begun and before.get(part) != wanted[part]:
                 raise UserError(
-                    f"the training in {target} was begun with {_changed(before.get(part), wanted[part])}",
-                    todo="give the same settings and data, or start over with --overwrite",
+                    f"the training in {target} was begun otherwise: {_changed(before.get(part), wanted[part])}",
+                    todo="give the settings and data that it was begun with, or start over with --overwrite",
                 )
         return
     if begun and "result" not in before and not request.overwrite:
         raise UserError(
             f"{target} holds an unfinished training",
-            todo="go on with --resume, or start over with --overwrite",
+            todo="go on with --resume and the settings that it was begun with, or start over with --overwrite",
+        )
+    if "result" in before and not request.overwrite:
+        raise UserError(
+            f"{target} holds a trained model",
+            todo="replace it with --overwrite, or keep both with --out FOLDER",
         )
     if is_main_process():
         for old in target.glob("checkpoint-*"):  # a later --resume must not pick up another training's
@@ -140,11 +146,22 @@ def _check_folder(target: Path, record: Mapping[str, Any], request: TrainRequest
 
 
 def _changed(before: Any, wanted: Any) -> str:
-    """The settings that differ, as they were."""
+    """The settings that differ, in words."""
     if not isinstance(before, dict) or not isinstance(wanted, dict):
-        return "other data"
-    names = [name for name in {**before, **wanted} if before.get(name) != wanted.get(name)]
-    return ", ".join(f"{name} = {before.get(name)!r}" for name in names)
+        return "with other data"
+    old, new = _flat(before), _flat(wanted)
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(
+        f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}" for name in names
+    )
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without the tables that some of them stand in."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    return flat
 
 
 @contextmanager
@@ -155,6 +172,8 @@ def _stopped(target: Path, talk: Talk) -> Iterator[None]:
     except KeyboardInterrupt:
         if any(target.glob("checkpoint-*")):
             talk.say("stopped; the same command with --resume goes on from the last checkpoint")
+        else:
+            talk.say("stopped before there was a first checkpoint; nothing is kept")
         raise
     except Exception as error:
         # torch and safetensors wrap what the system says.
