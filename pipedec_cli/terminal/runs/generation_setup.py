@@ -9,6 +9,7 @@ from typing import Any
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.generations import Inputs
 from pipedec_cli.data.manifest import manifest
+from pipedec_cli.data.segmented import SEGMENTATION_FILE, load_segmenter
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.batch_size import choose_batch_size
 from pipedec_cli.model.batches import Decoder
@@ -76,6 +77,10 @@ def set_up(
     device = choose_device(_without_mps(request.device, talk))
     dtype = choose_dtype(request.dtype, device)
     checkpoint = load_checkpoint(_find_model(request, place), dtype=dtype, device=str(device))
+    if checkpoint.settings is None and (place.data / SEGMENTATION_FILE).exists():
+        checkpoint.segmenter = load_segmenter(
+            place.data
+        )  # a T5 from elsewhere: cut as the targets beside it were
     settings = checkpoint.settings or PLAIN_T5
     _check_decoder(request, checkpoint, settings.decoder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,24 @@ def test_the_summary_as_json_is_all_that_is_on_stdout(place: Path) -> None:
     assert summary["truncated"] == {"sub_max": 10}
     assert summary["tokens_per_step"] == pytest.approx(summary["tokens"] / summary["steps"], abs=1e-3)
     assert summary["settings"]["sub_max"] == 2
+
+
+def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(
+    place: Path, models: Path
+) -> None:
+    plain = place.parent / "my-t5"
+    shutil.copytree(models / "sequential", plain)
+    config = json.loads((plain / "config.json").read_text())
+    segmentation = config.pop("pipedec")["segmentation"]
+    (plain / "config.json").write_text(json.dumps(config))
+    (plain / "sentences.json").rename(place / "data" / "sentences.json")
+    done("--model", plain, "--out", "alone.jsonl")
+    assert {len(row["segments"]) for row in lines(Path("alone.jsonl"))} == {1}
+
+    (place / "data" / "segmentation.json").write_text(json.dumps(segmentation))
+    done("--model", plain, "--out", "cut.jsonl")
+
+    done("--decoder", "sequential", "--out", "ours.jsonl")
+    ours = [row["segments"] for row in lines(Path("ours.jsonl"))]
+    assert [row["segments"] for row in lines(Path("cut.jsonl"))] == ours
+    assert max(map(len, ours)) > 1
