@@ -187,7 +187,7 @@ class Sample:
         )
         return (
             f"{which} examples{spread} timed in one process, the decoders in turn; one pass to warm up, medians of "
-            f"{self.repeats} repeats; loading and tokenizing left out"
+            f"{self.repeats} repeat{'' if self.repeats == 1 else 's'}; loading and tokenizing left out"
         )
 
 

@@ -177,6 +177,14 @@ def test_a_partial_run_says_how_many_rows_were_scored_of_how_many() -> None:
     assert json.loads(Path("pipedec-workspace/scores/out.json").read_text())["rows"]["expected"] == 3
 
 
+def test_a_peek_at_a_few_examples_is_not_taken_for_a_whole_run() -> None:
+    predictions("out.jsonl", {"a": "the red cat"})
+    Path("out.manifest.json").write_text('{"settings": {"limit": 1}}')
+    assert "warning: out: a run of the first 1 example only, made with --limit" in run("out.jsonl").stderr
+    Path("out.manifest.json").write_text('{"settings": {"limit": null}}')
+    assert "--limit" not in run("out.jsonl").stderr
+
+
 def test_text_that_rouge_cannot_read_is_said_to_be_not_scorable() -> None:
     predictions("out.jsonl", {"a": "猫"}, target="猫")
     result = run("out.jsonl")

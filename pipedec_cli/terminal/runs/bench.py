@@ -28,6 +28,7 @@ from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_measurements import time_all, watched_for_others, weigh_all
 from pipedec_cli.terminal.views.bench import show
+from pipedec_cli.terminal.views.generation import many
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,9 @@ def _time_steps(
     ]
     if not request.rows:
         return []
-    talk.say(f"timing single steps of {', '.join(map(str, request.rows))} rows: {request.repeats} repeats")
+    talk.say(
+        f"timing single steps of {', '.join(map(str, request.rows))} rows: {many(request.repeats, 'repeat')}"
+    )
     total = len(ours) * len(request.rows) * (1 + request.repeats)
     with stage(talk, "timing steps", total) as advance:
         return time_steps(

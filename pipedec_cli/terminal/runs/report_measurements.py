@@ -20,6 +20,7 @@ from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_lineup import Lineup
+from pipedec_cli.terminal.views.generation import many
 
 #: Share of all processors that others may use while decoders are timed.
 _DISTURBED: Final = 0.1
@@ -114,7 +115,7 @@ def time_all(
     for size in batch_sizes:
         given = contestants(size)
         names = [contestant.decoder.name for contestant in given]
-        talk.say(f"timing {', '.join(names)}: {repeats} repeats, batch size {size}")
+        talk.say(f"timing {', '.join(names)}: {many(repeats, 'repeat')}, batch size {size}")
         with stage(talk, f"timing, batch size {size}", len(names) * (1 + repeats)) as advance:
             timed = time_decoders(
                 given,

@@ -23,6 +23,7 @@ from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.evaluate.significance import method, score_differences
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.progress import stage
+from pipedec_cli.terminal.views.generation import many
 
 _TASK_OF_LEVEL: dict[str, Task] = {
     "sentence": "summarization",
@@ -147,6 +148,9 @@ def score_run(run: LoadedRun, measure: Measure, talk: Talk) -> tuple[ScoredRun, 
     scored = ScoredRun(run.name, str(run.path), scores, count_failures(items), run.expected)
     for note in scores.notes:
         talk.warn(f"{run.name}: {note}")
+    limit = (run.manifest.get("settings") or {}).get("limit")
+    if limit is not None:
+        talk.warn(f"{run.name}: a run of the first {many(limit, 'example')} only, made with --limit")
     if run.expected is not None and run.expected != len(items):
         talk.warn(
             f"{run.name}: {len(items)} of {run.expected} rows are there and were scored; "

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from pipedec_cli.evaluate.bench import Bench, BenchEntry, Ratio
 from pipedec_cli.evaluate.timing import Timing
+from pipedec_cli.terminal.views.generation import many
 from pipedec_cli.terminal.views.report import show_sheet
 from pipedec_cli.terminal.views.report_sheet import (
     NONE,
@@ -144,7 +145,7 @@ def what_was_measured(bench: Bench) -> Sheet:
     notes = [
         f"{bench.model}; on {bench.device}; {bench.machine.line}",
         versions,
-        f"one process, the decoders in turn; one pass to warm up, medians of {bench.repeats} repeats",
+        f"one process, the decoders in turn; one pass to warm up, medians of {many(bench.repeats, 'repeat')}",
         *(f"{peer.name} is absent: {peer.why}" for peer in bench.absent),
     ]
     if bench.disturbed:
