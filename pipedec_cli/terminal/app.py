@@ -23,13 +23,16 @@ from pipedec_cli.terminal.commands import (
 )
 from pipedec_cli.terminal.console import Talk
 
+#: Whatever is wrong with the options; Typer gives the base class of its errors no public name.
+UsageError: Any = typer.BadParameter.__mro__[1]
+
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
 class _Commands(TyperGroup):
-    """The subcommands, with a word about Ctrl-C, which Typer ends in silence."""
+    """The subcommands, with a word about Ctrl-C, which Typer ends in silence, and options' errors on one line."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand."""
@@ -37,6 +40,10 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             _fail("interrupted", EXIT_INTERRUPTED)
+        except UsageError as error:
+            told = error.format_message().replace("Value error, ", "").rstrip(".")
+            path = error.ctx.command_path if error.ctx else ctx.command_path
+            _fail(f"{told}; see `{path} --help`", EXIT_USAGE)
 
 
 app = typer.Typer(

@@ -106,3 +106,22 @@ def test_a_closed_pipe_is_no_error_message() -> None:
 def test_an_unknown_command_is_a_usage_error() -> None:
     outcome = CliRunner().invoke(app, ["sgement"])
     assert outcome.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["segment", "x", "--level", "word"], "Invalid value for '--level': 'word' is not one of"),
+        (["generate", "--nonsense"], "No such option: --nonsense"),
+        (["train", "--epochs", "many"], "Invalid value for '--epochs'"),
+        (["segment"], "Missing argument"),
+        (["nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments: list[str], told: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {told}")
+    assert result.stderr.count("\n") == 1
+    assert "--help`" in result.stderr
+    assert "Value error" not in result.stderr
