@@ -10,18 +10,19 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.terminal import recipes
 from pipedec_cli.terminal.commands import (
     bench,
     demo,
     generate,
     import_,
-    recipes,
     report,
     score,
     segment,
     train,
 )
 from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.settings import add
 
 #: Whatever is wrong with the options; Typer gives the base class of its errors no public name.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -85,7 +86,7 @@ app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.command("import", epilog=import_.EXAMPLES)(import_.import_data)
-app.command("recipes", epilog=recipes.EXAMPLES)(recipes.recipes)
+add(app, "recipes", recipes.recipes, recipes.EXAMPLES)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 

@@ -12,7 +12,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.commands.generate import DtypeName, parse_device
 from pipedec_cli.terminal.commands.report import numbers, parse_numbers
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption
+from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption
 
 EXAMPLES = """
 [bold]Examples[/bold]

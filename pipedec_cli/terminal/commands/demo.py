@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.options import ConfigOption, QuietOption
+from pipedec_cli.terminal.settings import ConfigOption, QuietOption
 
 EXAMPLES = """
 [bold]Examples[/bold]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption
+from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption
 
 EXAMPLES = """
 [bold]Examples[/bold]

@@ -11,7 +11,7 @@ import typer
 from pipedec_cli.terminal.commands.generate import DtypeName, parse_batch_size, parse_device
 from pipedec_cli.terminal.commands.score import ProtocolName, TaskName, settle_metrics
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
+from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
 
 if TYPE_CHECKING:
     from pipedec_cli.model.generation import Delay

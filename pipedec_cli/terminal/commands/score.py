@@ -11,7 +11,7 @@ import typer
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
-from pipedec_cli.terminal.options import (
+from pipedec_cli.terminal.settings import (
     ConfigOption,
     JsonOption,
     QuietOption,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
+from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
 
 EXAMPLES = """
 [bold]Examples[/bold]

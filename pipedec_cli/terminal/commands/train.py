@@ -11,7 +11,7 @@ import typer
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.options import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
+from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
 
 EXAMPLES = """
 [bold]Examples[/bold]

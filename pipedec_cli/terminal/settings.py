@@ -1,0 +1,223 @@
+"""A command's settings, declared once: options, config file, recipe, manifest and run share one dataclass.
+
+A command is a function of one argument, a frozen dataclass whose fields are annotated with their Typer options. `add`
+makes the command line of it; a run, a manifest or another command uses the same dataclass.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import typer
+
+from pipedec_cli.data.errors import UserError
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every command's settings have.
+
+    Attributes:
+        typed: names of the options that stand on the command line itself, not in a config file or a recipe.
+    """
+
+    typed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) -> None:
+    """Make a subcommand of a function: its settings are the options, its docstring is the help text.
+
+    Args:
+        app: what it is added to.
+        name: how it is called.
+        run: takes the settings, a subclass of `Settings`.
+        examples: stands below the options in the help text.
+    """
+    kind: type[S] = get_type_hints(run)[next(iter(inspect.signature(run).parameters))]
+    parameters = [
+        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    ]
+    hints = get_type_hints(kind, include_extras=True)
+    for one in fields(kind):
+        if one.name != "typed":
+            default = inspect.Parameter.empty if one.default is MISSING else one.default
+            parameters.append(
+                inspect.Parameter(
+                    one.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=_for_typer(hints[one.name]),
+                )
+            )
+
+    def command(context: typer.Context, **values: Any) -> None:
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        run(kind(**given, typed=frozenset(name for name in values if typed(context, name))))
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__doc__ = run.__doc__
+    app.command(name, epilog=examples)(command)
+
+
+def _for_typer(hint: Any) -> Any:
+    """The annotation as Typer takes it: what an option's own parser returns is no business of Typer's."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    kind, option = get_args(hint)
+    if option.parser is not None:
+        return Annotated[str, option]
+    if get_origin(kind) is tuple:
+        return Annotated[list[get_args(kind)[0]], option]  # type: ignore[misc]
+    return hint
+
+
+def typed(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line itself, and not in a config file or a recipe."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+# ---- options that are written in a way of their own: each parser takes back what it gave, for defaults -------------
+
+
+def number_or(*words: str) -> Callable[[Any], Any]:
+    """A parser of whole numbers from 1 up, or one of these words."""
+
+    def parse(value: Any) -> int | str:
+        text = str(value)
+        if text in words:
+            return text
+        if not (text.isdecimal() and int(text) >= 1):
+            raise typer.BadParameter(f"give a whole number from 1 up, or {' or '.join(map(repr, words))}")
+        return int(text)
+
+    return parse
+
+
+def parse_delay(value: Any) -> int | str:
+    """``wait`` or a whole number of time-steps; ``sequential`` is the older name of ``wait``."""
+    parse: Callable[[Any], int | str] = number_or("wait")
+    return parse("wait" if value == "sequential" else value)
+
+
+def numbers(value: Any) -> tuple[int, ...]:
+    """The numbers of a list with commas between them, rising, each once."""
+    parts = (
+        value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    )
+    try:
+        found = sorted({int(part) for part in parts})
+    except ValueError:
+        found = [0]
+    if found and found[0] < 1:
+        raise typer.BadParameter("give whole numbers from 1 up, with commas between them")
+    return tuple(found)
+
+
+def parse_device(value: Any) -> str:
+    """The name of a device."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", str(value)):
+        raise typer.BadParameter("give auto, cpu, cuda or cuda:N")
+    return str(value)
+
+
+# ---- config files and recipes ------------------------------------------------------------------------------------
+
+
+def _load_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Make the config file's values this command's defaults, so that a flag still wins."""
+    if path is None or context.resilient_parsing:
+        return path
+    command = context.info_name or ""
+    values = read_config(path, command)
+    known = {parameter.name for parameter in context.command.params} - {"config"}
+    for key in values:
+        if key.replace("-", "_") not in known:
+            raise UserError(
+                f"unknown setting {key!r} for `pipedec {command}`",
+                where=str(path),
+                todo=f"see `pipedec {command} --help` for the options",
+            )
+    named = {key.replace("-", "_"): value for key, value in values.items()}
+    context.default_map = {**(context.default_map or {}), **named}
+    return path
+
+
+def read_config(path: Path, command: str) -> dict[str, Any]:
+    """The settings of one command: the file's ``[command]`` table over its top-level keys.
+
+    Raises:
+        UserError: the file is not there or is not TOML.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read the config file: {error.strerror}", where=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"not a TOML file: {error}", where=str(path)) from error
+    shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    own = content.get(command, {})
+    return {**shared, **own} if isinstance(own, dict) else shared
+
+
+def _load_recipe(context: typer.Context, name: str | None) -> str | None:
+    """Make the recipe's settings this command's defaults, under those of a config file."""
+    if name is not None and not context.resilient_parsing:
+        from pipedec_cli.data.recipes import recipe
+
+        settings = recipe(name).settings_for(context.info_name or "")
+        context.default_map = {**settings, **(context.default_map or {})}
+    return name
+
+
+# ---- options that several commands have ----------------------------------------------------------------------------
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="A TOML file of options: a [COMMAND] table, or top-level keys. Flags win.",
+        is_eager=True,
+        callback=_load_config,
+        rich_help_panel="General",
+    ),
+]
+#: Stands after `ConfigOption` in a command, so that a config file may name the recipe.
+RecipeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
+        is_eager=True,
+        callback=_load_recipe,
+        rich_help_panel="General",
+    ),
+]
+WorkspaceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--workspace",
+        "-w",
+        help="The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
+        rich_help_panel="General",
+    ),
+]
+QuietOption = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.", rich_help_panel="General"),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON on stdout.", rich_help_panel="General")
+]
