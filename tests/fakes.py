@@ -28,13 +28,13 @@ def scripted_token(texts: Texts, subsequence: int, following: int) -> int:
 
 
 @dataclass
-class Lanes:
-    """Keeps the books of a model's lanes, and fails where the loop breaks the protocol.
+class Books:
+    """Keeps the books of a model's sequences, and fails where the loop breaks the protocol.
 
     Attributes:
-        sources: what is in each lane.
-        admissions: (lane, source) of every admission, in order.
-        releases: every released lane, in order.
+        sources: what is in each sequence.
+        admissions: (sequence, source) of every admission, in order.
+        releases: every released sequence, in order.
         calls: the rows of every decoder call.
     """
 
@@ -44,60 +44,60 @@ class Lanes:
     calls: list[list[Row]] = field(default_factory=list)
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Take newcomers in; none may come to a lane that is not free."""
+        """Take newcomers in; none may come to a sequence that is not free."""
         assert newcomers, "an admission of nobody"
-        for lane, source in newcomers:
-            assert lane not in self.sources, f"lane {lane} is not free"
-            self.sources[lane] = tuple(source)
-            self.admissions.append((lane, tuple(source)))
+        for sequence, source in newcomers:
+            assert sequence not in self.sources, f"sequence {sequence} is not free"
+            self.sources[sequence] = tuple(source)
+            self.admissions.append((sequence, tuple(source)))
 
     def enter(self, rows: Sequence[Row]) -> None:
-        """Take down the rows of a call; they come by lane and, within one, by subsequence."""
+        """Take down the rows of a call; they come by sequence, subsequence and time."""
         assert rows, "a decoder call without rows"
-        order = [(row.lane, row.slot.subsequence) for row in rows]
+        order = [(row.sequence, row.slot.subsequence, row.slot.time) for row in rows]
         assert order == sorted(set(order)), f"rows out of order: {order}"
-        assert {row.lane for row in rows} <= set(self.sources), "rows of a lane with nobody in it"
+        assert {row.sequence for row in rows} <= set(self.sources), "rows of a sequence with nobody in it"
         self.calls.append(list(rows))
 
-    def release(self, lane: int) -> None:
-        """Free a lane that is taken."""
-        del self.sources[lane]
-        self.releases.append(lane)
+    def release(self, sequence: int) -> None:
+        """Free a sequence that is taken."""
+        del self.sources[sequence]
+        self.releases.append(sequence)
 
 
 class ScriptedModel:
     """Answers from a script: a source is one id, which names the texts to be told.
 
     Attributes:
-        lanes: the books.
+        books: who is where, and what was asked.
     """
 
     def __init__(self, scripts: Sequence[Texts], garbage: int = 7) -> None:
-        self.lanes = Lanes()
+        self.books = Books()
         self._scripts = scripts
         self._garbage = garbage
         self._starts: dict[int, dict[int, int]] = {}
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """See `StepModel`."""
-        self.lanes.admit(newcomers)
-        self._starts |= {lane: {} for lane, _ in newcomers}
+        self.books.admit(newcomers)
+        self._starts |= {sequence: {} for sequence, _ in newcomers}
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """See `StepModel`; a row that does not answer gets a token that must not turn up anywhere."""
-        self.lanes.enter(rows)
-        return [self._answer(row.lane, row.slot) for row in rows]
+        self.books.enter(rows)
+        return [self._answer(row.sequence, row.slot) for row in rows]
 
-    def release(self, lane: int) -> None:
+    def release(self, sequence: int) -> None:
         """See `StepModel`."""
-        self.lanes.release(lane)
-        del self._starts[lane]
+        self.books.release(sequence)
+        del self._starts[sequence]
 
-    def _answer(self, lane: int, slot: Slot) -> int:
+    def _answer(self, sequence: int, slot: Slot) -> int:
         if not slot.answers:
             return self._garbage
-        start = self._starts[lane].setdefault(slot.subsequence, slot.time)
-        (script,) = self.lanes.sources[lane]
+        start = self._starts[sequence].setdefault(slot.subsequence, slot.time)
+        (script,) = self.books.sources[sequence]
         return scripted_token(self._scripts[script], slot.subsequence, slot.time - start + 1)
 
 
@@ -105,37 +105,39 @@ class HashedModel:
     """A cached model: the state of a token is a number made of its id, the source and all that it sees.
 
     Attributes:
-        lanes: the books.
+        books: who is where, and what was asked.
     """
 
     def __init__(self) -> None:
-        self.lanes = Lanes()
+        self.books = Books()
         self._cache: dict[int, list[tuple[Placed, int]]] = {}
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """See `StepModel`."""
-        self.lanes.admit(newcomers)
-        self._cache |= {lane: [] for lane, _ in newcomers}
+        self.books.admit(newcomers)
+        self._cache |= {sequence: [] for sequence, _ in newcomers}
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """See `StepModel`."""
-        self.lanes.enter(rows)
+        self.books.enter(rows)
         answers = []
-        for lane, slot in rows:
+        for sequence, slot in rows:
             placed = Placed(slot.subsequence, slot.time, slot.token)
             seen = [
-                (manhattan(placed, other), state) for other, state in self._cache[lane] if sees(placed, other)
+                (manhattan(placed, other), state)
+                for other, state in self._cache[sequence]
+                if sees(placed, other)
             ]
-            state = _state(self.lanes.sources[lane], placed.token, seen)
-            self._cache[lane].append((placed, state))
+            state = _state(self.books.sources[sequence], placed.token, seen)
+            self._cache[sequence].append((placed, state))
             logits = _logits(state)
             answers.append(logits.index(max(logits)))
         return answers
 
-    def release(self, lane: int) -> None:
+    def release(self, sequence: int) -> None:
         """See `StepModel`."""
-        self.lanes.release(lane)
-        del self._cache[lane]
+        self.books.release(sequence)
+        del self._cache[sequence]
 
 
 def hashed_next_logits(source: Sequence[int]) -> NextLogits:

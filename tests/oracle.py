@@ -33,13 +33,13 @@ class OracleSchedule:
     """When a new subsequence is due.
 
     Attributes:
-        kind: ``fixed`` (every `delay` time-steps), ``sequential`` (when the one before has ended), ``drawn`` (each at
+        kind: ``fixed`` (every `delay` time-steps), ``wait`` (when the one before has ended), ``drawn`` (each at
             its own distance from the one before, at the latest when that ends) or ``whole`` (one and never another).
         delay: Δt of a fixed schedule.
         distances: of a drawn one: distances[i] lies between subsequence i + 1 and i + 2; the last one repeats.
     """
 
-    kind: Literal["fixed", "sequential", "drawn", "whole"]
+    kind: Literal["fixed", "wait", "drawn", "whole"]
     delay: int = 1
     distances: tuple[float, ...] = ()
 
@@ -174,7 +174,7 @@ def _due(schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: i
         return False
     newest = rows[-1]
     has_ended = newest.tokens[-1:] == [eos]
-    if schedule.kind == "sequential":
+    if schedule.kind == "wait":
         return has_ended
     distance = schedule.distances[min(len(rows), len(schedule.distances)) - 1]
     return has_ended or t - 1 == newest.start + distance

@@ -197,6 +197,6 @@ class _Meter:
         self.calls += 1
         return self.model.step(rows)
 
-    def release(self, lane: int) -> None:
+    def release(self, sequence: int) -> None:
         """Pass on."""
-        self.model.release(lane)
+        self.model.release(sequence)

@@ -153,19 +153,19 @@ class ForcedAnswers:
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Pass on."""
-        self._made.update({lane: {} for lane, _ in newcomers})
+        self._made.update({sequence: {} for sequence, _ in newcomers})
         self.model.admit(newcomers)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """Compute, then force."""
         return [self._forced(row, token) for row, token in zip(rows, self.model.step(rows), strict=True)]
 
-    def release(self, lane: int) -> None:
+    def release(self, sequence: int) -> None:
         """Pass on."""
-        self.model.release(lane)
+        self.model.release(sequence)
 
     def _forced(self, row: Row, token: int) -> int:
-        made, number = self._made[row.lane], row.slot.subsequence
+        made, number = self._made[row.sequence], row.slot.subsequence
         made[number] = 1 + made.get(number, 0)
         wanted = self.targets[number - 1] if number <= len(self.targets) else 0
         if made[number] > wanted:

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from pipedec_cli.model.layers import PADDING
 
-#: Tokens of a grid for which a lane has room at first; it doubles when that is used up.
+#: Tokens of a grid for which a sequence has room at first; it doubles when that is used up.
 FIRST_ROOM = 128
 
 
 @dataclass(slots=True)
 class LayerCache:
-    """One layer's keys and values, [lanes, heads, room, d] each; the room of the source is the longest's."""
+    """One layer's keys and values, [sequences, heads, room, d] each; the room of the source is the longest's."""
 
     keys: Tensor
     values: Tensor
@@ -24,36 +24,36 @@ class LayerCache:
 
 
 class Cache:
-    """Buffers for a fixed number of lanes. They grow by doubling and are never given back while an engine lives.
+    """Buffers for a fixed number of sequences. They grow by doubling and are never given back while an engine lives.
 
     Attributes:
         layers: keys and values by layer.
-        subsequence: whose token stands in a column, int64 [lanes, room]; PADDING where there is none.
+        subsequence: whose token stands in a column, int64 [sequences, room]; PADDING where there is none.
         time: when it stands, same shape.
-        filled: columns in use, by lane.
-        source_hidden: true where a lane's source is padding, [lanes, source room].
-        source_length: tokens of each lane's source.
+        filled: columns in use, by sequence.
+        source_hidden: true where a sequence's source is padding, [sequences, source room].
+        source_length: tokens of each sequence's source.
     """
 
     def __init__(
-        self, lanes: int, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device
+        self, sequences: int, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        empty = torch.empty(lanes, heads, 0, width, dtype=dtype, device=device)
+        empty = torch.empty(sequences, heads, 0, width, dtype=dtype, device=device)
         self.layers = [LayerCache(empty, empty, empty, empty) for _ in range(layers)]
-        self.subsequence = torch.empty(lanes, 0, dtype=torch.long, device=device)
-        self.time = torch.empty(lanes, 0, dtype=torch.long, device=device)
-        self.filled = [0] * lanes
-        self.source_hidden = torch.empty(lanes, 0, dtype=torch.bool, device=device)
-        self.source_length = [0] * lanes
+        self.subsequence = torch.empty(sequences, 0, dtype=torch.long, device=device)
+        self.time = torch.empty(sequences, 0, dtype=torch.long, device=device)
+        self.filled = [0] * sequences
+        self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=device)
+        self.source_length = [0] * sequences
         self.reserve(FIRST_ROOM)
 
     @property
     def room(self) -> int:
-        """Columns that each lane has."""
+        """Columns that each sequence has."""
         return self.subsequence.shape[1]
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns a lane, keeping what is there."""
+        """Make room for this many columns a sequence, keeping what is there."""
         if columns <= self.room:
             return
         room = max(columns, 2 * self.room, FIRST_ROOM)
@@ -72,13 +72,13 @@ class Cache:
             layer.source_keys = _widen(layer.source_keys, length, 2, 0)
             layer.source_values = _widen(layer.source_values, length, 2, 0)
 
-    def clear(self, lane: int) -> None:
-        """Forget a lane's grid and source."""
-        self.filled[lane] = 0
-        self.subsequence[lane] = PADDING
-        self.time[lane] = PADDING
-        self.source_length[lane] = 0
-        self.source_hidden[lane] = True
+    def clear(self, sequence: int) -> None:
+        """Forget a sequence's grid and source."""
+        self.filled[sequence] = 0
+        self.subsequence[sequence] = PADDING
+        self.time[sequence] = PADDING
+        self.source_length[sequence] = 0
+        self.source_hidden[sequence] = True
 
 
 def _widen(tensor: Tensor, room: int, dim: int, filling: int) -> Tensor:

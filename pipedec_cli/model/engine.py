@@ -21,18 +21,18 @@ from pipedec_cli.pipeline.decode import Row
 
 
 class Stepper(Protocol):
-    """What takes the steps: decoder calls over lanes whose sources it remembers."""
+    """What takes the steps: decoder calls over sequences whose sources it remembers."""
 
     @property
     def kernels(self) -> str:
         """What computes, for tables and logs."""
 
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Keep the keys and values of encoded sources, in lanes that are then empty of tokens.
+        """Keep the keys and values of encoded sources, in sequences that are then empty of tokens.
 
         Args:
             memory: the encoder's last states, padded to the longest, [n, longest, d_model], in any dtype.
-            newcomers: (lane, source token ids), in the same order.
+            newcomers: (sequence, source token ids), in the same order.
         """
 
     def step(self, rows: Sequence[Row]) -> list[int]:
@@ -41,31 +41,31 @@ class Stepper(Protocol):
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice; see `Engine.logits`."""
 
-    def release(self, lane: int) -> None:
-        """Forget what is in a lane."""
+    def release(self, sequence: int) -> None:
+        """Forget what is in a sequence."""
 
 
 class Engine:
     """A `StepModel`: a T5 with room for a number of examples."""
 
-    def __init__(self, model: Any, lanes: int = 1, *, weights: DecoderWeights | None = None) -> None:
+    def __init__(self, model: Any, sequences: int = 1, *, weights: DecoderWeights | None = None) -> None:
         """Lay the weights out and make the buffers.
 
         Args:
             model: a T5ForConditionalGeneration (or mT5, UMT5), in the dtype and on the device to decode with.
-            lanes: how many examples can be in flight.
+            sequences: how many examples can be in flight.
             weights: what `weights.lay_out` made of this model before, so that engines can share it.
         """
         self.weights = weights or lay_out(model)
         self.encoder = self.weights.encoder
-        self.lanes = lanes
+        self.sequences = sequences
         self.stepper: Stepper
         if self.weights.native is not None:
-            self.stepper = NativeStepper(self.weights.native, lanes)
+            self.stepper = NativeStepper(self.weights.native, sequences)
         elif wants_graphs(self.weights.device):
-            self.stepper = StaticStepper(self.weights, lanes, model.config.d_kv)
+            self.stepper = StaticStepper(self.weights, sequences, model.config.d_kv)
         else:
-            self.stepper = OperatorStepper(self.weights, lanes, model.config.d_kv)
+            self.stepper = OperatorStepper(self.weights, sequences, model.config.d_kv)
 
     @property
     def kernels(self) -> str:
@@ -100,6 +100,6 @@ class Engine:
         return self.stepper.logits(rows)
 
     @torch.inference_mode()
-    def release(self, lane: int) -> None:
-        """Forget what is in a lane; see `StepModel.release`."""
-        self.stepper.release(lane)
+    def release(self, sequence: int) -> None:
+        """Forget what is in a sequence; see `StepModel.release`."""
+        self.stepper.release(sequence)

@@ -1,4 +1,4 @@
-"""Texts in, texts out: sources sorted into lanes, decoded, and given back in the order in which they came."""
+"""Texts in, texts out: sources sorted into sequences, decoded, and given back in the order in which they came."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipedec_cli.model.engine import Engine
 from pipedec_cli.model.weights import DecoderWeights, lay_out
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
 SORTED_BATCHES: Final = 16
@@ -162,7 +162,7 @@ class Generator:
     def _sorted(
         self, sources: Iterable[str], waiting: dict[int, _Open]
     ) -> Iterator[tuple[int, Sequence[int]]]:
-        """Sources as ids, longest first within a window, so that the lanes' lengths are alike."""
+        """Sources as ids, longest first within a window, so that the sequences' lengths are alike."""
         numbered = enumerate(sources)
         size = 1 if self.batch_size == 1 else self.batch_size * SORTED_BATCHES
         while window := list(islice(numbered, size)):
@@ -250,7 +250,7 @@ def _choose_schedule(
             "for the end and drop the rest of the text",
             todo=f"use --delay {trained}, train with --delay any, or insist with --untrained-delay",
         )
-    return Sequential() if wanted == "sequential" else Fixed(wanted)
+    return Waiting() if wanted == "sequential" else Fixed(wanted)
 
 
 def generate_texts(

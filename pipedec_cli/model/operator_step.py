@@ -17,43 +17,43 @@ from pipedec_cli.pipeline.decode import Row
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """The rows of one call as tensors, with n lanes of at most r rows each.
+    """The rows of one call as tensors, with n sequences of at most r rows each.
 
     Attributes:
         tokens: ids, [rows].
-        lane: whose row it is, [rows].
+        sequence: whose row it is, [rows].
         column: where its key and value go, [rows].
-        place: which of its lane's rows it is, [rows].
-        lanes: n; lanes beyond the last one in use are left out.
+        place: which of its sequence's rows it is, [rows].
+        sequences: n; sequences beyond the last one in use are left out.
         width: r.
-        length: columns that any lane has in use, the new ones included.
+        length: columns that any sequence has in use, the new ones included.
         pairs: the column of the bias table for each query and key, [n, r, length].
     """
 
     tokens: Tensor
-    lane: Tensor
+    sequence: Tensor
     column: Tensor
     place: Tensor
-    lanes: int
+    sequences: int
     width: int
     length: int
     pairs: Tensor
 
 
 class OperatorStepper:
-    """Decoder calls by torch's operators, for a number of lanes."""
+    """Decoder calls by torch's operators, for a number of sequences."""
 
-    def __init__(self, weights: DecoderWeights, lanes: int, head_width: int) -> None:
+    def __init__(self, weights: DecoderWeights, sequences: int, head_width: int) -> None:
         """Make the buffers.
 
         Args:
             weights: the matrices.
-            lanes: how many examples can be in flight.
+            sequences: how many examples can be in flight.
             head_width: d of an attention head.
         """
         self.weights = weights
         self.cache = Cache(
-            lanes, len(weights.layers), weights.heads, head_width, weights.dtype, weights.device
+            sequences, len(weights.layers), weights.heads, head_width, weights.dtype, weights.device
         )
 
     @property
@@ -88,9 +88,9 @@ class OperatorStepper:
             hidden = hidden + weights.feed(weights.feed_norm(hidden))
         return self.weights.head(self.weights.final_norm(hidden))
 
-    def release(self, lane: int) -> None:
-        """Forget what is in a lane; see `StepModel.release`."""
-        self.cache.clear(lane)
+    def release(self, sequence: int) -> None:
+        """Forget what is in a sequence; see `StepModel.release`."""
+        self.cache.clear(sequence)
 
     def _plan(self, rows: Sequence[Row]) -> StepPlan:
         """Give every row its column, write its place down, and look up who sees whom at what distance."""
@@ -98,19 +98,19 @@ class OperatorStepper:
         places: list[int] = []
         columns: list[int] = []
         counts: dict[int, int] = {}
-        for lane, _ in rows:
-            places.append(counts.get(lane, 0))
-            columns.append(cache.filled[lane] + places[-1])
-            counts[lane] = places[-1] + 1
-        for lane, count in counts.items():
-            cache.filled[lane] += count
-        lanes, width = max(counts) + 1, max(counts.values())
-        length = max(cache.filled[:lanes])
+        for sequence, _ in rows:
+            places.append(counts.get(sequence, 0))
+            columns.append(cache.filled[sequence] + places[-1])
+            counts[sequence] = places[-1] + 1
+        for sequence, count in counts.items():
+            cache.filled[sequence] += count
+        sequences, width = max(counts) + 1, max(counts.values())
+        length = max(cache.filled[:sequences])
         cache.reserve(length)
         table = torch.tensor(
             [
                 [slot.token for _, slot in rows],
-                [lane for lane, _ in rows],
+                [sequence for sequence, _ in rows],
                 columns,
                 places,
                 [slot.subsequence for _, slot in rows],
@@ -118,27 +118,27 @@ class OperatorStepper:
             ],
             device=self.weights.device,
         )
-        tokens, lane_of, column, place, subsequence, time = table
-        cache.subsequence[lane_of, column] = subsequence
-        cache.time[lane_of, column] = time
-        query = torch.full((2, lanes, width), PADDING, device=self.weights.device)
-        query[:, lane_of, place] = table[4:]
-        key = (cache.subsequence[:lanes, :length], cache.time[:lanes, :length])
+        tokens, sequence_of, column, place, subsequence, time = table
+        cache.subsequence[sequence_of, column] = subsequence
+        cache.time[sequence_of, column] = time
+        query = torch.full((2, sequences, width), PADDING, device=self.weights.device)
+        query[:, sequence_of, place] = table[4:]
+        key = (cache.subsequence[:sequences, :length], cache.time[:sequences, :length])
         sees = visible((query[0], query[1]), key)
         apart = distance(position(query[0], query[1]), position(*key)).clamp(0, self.weights.invisible - 1)
         pairs = torch.where(sees, apart, self.weights.invisible)
-        return StepPlan(tokens, lane_of, column, place, lanes, width, length, pairs)
+        return StepPlan(tokens, sequence_of, column, place, sequences, width, length, pairs)
 
     def _self_attention(
         self, weights: LayerWeights, cache: LayerCache, hidden: Tensor, plan: StepPlan, bias: Tensor
     ) -> Tensor:
         heads = self.weights.heads
         query, key, value = weights.qkv(weights.self_norm(hidden)).view(len(hidden), 3, heads, -1).unbind(1)
-        cache.keys[plan.lane, :, plan.column] = key
-        cache.values[plan.lane, :, plan.column] = value
+        cache.keys[plan.sequence, :, plan.column] = key
+        cache.values[plan.sequence, :, plan.column] = value
         keys, values = (
-            cache.keys[: plan.lanes, :, : plan.length],
-            cache.values[: plan.lanes, :, : plan.length],
+            cache.keys[: plan.sequences, :, : plan.length],
+            cache.values[: plan.sequences, :, : plan.length],
         )
         return weights.self_out(_attend(query, keys, values, bias, plan))
 
@@ -148,15 +148,15 @@ class OperatorStepper:
         query = weights.cross_q(weights.cross_norm(hidden)).view(len(hidden), self.weights.heads, -1)
         length = mask.shape[-1]
         keys, values = (
-            cache.source_keys[: plan.lanes, :, :length],
-            cache.source_values[: plan.lanes, :, :length],
+            cache.source_keys[: plan.sequences, :, :length],
+            cache.source_values[: plan.sequences, :, :length],
         )
         return weights.cross_out(_attend(query, keys, values, mask, plan))
 
     def _source_mask(self, plan: StepPlan) -> Tensor:
         """What is added to the scores over the sources, [n, 1, 1, longest source]."""
-        longest = max(self.cache.source_length[: plan.lanes])
-        hidden = self.cache.source_hidden[: plan.lanes, None, None, :longest]
+        longest = max(self.cache.source_length[: plan.sequences])
+        hidden = self.cache.source_hidden[: plan.sequences, None, None, :longest]
         mask = torch.zeros(hidden.shape, dtype=self.weights.dtype, device=self.weights.device)
         return mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)
 
@@ -166,21 +166,21 @@ def keep_sources(
 ) -> None:
     """Put the keys and values of encoded sources into a cache that has room for them; see `Stepper.remember`."""
     batch, length, _ = memory.shape
-    lanes = [lane for lane, _ in newcomers]
-    for lane, source in newcomers:
-        cache.clear(lane)
-        cache.source_length[lane] = len(source)
-        cache.source_hidden[lane, : len(source)] = False
+    sequences = [sequence for sequence, _ in newcomers]
+    for sequence, source in newcomers:
+        cache.clear(sequence)
+        cache.source_length[sequence] = len(source)
+        cache.source_hidden[sequence, : len(source)] = False
     for layer, kept in zip(weights.layers, cache.layers, strict=True):
         both = layer.cross_kv(memory.flatten(0, 1).to(weights.dtype)).view(
             batch, length, 2, weights.heads, -1
         )
-        kept.source_keys[lanes, :, :length] = both[:, :, 0].transpose(1, 2)
-        kept.source_values[lanes, :, :length] = both[:, :, 1].transpose(1, 2)
+        kept.source_keys[sequences, :, :length] = both[:, :, 0].transpose(1, 2)
+        kept.source_values[sequences, :, :length] = both[:, :, 1].transpose(1, 2)
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, plan: StepPlan) -> Tensor:
-    """T5's unscaled attention of rows over their lanes' keys.
+    """T5's unscaled attention of rows over their sequences' keys.
 
     Args:
         query: [rows, heads, d].
@@ -192,13 +192,13 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, plan: Ste
     Returns:
         [rows, heads · d].
     """
-    if plan.lanes == 1:
+    if plan.sequences == 1:
         spread = query.transpose(0, 1)[None]
     else:
-        spread = query.new_zeros(plan.lanes, plan.width, *query.shape[1:])
-        spread[plan.lane, plan.place] = query
+        spread = query.new_zeros(plan.sequences, plan.width, *query.shape[1:])
+        spread[plan.sequence, plan.place] = query
         spread = spread.transpose(1, 2)
     scores = torch.matmul(spread, keys.transpose(2, 3)) + bias
     mixed = torch.matmul(torch.softmax(scores, dim=-1), values).transpose(1, 2)
-    gathered = mixed[0] if plan.lanes == 1 else mixed[plan.lane, plan.place]
+    gathered = mixed[0] if plan.sequences == 1 else mixed[plan.sequence, plan.place]
     return gathered.flatten(1)

@@ -1,7 +1,7 @@
 """The decoding step in fixed shapes: what a GPU replays as one CUDA graph.
 
 At batch 1 a step on a GPU is bound by launching some fifteen kernels a layer, not by what they compute. A graph launches
-all of them at once, but its shapes and addresses cannot change. So the rows of every lane are filled up to a bucket, and
+all of them at once, but its shapes and addresses cannot change. So the rows of every sequence are filled up to a bucket, and
 so are columns and sources; the buffers stay where they are while graphs refer to them; and what passes between host and
 GPU in a step is one small tensor in and one out. Off a GPU the same step runs as it stands, which is how it is tested.
 """
@@ -25,7 +25,7 @@ from pipedec_cli.pipeline.decode import Row
 
 #: Set to 0, this environment variable turns graphs off: the steps are then launched kernel by kernel.
 VARIABLE: Final = "PIPEDEC_CUDA_GRAPHS"
-#: Rows a lane; beyond the last one, multiples of it.
+#: Rows a sequence; beyond the last one, multiples of it.
 ROW_BUCKETS: Final = (1, 2, 4, 8, 12, 16, 20, 32)
 #: Columns and source tokens come in multiples of these.
 COLUMNS: Final = 64
@@ -44,7 +44,7 @@ def wants_graphs(device: torch.device) -> bool:
 
 @dataclass(slots=True)
 class Call:
-    """A decoder call of one shape, with n lanes of r rows each.
+    """A decoder call of one shape, with n sequences of r rows each.
 
     Attributes:
         given: token, column, subsequence and time of each row, int64 [4, n, r], on the device.
@@ -62,22 +62,22 @@ class Call:
 
 
 class StaticStepper:
-    """Decoder calls of fixed shapes, for a number of lanes; on a GPU each shape is recorded once and replayed."""
+    """Decoder calls of fixed shapes, for a number of sequences; on a GPU each shape is recorded once and replayed."""
 
-    def __init__(self, weights: DecoderWeights, lanes: int, head_width: int) -> None:
+    def __init__(self, weights: DecoderWeights, sequences: int, head_width: int) -> None:
         """Make the buffers.
 
         Args:
             weights: the matrices.
-            lanes: how many examples can be in flight.
+            sequences: how many examples can be in flight.
             head_width: d of an attention head.
         """
         self.weights = weights
-        self.lanes = lanes
+        self.sequences = sequences
         self.cache = Cache(
-            lanes, len(weights.layers), weights.heads, head_width, weights.dtype, weights.device
+            sequences, len(weights.layers), weights.heads, head_width, weights.dtype, weights.device
         )
-        self._lane = torch.arange(lanes, device=weights.device)[:, None]
+        self._sequence = torch.arange(sequences, device=weights.device)[:, None]
         self._calls: dict[tuple[int, int], Call] = {}
         self._pool: Any = None
 
@@ -99,37 +99,37 @@ class StaticStepper:
         call, places = self._run(rows)
         assert call.answers is not None
         answers: list[list[int]] = call.answers.tolist()
-        return [answers[lane][place] for lane, place in places]
+        return [answers[sequence][place] for sequence, place in places]
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice; see `Engine.logits`."""
         call, places = self._run(rows)
         assert call.logits is not None
-        lanes, within = zip(*places, strict=True)
-        return call.logits[list(lanes), list(within)].clone()
+        sequences, within = zip(*places, strict=True)
+        return call.logits[list(sequences), list(within)].clone()
 
-    def release(self, lane: int) -> None:
-        """Forget what is in a lane; see `StepModel.release`."""
-        self.cache.clear(lane)
+    def release(self, sequence: int) -> None:
+        """Forget what is in a sequence; see `StepModel.release`."""
+        self.cache.clear(sequence)
 
     def _run(self, rows: Sequence[Row]) -> tuple[Call, list[tuple[int, int]]]:
-        """Run the call that holds these rows; where each of them is: its lane, and its place there."""
+        """Run the call that holds these rows; where each of them is: its sequence, and its place there."""
         filled, places = self.cache.filled, []
-        counts = [0] * self.lanes
-        for lane, _ in rows:
-            places.append((lane, counts[lane]))
-            counts[lane] += 1
-        columns = max(filled[lane] + count for lane, count in enumerate(counts))
+        counts = [0] * self.sequences
+        for sequence, _ in rows:
+            places.append((sequence, counts[sequence]))
+            counts[sequence] += 1
+        columns = max(filled[sequence] + count for sequence, count in enumerate(counts))
         call = self._call(bucket(max(counts)), -(-columns // COLUMNS) * COLUMNS)
         spare = self.cache.room - 1  # where the rows that fill up put their keys: never looked at
         given = torch.full(call.given.shape, PADDING, dtype=torch.long)
         given[0], given[1] = 0, spare
-        for (lane, slot), (_, place) in zip(rows, places, strict=True):
-            given[:, lane, place] = torch.tensor(
-                [slot.token, filled[lane] + place, slot.subsequence, slot.time]
+        for (sequence, slot), (_, place) in zip(rows, places, strict=True):
+            given[:, sequence, place] = torch.tensor(
+                [slot.token, filled[sequence] + place, slot.subsequence, slot.time]
             )
-        for lane, count in enumerate(counts):
-            filled[lane] += count
+        for sequence, count in enumerate(counts):
+            filled[sequence] += count
         call.given.copy_(given)
         if call.graph is not None:
             call.graph.replay()
@@ -145,7 +145,7 @@ class StaticStepper:
             self._calls.clear()  # the buffers move
             self.cache.reserve(columns + 1)
         if (rows, columns) not in self._calls:
-            given = torch.empty(4, self.lanes, rows, dtype=torch.long, device=self.weights.device)
+            given = torch.empty(4, self.sequences, rows, dtype=torch.long, device=self.weights.device)
             self._calls[rows, columns] = Call(given, columns)
         return self._calls[rows, columns]
 
@@ -165,8 +165,8 @@ class StaticStepper:
     def _compute(self, call: Call) -> None:
         tokens, column, subsequence, time = call.given
         cache, weights = self.cache, self.weights
-        cache.subsequence[self._lane, column] = subsequence
-        cache.time[self._lane, column] = time
+        cache.subsequence[self._sequence, column] = subsequence
+        cache.time[self._sequence, column] = time
         key = (cache.subsequence[:, : call.columns], cache.time[:, : call.columns])
         apart = distance(position(subsequence, time), position(*key)).clamp(0, weights.invisible - 1)
         pairs = torch.where(visible((subsequence, time), key), apart, weights.invisible)
@@ -190,11 +190,11 @@ class StaticStepper:
     def _self_attention(
         self, weights: LayerWeights, cache: LayerCache, hidden: Tensor, column: Tensor, bias: Tensor
     ) -> Tensor:
-        lanes, rows, _ = hidden.shape
-        both = weights.qkv(weights.self_norm(hidden)).view(lanes, rows, 3, self.weights.heads, -1)
+        sequences, rows, _ = hidden.shape
+        both = weights.qkv(weights.self_norm(hidden)).view(sequences, rows, 3, self.weights.heads, -1)
         query, key, value = both.unbind(2)
-        cache.keys[self._lane, :, column] = key
-        cache.values[self._lane, :, column] = value
+        cache.keys[self._sequence, :, column] = key
+        cache.values[self._sequence, :, column] = value
         columns = bias.shape[-1]
         return weights.self_out(
             _attend(query, cache.keys[:, :, :columns], cache.values[:, :, :columns], bias)
@@ -203,8 +203,8 @@ class StaticStepper:
     def _cross_attention(
         self, weights: LayerWeights, cache: LayerCache, hidden: Tensor, mask: Tensor
     ) -> Tensor:
-        lanes, rows, _ = hidden.shape
-        query = weights.cross_q(weights.cross_norm(hidden)).view(lanes, rows, self.weights.heads, -1)
+        sequences, rows, _ = hidden.shape
+        query = weights.cross_q(weights.cross_norm(hidden)).view(sequences, rows, self.weights.heads, -1)
         return weights.cross_out(_attend(query, cache.source_keys, cache.source_values, mask))
 
 

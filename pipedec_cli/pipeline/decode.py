@@ -10,39 +10,39 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from pipedec_cli.pipeline.grid import Explore, Grid, Limits, Slot, Step, Subsequence, Truncated
-from pipedec_cli.pipeline.schedule import Schedule
+from pipedec_cli.pipeline.grid import Explore, Grid, Limits, Slot, Step, Truncated
+from pipedec_cli.pipeline.schedule import Schedule, Subsequence
 
 
 class Row(NamedTuple):
     """A token that goes into a decoder call: whose it is, and where it stands."""
 
-    lane: int
+    sequence: int
     slot: Slot
 
 
 class StepModel(Protocol):
-    """What the loop asks of a model. A lane is a place for one example: its encoded source and its grid's cache."""
+    """What the loop asks of a model.
+
+    A sequence is one example in flight, told by its number from 0 on: the model keeps its encoded source and what it
+    has cached of its grid.
+    """
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Encode sources and make their lanes ready, empty of tokens.
-
-        Args:
-            newcomers: (lane, source token ids), lanes that are free.
-        """
+        """Encode sources, given as (sequence, token ids), for sequences that are free; they have no tokens yet."""
 
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
-        """One decoder call: add the rows' tokens to their lanes and give the most probable next token of each.
+        """One decoder call: add the rows' tokens to their sequences and give the most probable next token of each.
 
         Args:
-            rows: ordered by lane and, within one, by subsequence.
+            rows: ordered by sequence and, within one, by subsequence, then by time.
 
         Returns:
             A token id a row; of no meaning for rows that do not answer.
         """
 
-    def release(self, lane: int) -> None:
-        """Forget what is in a lane."""
+    def release(self, sequence: int) -> None:
+        """Forget an example: its number is free for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +85,35 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An example has left.
-
-    Attributes:
-        example: the index that it came with.
-        subsequences: every one that was established, empty explorations included.
-        steps: decoder calls that it took part in.
-        tokens: tokens made, <eos> not counted.
-        truncated: what cut it short, if anything.
-        used_up: whether empty explorations had taken up places of sub_max when another subsequence was due.
-    """
+    """An example has left, with the grid as it then stood."""
 
     example: int
-    subsequences: tuple[Subsequence, ...]
-    steps: int
-    tokens: int
-    truncated: Truncated | None
-    used_up: bool = False
+    grid: Grid
+
+    @property
+    def subsequences(self) -> list[Subsequence]:
+        """Every one that was established, empty explorations included."""
+        return self.grid.subsequences
+
+    @property
+    def steps(self) -> int:
+        """Decoder calls that the example took part in."""
+        return self.grid.steps
+
+    @property
+    def tokens(self) -> int:
+        """Tokens made, <eos> not counted."""
+        return self.grid.tokens
+
+    @property
+    def truncated(self) -> Truncated | None:
+        """What cut it short, if anything."""
+        return self.grid.truncated
+
+    @property
+    def used_up(self) -> bool:
+        """Whether empty explorations had taken up places of sub_max when another subsequence was due."""
+        return self.grid.used_up
 
     @property
     def texts(self) -> list[list[int]]:
@@ -113,65 +125,56 @@ Event = Admitted | Stepped | Finished
 
 
 def decode(
-    model: StepModel, sources: Iterable[tuple[int, Sequence[int]]], method: Method, lanes: int = 1
+    model: StepModel, sources: Iterable[tuple[int, Sequence[int]]], method: Method, sequences: int = 1
 ) -> Iterator[Event]:
     """Decode examples greedily, several at a time, each with a grid of its own (Algorithm 1).
 
-    An example that ends leaves its lane and the next one enters, so that the slowest does not hold the others.
-    Sources are drawn from the iterable only when a lane is free: memory is bounded by what is in flight.
+    An example that ends makes room for the next one, so that the slowest does not hold the others. Sources are
+    drawn from the iterable only when there is room: memory is bounded by what is in flight.
 
     Args:
         model: the model.
         sources: (index, source token ids).
         method: how to decode.
-        lanes: how many examples are in flight at once.
+        sequences: how many examples are in flight at once.
 
     Yields:
         Each example's `Admitted`, its `Stepped` in order, and its `Finished`; those of different examples mixed.
 
     Raises:
-        ValueError: there are no lanes, or the model gives another number of answers than it was given rows.
+        ValueError: there are no sequences, or the model gives another number of answers than it was given rows.
     """
-    if lanes < 1:
-        raise ValueError(f"decoding needs at least 1 lane, not {lanes}")
+    if sequences < 1:
+        raise ValueError(f"decoding needs at least 1 sequence, not {sequences}")
     waiting = iter(sources)
     running: dict[int, tuple[int, Grid]] = {}
     try:
         while True:
-            newcomers = _newcomers(waiting, [lane for lane in range(lanes) if lane not in running])
+            free = [number for number in range(sequences) if number not in running]
+            # The free numbers come first: zip stops there, before it draws a source that has no place yet.
+            newcomers = list(zip(free, waiting, strict=False))
             if newcomers:
-                yield from (Admitted(example) for _, example, _ in newcomers)
-                model.admit([(lane, source) for lane, _, source in newcomers])
-                running |= {lane: (example, method.new_grid()) for lane, example, _ in newcomers}
+                yield from (Admitted(example) for _, (example, _) in newcomers)
+                model.admit([(number, source) for number, (_, source) in newcomers])
+                running |= {number: (example, method.new_grid()) for number, (example, _) in newcomers}
             if not running:
                 return
-            planned = {lane: grid.plan() for lane, (_, grid) in sorted(running.items())}
-            ended = [lane for lane, slots in planned.items() if not slots]
-            for lane in ended:
-                example, grid = running.pop(lane)
-                model.release(lane)
-                yield Finished(
-                    example, tuple(grid.subsequences), grid.steps, grid.tokens, grid.truncated, grid.used_up
-                )
+            planned = {number: grid.plan() for number, (_, grid) in sorted(running.items())}
+            ended = [number for number, slots in planned.items() if not slots]
+            for number in ended:
+                model.release(number)
+                yield Finished(*running.pop(number))
             if ended:
-                continue  # whoever waits takes the free lanes before the next call; planning again changes nothing
-            rows = [Row(lane, slot) for lane, slots in planned.items() for slot in slots]
+                continue  # whoever waits takes their places before the next call; planning again changes nothing
+            rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
             answers = model.step(rows)
             if len(answers) != len(rows):
                 raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
             following = iter(answers)
-            for lane, slots in planned.items():
-                example, grid = running[lane]
+            for number, slots in planned.items():
+                example, grid = running[number]
                 yield Stepped(example, grid.commit([next(following) for _ in slots]))
-    except GeneratorExit:  # the reader has had enough: the next one finds every lane free
-        for lane in running:
-            model.release(lane)
+    except GeneratorExit:  # the reader has had enough: the next one finds every sequence free
+        for number in running:
+            model.release(number)
         raise
-
-
-def _newcomers(
-    waiting: Iterator[tuple[int, Sequence[int]]], free: Iterable[int]
-) -> list[tuple[int, int, Sequence[int]]]:
-    """A lane, an example and its source for each example that can enter now."""
-    # The free lanes come first: zip stops there, before it draws a source that has no place yet.
-    return [(lane, example, source) for lane, (example, source) in zip(free, waiting, strict=False)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipedec_cli.pipeline.schedule import Schedule, Whole
+from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
 
 Explore = Literal["retry", "once"]
 Truncated = Literal["time_max", "sub_max", "max_tokens"]
@@ -62,38 +62,6 @@ class Slot:
     answers: bool = True
 
 
-@dataclass(slots=True)
-class Subsequence:
-    """One row of the grid.
-
-    Attributes:
-        start: the time at which its <bos> stands.
-        tokens: the ids made so far, <eos> included, <bos> not; the j-th one (from 1) stands at start + j.
-        ended: whether the newest token is <eos>.
-        eos_fed: whether that <eos> has gone through the decoder.
-    """
-
-    start: int
-    tokens: list[int] = field(default_factory=list)
-    ended: bool = False
-    eos_fed: bool = False
-
-    @property
-    def end(self) -> int | None:
-        """The time of its <eos>; None while live."""
-        return self.start + len(self.tokens) if self.ended else None
-
-    @property
-    def empty(self) -> bool:
-        """Whether it is a failed exploration: <bos> answered at once by <eos>."""
-        return self.ended and len(self.tokens) == 1
-
-    @property
-    def text_tokens(self) -> list[int]:
-        """The ids without <eos>."""
-        return self.tokens[:-1] if self.ended else list(self.tokens)
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one decoder call did to one example.
@@ -111,28 +79,30 @@ class Step:
     made: tuple[Slot, ...]
 
 
+@dataclass(slots=True)
 class Grid:
-    """The subsequences of one example, and the clock."""
+    """The subsequences of one example, and the clock. It starts with nothing established, at time 0.
 
-    def __init__(self, schedule: Schedule, limits: Limits, explore: Explore, *, bos: int, eos: int) -> None:
-        """Start with nothing established, at time 0.
+    Attributes:
+        schedule: when subsequences start.
+        limits: what bounds the decoding.
+        explore: whether explorations go on after an empty one (``retry``) or stop (``once``).
+        bos: the id that opens a subsequence (T5's decoder_start_token).
+        eos: the id that ends one.
+        subsequences: those established, empty ones included.
+        time: the time-step at which the newest tokens stand.
+        steps: decoder calls so far.
+    """
 
-        Args:
-            schedule: when subsequences start.
-            limits: what bounds the decoding.
-            explore: whether explorations go on after an empty one (``retry``) or stop (``once``).
-            bos: the id that opens a subsequence (T5's decoder_start_token).
-            eos: the id that ends one.
-        """
-        self.schedule = schedule
-        self.limits = limits
-        self.explore = explore
-        self.bos = bos
-        self.eos = eos
-        self.subsequences: list[Subsequence] = []
-        self.time = 0
-        self.steps = 0
-        self._planned: tuple[Slot, ...] = ()
+    schedule: Schedule
+    limits: Limits
+    explore: Explore
+    bos: int = field(kw_only=True)
+    eos: int = field(kw_only=True)
+    subsequences: list[Subsequence] = field(default_factory=list, init=False)
+    time: int = field(default=0, init=False)
+    steps: int = field(default=0, init=False)
+    _planned: tuple[Slot, ...] = field(default=(), init=False)
 
     @property
     def live(self) -> list[Subsequence]:
@@ -161,7 +131,7 @@ class Grid:
         rows = self.subsequences
         if self.explore == "once" or len(rows) != self.limits.sub_max or not any(row.empty for row in rows):
             return False
-        due = self.schedule.next_start(len(rows), rows[-1].start, rows[-1].end)
+        due = self.schedule.next_start(rows)
         end = max(row.start + len(row.tokens) for row in rows)
         return due is not None and (due < end or self.truncated == "sub_max")
 
@@ -231,7 +201,7 @@ class Grid:
             return None
         if newest.empty and (self.explore == "once" or not self.live):
             return None
-        return self.schedule.next_start(len(self.subsequences), newest.start, newest.end)
+        return self.schedule.next_start(self.subsequences)
 
     def _rows(self) -> list[Slot]:
         rows: list[Slot] = []

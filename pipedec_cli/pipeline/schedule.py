@@ -9,8 +9,40 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+
+@dataclass(slots=True)
+class Subsequence:
+    """One row of the grid.
+
+    Attributes:
+        start: the time at which its <bos> stands.
+        tokens: the ids made so far, <eos> included, <bos> not; the j-th one (from 1) stands at start + j.
+        ended: whether the newest token is <eos>.
+        eos_fed: whether that <eos> has gone through the decoder.
+    """
+
+    start: int
+    tokens: list[int] = field(default_factory=list)
+    ended: bool = False
+    eos_fed: bool = False
+
+    @property
+    def end(self) -> int | None:
+        """The time of its <eos>; None while live."""
+        return self.start + len(self.tokens) if self.ended else None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is a failed exploration: <bos> answered at once by <eos>."""
+        return self.ended and len(self.tokens) == 1
+
+    @property
+    def text_tokens(self) -> list[int]:
+        """The ids without <eos>."""
+        return self.tokens[:-1] if self.ended else list(self.tokens)
 
 
 class Schedule(Protocol):
@@ -20,16 +52,10 @@ class Schedule(Protocol):
     def name(self) -> str:
         """How settings, file names and tables call it."""
 
-    def next_start(self, count: int, start: int, end: int | None) -> int | None:
-        """The time at which the next subsequence starts.
+    def next_start(self, rows: Sequence[Subsequence]) -> int | None:
+        """The time at which the next subsequence starts, given those there are, first to last, at least one.
 
-        Args:
-            count: how many subsequences there are already, at least 1.
-            start: the time of the newest one's <bos>.
-            end: the time of the newest one's <eos>; None while it is live.
-
-        Returns:
-            The start time; None if it is not settled yet, or if there is never to be another.
+        None if it is not settled yet, or if there is never to be another.
         """
 
 
@@ -48,23 +74,23 @@ class Fixed:
         """``delay2`` for Δt = 2."""
         return f"delay{self.delay}"
 
-    def next_start(self, count: int, start: int, end: int | None) -> int:
+    def next_start(self, rows: Sequence[Subsequence]) -> int:
         """Δt after the newest start, whatever has become of that subsequence."""
-        return start + self.delay
+        return rows[-1].start + self.delay
 
 
 @dataclass(frozen=True, slots=True)
-class Sequential:
+class Waiting:
     """A subsequence starts when the one before has ended: every token sees all before it."""
 
     @property
     def name(self) -> str:
-        """``sequential``."""
-        return "sequential"
+        """``wait``."""
+        return "wait"
 
-    def next_start(self, count: int, start: int, end: int | None) -> int | None:
+    def next_start(self, rows: Sequence[Subsequence]) -> int | None:
         """The time of the newest one's <eos>."""
-        return end
+        return rows[-1].end
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +102,7 @@ class Whole:
         """``whole``."""
         return "whole"
 
-    def next_start(self, count: int, start: int, end: int | None) -> None:
+    def next_start(self, rows: Sequence[Subsequence]) -> None:
         """There is no next one."""
 
 
@@ -96,23 +122,23 @@ class Drawn:
         """``drawn``."""
         return "drawn"
 
-    def next_start(self, count: int, start: int, end: int | None) -> int | None:
+    def next_start(self, rows: Sequence[Subsequence]) -> int | None:
         """The nearer of the drawn distance and the newest one's end."""
-        distance = self.distances[min(count, len(self.distances)) - 1]
+        distance, end = self.distances[min(len(rows), len(self.distances)) - 1], rows[-1].end
         if math.isinf(distance):
             return end
-        drawn = start + int(distance)
+        drawn = rows[-1].start + int(distance)
         return drawn if end is None else min(drawn, end)
 
 
 DISTANCES: Final = (1, 1, 2, 3, 4, 6, 8, 10, math.inf)
-PLAIN_KINDS: Final[tuple[Schedule, ...]] = (Sequential(), Fixed(1), Fixed(2), Fixed(3))
+PLAIN_KINDS: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed(3))
 
 
 def draw_schedules(rng: random.Random, examples: int, subsequences: int) -> list[Schedule]:
     """Schedules for one training batch, so that one checkpoint serves every delay.
 
-    With probability 1/8 each, the whole batch is sequential or has Δt = 1, 2 or 3; otherwise every start of every
+    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3; otherwise every start of every
     example is drawn on its own.
 
     Args:
@@ -129,21 +155,15 @@ def draw_schedules(rng: random.Random, examples: int, subsequences: int) -> list
 def place(schedule: Schedule, lengths: Sequence[int]) -> list[int]:
     """The start times of subsequences whose lengths are known, as in training.
 
-    Args:
-        schedule: the rule.
-        lengths: m_i, tokens without <bos> and <eos>; the closing empty subsequence is one of length 0.
+    `lengths` are m_i, tokens without <bos> and <eos>; the closing empty subsequence is one of length 0.
 
     Raises:
         ValueError: the schedule has no place for that many subsequences.
     """
-    starts: list[int] = []
-    for count, _ in enumerate(lengths):
-        if count == 0:
-            starts.append(0)
-            continue
-        before = starts[-1]
-        following = schedule.next_start(count, before, before + lengths[count - 1] + 1)
-        if following is None:
-            raise ValueError(f"schedule {schedule.name!r} has no place for subsequence {count + 1}")
-        starts.append(following)
-    return starts
+    rows: list[Subsequence] = []
+    for length in lengths:
+        start = schedule.next_start(rows) if rows else 0
+        if start is None:
+            raise ValueError(f"schedule {schedule.name!r} has no place for subsequence {len(rows) + 1}")
+        rows.append(Subsequence(start, [0] * (length + 1), ended=True))
+    return [row.start for row in rows]

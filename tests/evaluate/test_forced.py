@@ -34,7 +34,7 @@ class Ending:
         self.calls += 1
         return [EOS] * len(rows)
 
-    def release(self, lane):
+    def release(self, sequence):
         pass
 
 
@@ -46,13 +46,13 @@ class Endless(Ending):
 
 
 @pytest.mark.parametrize("model", [Ending, Endless])
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("sequences", [1, 3])
 @given(targets=st.lists(st.integers(1, 6), min_size=1, max_size=5), delay=st.integers(1, 3))
-def test_each_subsequence_has_its_length_whatever_the_model_says(model, lanes, targets, delay):
+def test_each_subsequence_has_its_length_whatever_the_model_says(model, sequences, targets, delay):
     lengths = Lengths(4, tuple(targets), "")
     forced = ForcedAnswers(model(), targets, EOS)
 
-    events = decode(forced, enumerate([[5, EOS]] * 4), lengths.method(BOS, EOS, delay), lanes)
+    events = decode(forced, enumerate([[5, EOS]] * 4), lengths.method(BOS, EOS, delay), sequences)
 
     finished = [event for event in events if isinstance(event, Finished)]
     assert len(finished) == 4

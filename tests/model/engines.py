@@ -10,7 +10,7 @@ from typing import Any, Final
 from pipedec_cli.model.engine import Engine
 from pipedec_cli.pipeline.decode import Finished, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole
 from tests.model.families import BOS, EOS, SOURCES, Kind, next_logits_of, small_model
 from tests.oracle import OracleResult, oracle_decode
 from tests.pipeline.driving import oracle_schedule
@@ -22,7 +22,7 @@ SCHEDULES: Final[dict[str, tuple[Schedule, Limits]]] = {
     "1": (Fixed(1), FIXED),
     "2": (Fixed(2), FIXED),
     "3": (Fixed(3), FIXED),
-    "sequential": (Sequential(), Limits(time_max=None, sub_max=5, max_tokens=20)),
+    "wait": (Waiting(), Limits(time_max=None, sub_max=5, max_tokens=20)),
     "whole": (Whole(), Limits(time_max=None, sub_max=None, max_tokens=12)),
     "drawn": (Drawn((1, 4, float("inf"), 2)), FIXED),
 }
@@ -59,9 +59,9 @@ def ask_oracle(
 
 
 def run_engine(engine: Engine, sources: Sequence[Sequence[int]], method: Method) -> list[Outcome]:
-    """All sources through an engine, with all of its lanes in use."""
+    """All sources through an engine, with all of its sequences in use."""
     found: dict[int, Outcome] = {}
-    for event in decode(engine, enumerate(sources), method, engine.lanes):
+    for event in decode(engine, enumerate(sources), method, engine.sequences):
         if isinstance(event, Finished):
             rows = [(row.start, row.tokens) for row in event.subsequences]
             found[event.example] = Outcome(rows, event.steps, event.truncated)

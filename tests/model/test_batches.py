@@ -15,7 +15,7 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.model.batches import IGNORED, Collator, Encoded, Scheduler, TextEncoder, scheduler
 from pipedec_cli.model.layers import PADDING
 from pipedec_cli.model.scratch import train_tokenizer
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole, place
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole, place
 
 BOS, EOS = 0, 1
 A, B, C, D, E = range(10, 15)
@@ -24,7 +24,7 @@ LENGTHS = st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size
 SCHEDULES: Final[dict[str, Schedule]] = {
     "1": Fixed(1),
     "3": Fixed(3),
-    "sequential": Sequential(),
+    "wait": Waiting(),
     "drawn": Drawn((2, float("inf"), 1)),
 }
 
@@ -260,7 +260,7 @@ def test_drawing_schedules_leaves_the_chance_of_others_alone() -> None:
 def test_every_kind_of_schedule_is_drawn() -> None:
     found = {kind.name for batch in batches(100) for kind in names(batch, scheduler("pipelined", "any", 0))}
 
-    assert found == {"delay1", "delay2", "delay3", "sequential", "drawn"}
+    assert found == {"delay1", "delay2", "delay3", "wait", "drawn"}
 
 
 def test_one_delay_is_one_delay() -> None:

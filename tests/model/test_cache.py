@@ -1,4 +1,4 @@
-"""The buffers of an engine: they grow without losing anything, and a cleared lane holds nothing."""
+"""The buffers of an engine: they grow without losing anything, and a cleared sequence holds nothing."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pipedec_cli.model.cache import FIRST_ROOM, Cache
 from pipedec_cli.model.layers import PADDING
 
 
-def make_cache(lanes: int = 2, dtype: torch.dtype = torch.float32) -> Cache:
-    return Cache(lanes, layers=2, heads=3, width=4, dtype=dtype, device=torch.device("cpu"))
+def make_cache(sequences: int = 2, dtype: torch.dtype = torch.float32) -> Cache:
+    return Cache(sequences, layers=2, heads=3, width=4, dtype=dtype, device=torch.device("cpu"))
 
 
-def fill(cache: Cache, lane: int, column: int, number: float) -> None:
+def fill(cache: Cache, sequence: int, column: int, number: float) -> None:
     for layer in cache.layers:
-        layer.keys[lane, :, column] = number
-        layer.values[lane, :, column] = -number
-    cache.subsequence[lane, column] = int(number)
-    cache.time[lane, column] = 2 * int(number)
+        layer.keys[sequence, :, column] = number
+        layer.values[sequence, :, column] = -number
+    cache.subsequence[sequence, column] = int(number)
+    cache.time[sequence, column] = 2 * int(number)
 
 
 def test_a_new_cache_has_room_and_nothing_in_it() -> None:
@@ -33,7 +33,7 @@ def test_a_new_cache_has_room_and_nothing_in_it() -> None:
 
 def test_growing_keeps_what_is_there_and_opens_empty_columns() -> None:
     cache = make_cache()
-    fill(cache, lane=1, column=FIRST_ROOM - 1, number=5)
+    fill(cache, sequence=1, column=FIRST_ROOM - 1, number=5)
 
     cache.reserve(FIRST_ROOM + 1)
 
@@ -82,14 +82,14 @@ def test_sources_grow_to_the_longest_and_new_places_are_hidden() -> None:
     assert cache.layers[1].source_values.isfinite().all()
 
 
-def test_a_cleared_lane_is_empty_and_the_others_are_as_they_were() -> None:
+def test_a_cleared_sequence_is_empty_and_the_others_are_as_they_were() -> None:
     cache = make_cache()
     cache.reserve_source(2)
-    for lane in (0, 1):
-        fill(cache, lane, 0, 1)
-        cache.filled[lane] = 1
-        cache.source_length[lane] = 2
-        cache.source_hidden[lane] = False
+    for sequence in (0, 1):
+        fill(cache, sequence, 0, 1)
+        cache.filled[sequence] = 1
+        cache.source_length[sequence] = 2
+        cache.source_hidden[sequence] = False
 
     cache.clear(0)
 

@@ -1,4 +1,4 @@
-"""The engine: the tokens of the oracle, whatever the schedule, the rule, the family, the lanes and the kernels."""
+"""The engine: the tokens of the oracle, whatever the schedule, the rule, the family, the sequences and the kernels."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def lay_out_small(kind: Kind, *, packed: bool) -> Any:
 
 
 @pytest.mark.parametrize("packed", PACKED)
-@pytest.mark.parametrize("lanes", [1, 2, 3, 8])
+@pytest.mark.parametrize("sequences", [1, 2, 3, 8])
 @pytest.mark.parametrize("explore", ["retry", "once"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_tokens_are_the_oracles(schedule: str, explore: Explore, lanes: int, packed: bool) -> None:
-    """With fewer lanes than sources, examples leave and enter at different times."""
-    order = random.Random(f"{schedule} {lanes}").sample(range(len(SOURCES)), len(SOURCES))
+def test_tokens_are_the_oracles(schedule: str, explore: Explore, sequences: int, packed: bool) -> None:
+    """With fewer sequences than sources, examples leave and enter at different times."""
+    order = random.Random(f"{schedule} {sequences}").sample(range(len(SOURCES)), len(SOURCES))
     method = Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], explore)
-    engine = Engine(small_model("t5"), lanes, weights=lay_out_small("t5", packed=packed))
+    engine = Engine(small_model("t5"), sequences, weights=lay_out_small("t5", packed=packed))
 
     outcomes = run_engine(engine, [SOURCES[number] for number in order], method)
 
@@ -55,7 +55,7 @@ def test_tokens_are_the_oracles(schedule: str, explore: Explore, lanes: int, pac
 
 
 @pytest.mark.parametrize("packed", PACKED)
-@pytest.mark.parametrize("schedule", ["1", "2", "3", "sequential", "whole"])
+@pytest.mark.parametrize("schedule", ["1", "2", "3", "wait", "whole"])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "t5"])
 def test_every_family_gets_the_oracles_tokens(kind: Kind, schedule: str, packed: bool) -> None:
     method = Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1])
@@ -83,16 +83,16 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind: Kind) -> None:
 
 
 @pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize("schedule", ["1", "2", "3", "sequential"])
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("schedule", ["1", "2", "3", "wait"])
+@pytest.mark.parametrize("sequences", [1, 3])
 def test_a_trained_model_has_no_ties_and_the_oracles_tokens(
-    trained: Checkpoint, schedule: str, lanes: int
+    trained: Checkpoint, schedule: str, sequences: int
 ) -> None:
     sources = [example.source for example in encode_all(trained, toy_records())][:5]
     chosen, limits = SCHEDULES[schedule][0], Limits(time_max=None, sub_max=6, max_tokens=40)
-    limits = limits if schedule == "sequential" else Limits(time_max=14, sub_max=6)
+    limits = limits if schedule == "wait" else Limits(time_max=14, sub_max=6)
 
-    outcomes = run_engine(Engine(trained.model, lanes), sources, Method(chosen, BOS, EOS, limits, "once"))
+    outcomes = run_engine(Engine(trained.model, sequences), sources, Method(chosen, BOS, EOS, limits, "once"))
 
     results = [ask_oracle(trained.model, source, chosen, limits, "once") for source in sources]
     assert min(result.gap for result in results) > 100 * TIE

@@ -49,7 +49,7 @@ def test_greedy_texts_both_end_and_are_cut() -> None:
 def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The cache grows on the way, with two lanes in flight."""
+    """The cache grows on the way, with two sequences in flight."""
     monkeypatch.setattr("pipedec_cli.model.cache.FIRST_ROOM", 4)
     model = copy.deepcopy(small_model("t5"))
     with torch.no_grad():

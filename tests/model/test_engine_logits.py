@@ -23,7 +23,7 @@ from tests.model.families import BOS, EOS, KINDS, SOURCES, Kind, small_model
 
 
 class Recorder:
-    """An engine whose logits are kept, by lane and place in the grid."""
+    """An engine whose logits are kept, by sequence and place in the grid."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -49,23 +49,23 @@ def full_pass(model: Any, source: Sequence[int], rows: Sequence[Row]) -> Tensor:
 
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("schedule", ["1", "3", "sequential"])
+@pytest.mark.parametrize("schedule", ["1", "3", "wait"])
 def test_cached_steps_give_the_logits_of_the_full_pass(kind: Kind, schedule: str) -> None:
     """In float32, to 1e-4: logits here are of the order of 10."""
     model = small_model(kind)
     recorder = Recorder(Engine(model, 2))
     method = Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1])
 
-    list(decode(recorder, enumerate(SOURCES[:2]), method, lanes=2))
+    list(decode(recorder, enumerate(SOURCES[:2]), method, sequences=2))
 
-    for lane in (0, 1):
-        rows = [row for row, _ in recorder.seen if row.lane == lane]
-        cached = torch.stack([logits for row, logits in recorder.seen if row.lane == lane])
-        torch.testing.assert_close(cached, full_pass(model, SOURCES[lane], rows), rtol=1e-4, atol=1e-4)
+    for sequence in (0, 1):
+        rows = [row for row, _ in recorder.seen if row.sequence == sequence]
+        cached = torch.stack([logits for row, logits in recorder.seen if row.sequence == sequence])
+        torch.testing.assert_close(cached, full_pass(model, SOURCES[sequence], rows), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize("schedule", ["1", "sequential"])
+@pytest.mark.parametrize("schedule", ["1", "wait"])
 def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
     trained: Checkpoint, schedule: str
 ) -> None:
@@ -75,13 +75,13 @@ def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
     chosen, limits = SCHEDULES[schedule][0], Limits(time_max=24, sub_max=6)
     recorder = Recorder(Engine(half, 2))
 
-    list(decode(recorder, enumerate(sources), Method(chosen, BOS, EOS, limits, "once"), lanes=2))
+    list(decode(recorder, enumerate(sources), Method(chosen, BOS, EOS, limits, "once"), sequences=2))
 
-    for lane in (0, 1):
-        rows = [row for row, _ in recorder.seen if row.lane == lane]
-        cached = torch.stack([logits for row, logits in recorder.seen if row.lane == lane])
+    for sequence in (0, 1):
+        rows = [row for row, _ in recorder.seen if row.sequence == sequence]
+        cached = torch.stack([logits for row, logits in recorder.seen if row.sequence == sequence])
         for model in (trained.model, half):
-            exact = full_pass(model, sources[lane], rows)
+            exact = full_pass(model, sources[sequence], rows)
             assert (cached - exact).abs().max() < 0.03 * (exact.max() - exact.min())
 
 
@@ -104,8 +104,8 @@ def test_wo_may_stay_in_float32_beside_narrower_weights() -> None:
 
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
-def test_a_lane_does_not_depend_on_who_sits_in_the_others(kind: Kind) -> None:
-    """The same rows alone, beside a longer source, beside other grids, and after another example in the lane."""
+def test_a_sequence_does_not_depend_on_the_others(kind: Kind) -> None:
+    """The same rows alone, beside a longer source, beside other grids, and after another example in the sequence."""
     engine = Engine(small_model(kind), 3)
     method = Method(Fixed(1), BOS, EOS, FIXED)
     alone = Recorder(Engine(small_model(kind), 1))
@@ -113,8 +113,8 @@ def test_a_lane_does_not_depend_on_who_sits_in_the_others(kind: Kind) -> None:
 
     for company in ([SOURCES[3]], [SOURCES[3], SOURCES[1]], [SOURCES[2], SOURCES[4]]):
         recorder = Recorder(engine)
-        list(decode(recorder, enumerate([SOURCES[0], *company]), method, lanes=3))
-        mine = [logits for row, logits in recorder.seen if row.lane == 0]
+        list(decode(recorder, enumerate([SOURCES[0], *company]), method, sequences=3))
+        mine = [logits for row, logits in recorder.seen if row.sequence == 0]
         torch.testing.assert_close(
             torch.stack(mine), torch.stack([logits for _, logits in alone.seen]), rtol=1e-4, atol=1e-4
         )

@@ -14,7 +14,7 @@ from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.fingerprint import fingerprint
 from pipedec_cli.model.generation import SORTED_BATCHES, Generated, Generator, choose_method, generate_texts
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
-from pipedec_cli.pipeline.schedule import Fixed, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
 
 
@@ -205,7 +205,7 @@ def test_limits_that_were_trained_with_are_the_default(tmp_path: Path) -> None:
 
 def test_the_sequential_schedule_is_bounded_by_tokens(pipelined: Checkpoint) -> None:
     method = choose_method(pipelined, "sequential")
-    assert method.schedule == Sequential()
+    assert method.schedule == Waiting()
     assert (method.limits.time_max, method.limits.sub_max, method.limits.max_tokens) == (None, None, 512)
 
 

@@ -35,12 +35,12 @@ def native_weights(kind: Kind) -> DecoderWeights:
     return lay_out(small_model(kind), native=True)
 
 
-def grid_rows(lane: int, count: int, first: int = 0) -> list[Row]:
+def grid_rows(sequence: int, count: int, first: int = 0) -> list[Row]:
     """Rows of a grid of four subsequences with Δt = 1, in the order of their times."""
     places = [(n // 4, n % 4 + 1) for n in range(first, first + count)]
-    tokens = [(7 * lane + 3 * n) % (VOCABULARY - 2) + 2 for n in range(first, first + count)]
+    tokens = [(7 * sequence + 3 * n) % (VOCABULARY - 2) + 2 for n in range(first, first + count)]
     return [
-        Row(lane, Slot(subsequence, time + subsequence, token))
+        Row(sequence, Slot(subsequence, time + subsequence, token))
         for (time, subsequence), token in zip(places, tokens, strict=True)
     ]
 
@@ -56,12 +56,12 @@ def both_steps(model: Any, calls: list[list[Row]], sources: list[list[int]]) -> 
 
 
 @needs_kernels
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("sequences", [1, 3])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokens_are_the_oracles(kind: Kind, schedule: str, lanes: int) -> None:
+def test_tokens_are_the_oracles(kind: Kind, schedule: str, sequences: int) -> None:
     method = Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], "retry")
-    outcomes = run_engine(Engine(small_model(kind), lanes, weights=native_weights(kind)), SOURCES, method)
+    outcomes = run_engine(Engine(small_model(kind), sequences, weights=native_weights(kind)), SOURCES, method)
 
     for number, outcome in enumerate(outcomes):
         expected = expected_of(kind, schedule, "retry", number)
@@ -84,23 +84,25 @@ def test_bfloat16_is_nearer_to_float32_than_operators_in_bfloat16_are(kind: Kind
 @needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 2, 5, 12, 13, 16, 40])
-def test_a_row_depends_on_its_own_lane_alone_bit_for_bit(rows: int, dtype: torch.dtype) -> None:
+def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(rows: int, dtype: torch.dtype) -> None:
     model = copy.deepcopy(small_model("gated")).to(dtype)
     weights = lay_out(model, native=True)
     sources = [SOURCES[0], SOURCES[3] * 9, SOURCES[1]]
     together = Engine(model, 3, weights=weights)
-    for lane, source in enumerate(sources):
-        together.admit([(lane, source)])
-    for lane in range(3):
-        together.logits(grid_rows(lane, 17 * lane + 1))
-    crowded = together.logits([row for lane in range(3) for row in grid_rows(lane, rows, 17 * lane + 1)])
+    for sequence, source in enumerate(sources):
+        together.admit([(sequence, source)])
+    for sequence in range(3):
+        together.logits(grid_rows(sequence, 17 * sequence + 1))
+    crowded = together.logits(
+        [row for sequence in range(3) for row in grid_rows(sequence, rows, 17 * sequence + 1)]
+    )
 
-    for lane, source in enumerate(sources):
+    for sequence, source in enumerate(sources):
         alone = Engine(model, weights=weights)
         alone.admit([(0, source)])
-        alone.logits([Row(0, row.slot) for row in grid_rows(lane, 17 * lane + 1)])
-        logits = alone.logits([Row(0, row.slot) for row in grid_rows(lane, rows, 17 * lane + 1)])
-        assert torch.equal(logits, crowded[lane * rows : (lane + 1) * rows])
+        alone.logits([Row(0, row.slot) for row in grid_rows(sequence, 17 * sequence + 1)])
+        logits = alone.logits([Row(0, row.slot) for row in grid_rows(sequence, rows, 17 * sequence + 1)])
+        assert torch.equal(logits, crowded[sequence * rows : (sequence + 1) * rows])
 
 
 @needs_kernels

@@ -19,19 +19,19 @@ from tests.model.families import BOS, EOS, KINDS, SOURCES, Kind, small_model
 from tests.model.test_native import grid_rows
 
 
-def static_engine(kind: Kind, lanes: int) -> Engine:
+def static_engine(kind: Kind, sequences: int) -> Engine:
     model = small_model(kind)
-    engine = Engine(model, lanes, weights=lay_out(model, prepack=False))
-    engine.stepper = StaticStepper(engine.weights, lanes, model.config.d_kv)
+    engine = Engine(model, sequences, weights=lay_out(model, prepack=False))
+    engine.stepper = StaticStepper(engine.weights, sequences, model.config.d_kv)
     return engine
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("sequences", [1, 3])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokens_are_the_oracles(kind: Kind, schedule: str, lanes: int) -> None:
+def test_tokens_are_the_oracles(kind: Kind, schedule: str, sequences: int) -> None:
     chosen, limits = SCHEDULES[schedule]
-    outcomes = run_engine(static_engine(kind, lanes), SOURCES, Method(chosen, BOS, EOS, limits))
+    outcomes = run_engine(static_engine(kind, sequences), SOURCES, Method(chosen, BOS, EOS, limits))
 
     for number, outcome in enumerate(outcomes):
         expected = expected_of(kind, schedule, "retry", number)
@@ -112,12 +112,12 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("sequences", [1, 3])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_graphs_give_the_oracles_tokens(kind: Kind, schedule: str, lanes: int) -> None:
+def test_graphs_give_the_oracles_tokens(kind: Kind, schedule: str, sequences: int) -> None:
     model = copy.deepcopy(small_model(kind)).to("cuda")
-    engine = Engine(model, lanes)
+    engine = Engine(model, sequences)
     assert engine.kernels == "CUDA graphs"
     chosen, limits = SCHEDULES[schedule]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from pipedec_cli.pipeline.grid import Explore, Grid, Limits, Slot, Step
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole
 from tests.fakes import BOS, EOS, VOCABULARY, Texts, scripted_token
 from tests.oracle import NextLogits, OracleResult, OracleSchedule, Placed, oracle_decode
 
@@ -52,8 +52,8 @@ def oracle_schedule(schedule: Schedule) -> OracleSchedule:
     match schedule:
         case Fixed(delay):
             return OracleSchedule("fixed", delay=delay)
-        case Sequential():
-            return OracleSchedule("sequential")
+        case Waiting():
+            return OracleSchedule("wait")
         case Drawn(distances):
             return OracleSchedule("drawn", distances=distances)
         case Whole():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.attention import distance, position, visible
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Sequential, place
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, place
 
 # A line is a token that looks, a column one that is looked at, in the same order. Figure 3b of the paper has "A B C",
 # "D E" and the empty subsequence that closes the target, at Δt = 1.
@@ -67,7 +67,7 @@ DRAWINGS: dict[str, tuple[Schedule, list[int], str]] = {
         """,
     ),
     "one after the other: every token sees all before it": (
-        Sequential(),
+        Waiting(),
         [2, 1, 0],
         """
         <bos>  #... ... ..

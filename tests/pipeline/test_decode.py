@@ -1,4 +1,4 @@
-"""The decoding loop: its events, its lanes, and that batching changes nothing."""
+"""The decoding loop: its events, its sequences, and that batching changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Row, StepModel, Stepped, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting
 from tests.fakes import BOS, EOS, HashedModel, ScriptedModel, Texts, hashed_next_logits
 from tests.pipeline.driving import NEVER, ask_oracle, drive, fed_and_made, rows_of
 
@@ -73,9 +73,9 @@ def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences() -> None:
     assert [row.tokens for row in end.subsequences] == [[A, B, C, EOS], [D, E, EOS], [EOS], [EOS]]
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3, 20])
-def test_each_example_is_admitted_then_stepped_in_order_then_finished(lanes: int) -> None:
-    events = list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), lanes))
+@pytest.mark.parametrize("sequences", [1, 2, 3, 20])
+def test_each_example_is_admitted_then_stepped_in_order_then_finished(sequences: int) -> None:
+    events = list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), sequences))
 
     for example in range(len(SCRIPTS)):
         first, *between, last = events_of(events, example)
@@ -86,20 +86,20 @@ def test_each_example_is_admitted_then_stepped_in_order_then_finished(lanes: int
 
 
 def test_an_example_keeps_the_index_that_it_came_with() -> None:
-    events = list(decode(ScriptedModel(SCRIPTS), [(70, [2]), (30, [0])], method(), lanes=2))
+    events = list(decode(ScriptedModel(SCRIPTS), [(70, [2]), (30, [0])], method(), sequences=2))
 
     assert set(finished(events)) == {70, 30}
     assert finished(events)[70].texts == [[A] * 12]
 
 
 @pytest.mark.parametrize("explore", ["retry", "once"])
-@pytest.mark.parametrize("schedule", [Fixed(1), Fixed(3), Sequential()])
-@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 20])
+@pytest.mark.parametrize("schedule", [Fixed(1), Fixed(3), Waiting()])
+@pytest.mark.parametrize("sequences", [1, 2, 3, 4, 20])
 def test_an_example_in_a_batch_is_decoded_as_if_it_were_alone(
-    lanes: int, schedule: Schedule, explore: Explore
+    sequences: int, schedule: Schedule, explore: Explore
 ) -> None:
     how = method(schedule, explore=explore)
-    events = list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), how, lanes))
+    events = list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), how, sequences))
 
     for example, texts in enumerate(SCRIPTS):
         grid, steps = drive(texts, schedule, explore=explore)
@@ -109,38 +109,38 @@ def test_an_example_in_a_batch_is_decoded_as_if_it_were_alone(
 def test_a_call_counts_as_one_of_each_example_that_took_part() -> None:
     model = ScriptedModel(SCRIPTS)
 
-    events = list(decode(model, numbered(SCRIPTS), method(), lanes=3))
+    events = list(decode(model, numbered(SCRIPTS), method(), sequences=3))
 
-    took_part = sum(len({row.lane for row in call}) for call in model.lanes.calls)
+    took_part = sum(len({row.sequence for row in call}) for call in model.books.calls)
     assert sum(end.steps for end in finished(events).values()) == took_part
-    assert len(model.lanes.calls) < took_part
+    assert len(model.books.calls) < took_part
 
 
-def test_a_freed_lane_is_taken_by_the_next_example_before_the_next_call() -> None:
+def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call() -> None:
     model = ScriptedModel([[[A] * 12], [], [[B] * 3], [[C]]])
 
-    list(decode(model, numbered([()] * 4), method(), lanes=2))
+    list(decode(model, numbered([()] * 4), method(), sequences=2))
 
-    assert [source for _, source in model.lanes.admissions] == [(0,), (1,), (2,), (3,)]
+    assert [source for _, source in model.books.admissions] == [(0,), (1,), (2,), (3,)]
     assert (
-        model.lanes.releases.count(1) == 3
-    )  # the second lane served three examples while the first was busy
-    assert all(len({row.lane for row in call}) == 2 for call in model.lanes.calls[:7])
+        model.books.releases.count(1) == 3
+    )  # the second sequence served three examples while the first was busy
+    assert all(len({row.sequence for row in call}) == 2 for call in model.books.calls[:7])
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3, 20])
-def test_every_lane_is_below_the_number_of_lanes_and_released_in_the_end(lanes: int) -> None:
+@pytest.mark.parametrize("sequences", [1, 2, 3, 20])
+def test_every_sequence_is_below_their_number_and_released_in_the_end(sequences: int) -> None:
     model = ScriptedModel(SCRIPTS)
 
-    list(decode(model, numbered(SCRIPTS), method(), lanes))
+    list(decode(model, numbered(SCRIPTS), method(), sequences))
 
-    assert model.lanes.sources == {}
-    assert sorted(model.lanes.releases) == sorted(lane for lane, _ in model.lanes.admissions)
-    assert {lane for lane, _ in model.lanes.admissions} <= set(range(lanes))
+    assert model.books.sources == {}
+    assert sorted(model.books.releases) == sorted(sequence for sequence, _ in model.books.admissions)
+    assert {sequence for sequence, _ in model.books.admissions} <= set(range(sequences))
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_sources_are_drawn_only_when_a_lane_is_free(lanes: int) -> None:
+@pytest.mark.parametrize("sequences", [1, 2, 3])
+def test_sources_are_drawn_only_when_a_sequence_is_free(sequences: int) -> None:
     drawn: list[int] = []
 
     def sources() -> Iterator[tuple[int, list[int]]]:
@@ -149,9 +149,9 @@ def test_sources_are_drawn_only_when_a_lane_is_free(lanes: int) -> None:
             yield number, [number]
 
     done = 0
-    for event in decode(ScriptedModel(SCRIPTS), sources(), method(), lanes):
-        # A loop that has just freed a lane has not drawn for it yet: in flight is never more than there are lanes.
-        assert len(drawn) - done <= lanes
+    for event in decode(ScriptedModel(SCRIPTS), sources(), method(), sequences):
+        # A loop that has just freed a sequence has not drawn for it yet: in flight is never more than there are sequences.
+        assert len(drawn) - done <= sequences
         done += isinstance(event, Finished)
     assert drawn == list(range(len(SCRIPTS)))
 
@@ -164,7 +164,7 @@ def test_an_endless_source_can_be_decoded_bit_by_bit() -> None:
             number += 1
 
     ends = []
-    for event in decode(ScriptedModel(SCRIPTS), sources(), method(), lanes=2):
+    for event in decode(ScriptedModel(SCRIPTS), sources(), method(), sequences=2):
         if isinstance(event, Finished):
             ends.append(event)
         if len(ends) == 20:
@@ -175,22 +175,22 @@ def test_an_endless_source_can_be_decoded_bit_by_bit() -> None:
 
 def test_events_come_as_soon_as_they_are_known() -> None:
     model = ScriptedModel(SCRIPTS)
-    events = decode(model, numbered(SCRIPTS), method(), lanes=1)
+    events = decode(model, numbered(SCRIPTS), method(), sequences=1)
 
     assert next(events) == Admitted(0)
-    assert model.lanes.calls == []  # "about to be encoded": nothing has been computed for it
+    assert model.books.calls == []  # "about to be encoded": nothing has been computed for it
     first = next(events)
     assert isinstance(first, Stepped)
     assert (first.example, first.step.number) == (0, 1)
-    assert len(model.lanes.calls) == 1
+    assert len(model.books.calls) == 1
 
 
 def test_without_sources_the_model_is_left_alone() -> None:
     model = ScriptedModel([])
 
-    assert list(decode(model, [], method(), lanes=4)) == []
-    assert not model.lanes.admissions
-    assert not model.lanes.calls
+    assert list(decode(model, [], method(), sequences=4)) == []
+    assert not model.books.admissions
+    assert not model.books.calls
 
 
 @pytest.mark.parametrize("change", [lambda answers: answers[:-1], lambda answers: [*answers, A]])
@@ -202,33 +202,33 @@ def test_another_number_of_answers_than_rows_is_not_passed_over(
             return change(super().step(rows))
 
     with pytest.raises(ValueError, match="answers to 2 rows"):
-        list(decode(Miscounting(SCRIPTS), numbered(SCRIPTS), method(), lanes=2))
+        list(decode(Miscounting(SCRIPTS), numbered(SCRIPTS), method(), sequences=2))
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 9, 25])
-def test_a_reader_that_stops_early_leaves_every_lane_free(count: int) -> None:
+def test_a_reader_that_stops_early_leaves_every_sequence_free(count: int) -> None:
     model = ScriptedModel(SCRIPTS)
-    events = decode(model, numbered(SCRIPTS), method(), lanes=3)
+    events = decode(model, numbered(SCRIPTS), method(), sequences=3)
     assert isinstance(events, Generator)
     for _ in range(count):
         next(events)
 
     events.close()
 
-    assert model.lanes.sources == {}
-    assert list(decode(model, numbered(SCRIPTS), method(), lanes=3)) == list(
-        decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), lanes=3)
+    assert model.books.sources == {}
+    assert list(decode(model, numbered(SCRIPTS), method(), sequences=3)) == list(
+        decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), sequences=3)
     )
 
 
-def test_fewer_than_one_lane_is_refused() -> None:
-    with pytest.raises(ValueError, match="lane"):
-        list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), lanes=0))
+def test_fewer_than_one_sequence_is_refused() -> None:
+    with pytest.raises(ValueError, match="sequence"):
+        list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), sequences=0))
 
 
 schedules = st.one_of(
     st.builds(Fixed, st.integers(1, 4)),
-    st.just(Sequential()),
+    st.just(Waiting()),
     st.builds(Drawn, st.lists(st.sampled_from([1, 2, 4, NEVER]), min_size=1, max_size=4).map(tuple)),
 )
 
@@ -242,9 +242,9 @@ schedules = st.one_of(
     st.integers(1, 6),
 )
 def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_everything(
-    sources: list[list[int]], schedule: Schedule, limits: Limits, explore: Explore, lanes: int
+    sources: list[list[int]], schedule: Schedule, limits: Limits, explore: Explore, sequences: int
 ) -> None:
-    events = list(decode(HashedModel(), enumerate(sources), method(schedule, limits, explore), lanes))
+    events = list(decode(HashedModel(), enumerate(sources), method(schedule, limits, explore), sequences))
 
     for example, source in enumerate(sources):
         oracle = ask_oracle(hashed_next_logits(source), schedule, limits, explore)
@@ -259,11 +259,11 @@ def test_the_sequential_schedule_on_a_cached_model_equals_the_oracle() -> None:
     limits = Limits(time_max=None, sub_max=None, max_tokens=40)
     sources = [[number] for number in range(12)]
 
-    events = list(decode(HashedModel(), enumerate(sources), method(Sequential(), limits), lanes=5))
+    events = list(decode(HashedModel(), enumerate(sources), method(Waiting(), limits), sequences=5))
 
     truncated = set()
     for example, source in enumerate(sources):
-        oracle = ask_oracle(hashed_next_logits(source), Sequential(), limits)
+        oracle = ask_oracle(hashed_next_logits(source), Waiting(), limits)
         end = finished(events)[example]
         assert [(row.start, row.tokens) for row in end.subsequences] == oracle.rows
         assert (end.steps, end.truncated) == (oracle.steps, oracle.truncated)

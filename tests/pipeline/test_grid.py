@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Grid, Limits, Slot, Step, replay
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Subsequence, Waiting, Whole
 from tests.fakes import BOS, EOS
 from tests.pipeline.driving import GARBAGE, NEVER, drive, rows_of
 
@@ -87,8 +89,8 @@ class Pairs:
 
     name = "pairs"
 
-    def next_start(self, count: int, start: int, end: int | None) -> int:
-        return start if count % 2 else start + 3
+    def next_start(self, rows: Sequence[Subsequence]) -> int:
+        return rows[-1].start if len(rows) % 2 else rows[-1].start + 3
 
 
 def test_subsequences_may_start_at_the_same_time() -> None:
@@ -198,7 +200,7 @@ def test_the_last_eos_before_the_end_is_not_fed() -> None:
 
 @given(st.lists(st.integers(1, 7), max_size=6))
 def test_the_sequential_schedule_takes_a_step_for_every_training_prediction(lengths: list[int]) -> None:
-    grid, steps = drive([[A] * m for m in lengths], Sequential(), SEQUENTIAL_LIMITS)
+    grid, steps = drive([[A] * m for m in lengths], Waiting(), SEQUENTIAL_LIMITS)
 
     assert grid.steps == sum(m + 1 for m in lengths) + 1
     assert all(len(step.made) == 1 for step in steps)
@@ -206,7 +208,7 @@ def test_the_sequential_schedule_takes_a_step_for_every_training_prediction(leng
 
 
 def test_the_sequential_schedule_feeds_an_eos_together_with_the_next_bos() -> None:
-    _, steps = drive([[A], [B]], Sequential(), SEQUENTIAL_LIMITS)
+    _, steps = drive([[A], [B]], Waiting(), SEQUENTIAL_LIMITS)
 
     assert fed(steps) == [
         [(1, 0, BOS)],
@@ -221,7 +223,7 @@ def test_a_drawn_schedule_that_never_starts_early_is_the_sequential_one() -> Non
     texts = [ABC, DE, [A]]
 
     drawn, drawn_steps = drive(texts, Drawn((NEVER,)))
-    sequential, sequential_steps = drive(texts, Sequential())
+    sequential, sequential_steps = drive(texts, Waiting())
 
     assert rows_of(drawn) == rows_of(sequential)
     assert drawn_steps == sequential_steps
@@ -267,7 +269,7 @@ def test_replay_counts_figure_2_without_a_model() -> None:
 
 schedules = st.one_of(
     st.builds(Fixed, st.integers(1, 4)),
-    st.just(Sequential()),
+    st.just(Waiting()),
     st.builds(Drawn, st.lists(st.sampled_from([1, 2, 5, NEVER]), min_size=1, max_size=4).map(tuple)),
 )
 

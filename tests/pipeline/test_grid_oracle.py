@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole
 from tests.fakes import VOCABULARY, Texts
 from tests.pipeline.driving import NEVER, ask_oracle, drive, fed_and_made, rows_of, scripted_next_logits
 
@@ -16,7 +16,7 @@ texts = st.lists(st.lists(st.sampled_from([0, *range(2, VOCABULARY)]), max_size=
 explorations = st.sampled_from(["retry", "once"])
 schedules = st.one_of(
     st.builds(Fixed, st.integers(1, 9)),
-    st.just(Sequential()),
+    st.just(Waiting()),
     st.builds(Drawn, st.lists(st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5).map(tuple)),
 )
 time_limits = st.builds(Limits, time_max=st.integers(1, 20), sub_max=st.one_of(st.none(), st.integers(1, 6)))
@@ -41,7 +41,7 @@ def test_the_grid_equals_the_oracle(
     assert_equal(texts, schedule, limits, explore)
 
 
-@given(texts, st.sampled_from([Whole(), Sequential()]), token_limits, explorations)
+@given(texts, st.sampled_from([Whole(), Waiting()]), token_limits, explorations)
 def test_the_sequential_decoders_equal_the_oracle(
     texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
 ) -> None:
@@ -57,7 +57,7 @@ def test_the_grid_equals_the_oracle_under_the_papers_limits(delay: int, explore:
 
 
 def test_the_sequential_schedule_equals_the_oracle_under_its_usual_limits() -> None:
-    assert_equal([[5] * 100, [2, 3], [], [7]], Sequential(), SEQUENTIAL_LIMITS, "retry")
+    assert_equal([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, "retry")
 
 
 @given(texts, schedules, time_limits, explorations)

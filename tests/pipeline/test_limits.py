@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 from tests.fakes import EOS
 from tests.pipeline.driving import drive, rows_of
 
@@ -75,7 +75,7 @@ def test_the_plain_sequential_decoder_is_not_cut_by_sub_max() -> None:
     assert (grid.tokens, grid.truncated) == (3, None)
 
 
-@pytest.mark.parametrize("schedule", [Whole(), Sequential()])
+@pytest.mark.parametrize("schedule", [Whole(), Waiting()])
 def test_max_tokens_cuts_the_sequential_decoders(schedule: Schedule) -> None:
     grid, steps = drive([LONG], schedule, Limits(time_max=None, sub_max=None, max_tokens=4))
 
@@ -86,11 +86,11 @@ def test_max_tokens_cuts_the_sequential_decoders(schedule: Schedule) -> None:
 def test_max_tokens_leaves_out_eos_and_counts_over_all_subsequences() -> None:
     limits = Limits(time_max=None, sub_max=None, max_tokens=4)
 
-    grid, _ = drive([[A], [B], [C, C, C]], Sequential(), limits)
+    grid, _ = drive([[A], [B], [C, C, C]], Waiting(), limits)
 
     assert rows_of(grid) == [(0, [A, EOS]), (2, [B, EOS]), (4, [C, C])]
     assert grid.truncated == "max_tokens"
-    grid, _ = drive([[A], [B], [C]], Sequential(), limits)
+    grid, _ = drive([[A], [B], [C]], Waiting(), limits)
     assert (grid.tokens, grid.truncated) == (3, None)
 
 

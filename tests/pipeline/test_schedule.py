@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Sequential, Whole, draw_schedules, place
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole, draw_schedules, place
 from tests.pipeline.driving import NEVER, drive
 
 lengths = st.lists(st.integers(1, 6), max_size=8)
@@ -25,7 +25,7 @@ def test_fixed_starts_every_delay_time_steps_whatever_the_lengths(delay: int) ->
 
 def test_sequential_starts_at_the_end_of_the_one_before() -> None:
     # <bos> at 0 and m = 3: <eos> at 4, where the next <bos> stands.
-    assert place(Sequential(), [3, 1, 2, 0]) == [0, 4, 6, 9]
+    assert place(Waiting(), [3, 1, 2, 0]) == [0, 4, 6, 9]
 
 
 def test_drawn_starts_at_its_distances_at_the_latest_at_the_end_of_the_one_before() -> None:
@@ -51,7 +51,7 @@ def test_a_delay_below_one_time_step_is_refused() -> None:
 
 
 def test_names_tell_the_schedules_apart() -> None:
-    names = [schedule.name for schedule in (Fixed(1), Fixed(2), Sequential(), Whole(), Drawn((1,)))]
+    names = [schedule.name for schedule in (Fixed(1), Fixed(2), Waiting(), Whole(), Drawn((1,)))]
 
     assert names[:2] == ["delay1", "delay2"]
     assert len(set(names)) == len(names)
@@ -67,8 +67,8 @@ def test_random_schedules_come_with_the_probabilities_of_the_method() -> None:
 
     kinds = Counter(kind_of(draw_schedules(rng, examples=1, subsequences=4)) for _ in range(draws))
 
-    assert set(kinds) == {"sequential", "delay1", "delay2", "delay3", "drawn"}
-    for kind in ("sequential", "delay1", "delay2", "delay3"):
+    assert set(kinds) == {"wait", "delay1", "delay2", "delay3", "drawn"}
+    for kind in ("wait", "delay1", "delay2", "delay3"):
         assert kinds[kind] / draws == pytest.approx(1 / 8, abs=0.015)
     assert kinds["drawn"] / draws == pytest.approx(1 / 2, abs=0.02)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from pipedec_cli.pipeline.grid import Explore, Grid, Limits
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 
 BOS, EOS = 0, 1
 LONG, SHORT, EMPTY = (5,) * 9, (5,), ()
@@ -49,5 +49,5 @@ def test_places_cannot_be_used_up_without_retrying_or_without_overlap() -> None:
     cut = (LONG, EMPTY, EMPTY)
 
     assert not decoded(cut, 2, Fixed(1), "once").used_up
-    assert not decoded(cut, 2, Sequential()).used_up
+    assert not decoded(cut, 2, Waiting()).used_up
     assert not decoded(cut, 1, Whole()).used_up

@@ -35,17 +35,17 @@ def written(talk: Talk) -> str:
     return talk.console.file.getvalue()
 
 
-def events(lanes: int = 1) -> Iterator[Event]:
+def events(sequences: int = 1) -> Iterator[Event]:
     """Three examples of 5, 2 and 1 tokens."""
     scripts = [[[2, 3, 4], [5, 6]], [[2, 3]], [[4]]]
     method = Method(Fixed(1), bos=BOS, eos=EOS, explore="once")
-    return decode(ScriptedModel(scripts), [(index, [index]) for index in range(3)], method, lanes)
+    return decode(ScriptedModel(scripts), [(index, [index]) for index in range(3)], method, sequences)
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_examples_and_tokens_are_counted_without_eos_once_all_is_done(lanes: int) -> None:
+@pytest.mark.parametrize("sequences", [1, 2, 3])
+def test_examples_and_tokens_are_counted_without_eos_once_all_is_done(sequences: int) -> None:
     with GenerationProgress(make_talk(), 3) as progress:
-        for event in events(lanes):
+        for event in events(sequences):
             progress.on(event)
     assert (progress.examples, progress.tokens) == (3, 8)
 

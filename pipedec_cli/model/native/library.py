@@ -60,10 +60,10 @@ class EncoderStruct(Structure):
 
 
 class CacheStruct(Structure):
-    """``Cache``: sizes of the lanes, and where keys, values and places lie."""
+    """``Cache``: sizes of the sequences, and where keys, values and places lie."""
 
     _fields_ = [
-        *((name, c_int64) for name in ("lanes", "room", "source_room")),
+        *((name, c_int64) for name in ("sequences", "room", "source_room")),
         *((name, c_void_p) for name in ("keys", "values", "source_keys", "source_values")),
         *((name, c_void_p) for name in ("subsequence", "time", "source_length")),
     ]
@@ -72,7 +72,7 @@ class CacheStruct(Structure):
 class RowStruct(Structure):
     """``Row``: a token, and where it stands."""
 
-    _fields_ = [(name, c_int64) for name in ("token", "lane", "column", "subsequence", "time")]
+    _fields_ = [(name, c_int64) for name in ("token", "sequence", "column", "subsequence", "time")]
 
 
 class Library:
@@ -175,14 +175,14 @@ class Library:
         decoder: DecoderStruct,
         cache: CacheStruct,
         layer: int,
-        lane: int,
+        sequence: int,
         length: int,
         both: tuple[int, int],
         threads: int,
     ) -> None:
-        """Put a source's keys and values, at the addresses `both`, float32 [length, heads · d], into a lane."""
+        """Put a source's keys and values, at the addresses `both`, float32 [length, heads · d], into a sequence."""
         self._library.pipedec_remember_source(
-            byref(decoder), byref(cache), layer, lane, length, *both, threads
+            byref(decoder), byref(cache), layer, sequence, length, *both, threads
         )
 
     def encode(
@@ -225,7 +225,7 @@ class Library:
         Args:
             decoder: the weights.
             cache: what is remembered; the rows are added to it.
-            rows: the fields of `RowStruct`, ordered by lane and column.
+            rows: the fields of `RowStruct`, ordered by sequence and column.
             threads: how many take part.
             logits: address of float32 [rows, vocabulary], if they are wanted.
 

@@ -14,28 +14,28 @@ from pipedec_cli.pipeline.decode import Row
 
 
 class NativeStepper:
-    """Decoder calls by the compiled kernels, for a number of lanes. A row's answer depends on its own lane alone.
+    """Decoder calls by the compiled kernels, for a number of sequences. A row's answer depends on its own sequence alone.
 
     Its buffers grow by doubling and are never given back while it lives. Keys are kept as panels, values as rows
     of a width that is a whole number of panels; see ``native/numbers.h``.
     """
 
-    def __init__(self, weights: NativeWeights, lanes: int) -> None:
+    def __init__(self, weights: NativeWeights, sequences: int) -> None:
         """Make the buffers.
 
         Args:
             weights: the packed weights.
-            lanes: how many examples can be in flight.
+            sequences: how many examples can be in flight.
         """
         self.weights = weights
-        self.lanes = lanes
+        self.sequences = sequences
         self._panel = weights.library.panel
-        self._filled = [0] * lanes
-        self._source_length = torch.zeros(lanes, dtype=torch.long)
+        self._filled = [0] * sequences
+        self._source_length = torch.zeros(sequences, dtype=torch.long)
         self._room = self._source_room = 0
         self._keys, self._values = self._buffers(0)
         self._source_keys, self._source_values = self._buffers(0)
-        self._places = torch.zeros(2, lanes, 0, dtype=torch.int32)
+        self._places = torch.zeros(2, sequences, 0, dtype=torch.int32)
         self._reserve(FIRST_ROOM)
 
     @property
@@ -44,25 +44,25 @@ class NativeStepper:
         return self.weights.kernels
 
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Keep the keys and values of encoded sources, in lanes that are then empty of tokens.
+        """Keep the keys and values of encoded sources, in sequences that are then empty of tokens.
 
         Args:
             memory: the encoder's last states, padded to the longest, [n, longest, d_model].
-            newcomers: (lane, source token ids), in the same order.
+            newcomers: (sequence, source token ids), in the same order.
         """
         self._reserve_source(memory.shape[1])
-        for lane, source in newcomers:
-            self.release(lane)
-            self._source_length[lane] = len(source)
+        for sequence, source in newcomers:
+            self.release(sequence)
+            self._source_length[sequence] = len(source)
         cache, threads = self._struct(), torch.get_num_threads()
         for number, keys_values in enumerate(self.weights.source_keys_values):
-            for states, (lane, source) in zip(memory, newcomers, strict=True):
+            for states, (sequence, source) in zip(memory, newcomers, strict=True):
                 keys, values = keys_values(states[: len(source)])
                 self.weights.library.remember_source(
                     self.weights.struct,
                     cache,
                     number,
-                    lane,
+                    sequence,
                     len(source),
                     (keys.data_ptr(), values.data_ptr()),
                     threads,
@@ -80,25 +80,25 @@ class NativeStepper:
 
     def _call(self, rows: Sequence[Row], logits: int | None) -> list[int]:
         placed = []
-        for lane, slot in rows:
-            placed.append((slot.token, lane, self._filled[lane], slot.subsequence, slot.time))
-            self._filled[lane] += 1
+        for sequence, slot in rows:
+            placed.append((slot.token, sequence, self._filled[sequence], slot.subsequence, slot.time))
+            self._filled[sequence] += 1
         self._reserve(max(self._filled))
         weights, threads = self.weights, torch.get_num_threads()
         return weights.library.step(weights.struct, self._struct(), placed, threads, logits)
 
-    def release(self, lane: int) -> None:
-        """Forget what is in a lane: what lies beyond its columns in use is never looked at."""
-        self._filled[lane] = 0
-        self._source_length[lane] = 0
+    def release(self, sequence: int) -> None:
+        """Forget what is in a sequence: what lies beyond its columns in use is never looked at."""
+        self._filled[sequence] = 0
+        self._source_length[sequence] = 0
 
     def _reserve(self, columns: int) -> None:
-        """Make room for this many columns a lane, keeping what is there."""
+        """Make room for this many columns a sequence, keeping what is there."""
         if columns <= self._room:
             return
         self._room = self._rounded(max(columns, 2 * self._room))
         self._keys, self._values = _kept((self._keys, self._values), self._buffers(self._room))
-        wider = torch.zeros(2, self.lanes, self._room, dtype=torch.int32)
+        wider = torch.zeros(2, self.sequences, self._room, dtype=torch.int32)
         wider[:, :, : self._places.shape[2]] = self._places
         self._places = wider
 
@@ -114,12 +114,12 @@ class NativeStepper:
         return -(-columns // self._panel) * self._panel
 
     def _buffers(self, room: int) -> tuple[Tensor, Tensor]:
-        """Keys, [layers, lanes, heads, panels, d, panel], and values, [layers, lanes, heads, room, padded d].
+        """Keys, [layers, sequences, heads, panels, d, panel], and values, [layers, sequences, heads, room, padded d].
 
         Both in 32-bit words: of bfloat16 keys two neighbours in d share one, of values two neighbouring columns.
         """
         shape = self.weights.struct
-        outer = (shape.layers, self.lanes, shape.heads)
+        outer = (shape.layers, self.sequences, shape.heads)
         width = shape.head_width // self.weights.words
         keys = torch.zeros(*outer, room // self._panel, width, self._panel, dtype=torch.int32)
         padded = self._rounded(shape.head_width)
@@ -127,7 +127,7 @@ class NativeStepper:
 
     def _struct(self) -> CacheStruct:
         return CacheStruct(
-            lanes=self.lanes,
+            sequences=self.sequences,
             room=self._room,
             source_room=self._source_room,
             keys=self._keys.data_ptr(),

@@ -19,7 +19,7 @@ from pipedec_cli.model.fingerprint import fingerprint
 from pipedec_cli.model.generation import PLAIN_T5, Delay, Generator, choose_method
 from pipedec_cli.model.linear import can_prepack
 from pipedec_cli.pipeline.decode import Method
-from pipedec_cli.pipeline.schedule import Fixed, Sequential, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest, generation_name
 from pipedec_cli.terminal.views.generation import describe_method, many
@@ -167,7 +167,7 @@ def _without_mps(device: str, talk: Talk) -> str:
 def _delay(method: Method) -> Delay | None:
     if isinstance(method.schedule, Fixed):
         return method.schedule.delay
-    return "sequential" if isinstance(method.schedule, Sequential) else None
+    return "sequential" if isinstance(method.schedule, Waiting) else None
 
 
 def _say_what_was_chosen(

@@ -53,7 +53,7 @@ def test_the_manifest_beside_it_says_what_it_was_made_with(place: Path) -> None:
     [
         ([], "pipelined-delay2"),
         (["--delay", "1"], "pipelined-delay1"),
-        (["--delay", "sequential"], "pipelined-sequential"),
+        (["--delay", "sequential"], "pipelined-wait"),
         (["--decoder", "sequential"], "sequential"),
         (["--explore", "once"], "pipelined-delay2-once"),
         (["--sub-max", "4", "--time-max", "30"], "pipelined-delay2-timemax30-submax4"),
@@ -81,7 +81,7 @@ def test_the_sequential_decoder_writes_whole_texts_cut_into_sentences(place: Pat
 
 def test_the_sequential_schedule_is_the_same_checkpoint_a_subsequence_at_a_time(place: Path) -> None:
     done("--delay", "sequential")
-    rows = lines(place / "generations" / "pipelined-sequential.jsonl")
+    rows = lines(place / "generations" / "pipelined-wait.jsonl")
     assert rows[0]["segments"] == list(TOLD[0][1])
     assert all(row["steps"] == row["tokens"] + len(row["segments"]) + 1 for row in rows)
 

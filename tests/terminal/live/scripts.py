@@ -32,11 +32,16 @@ class Script:
         return " ".join(self.vocabulary[token] for token in ids)
 
     def events(
-        self, schedule: Schedule, *, explore: Explore = "once", limits: Limits | None = None, lanes: int = 1
+        self,
+        schedule: Schedule,
+        *,
+        explore: Explore = "once",
+        limits: Limits | None = None,
+        sequences: int = 1,
     ) -> list[Event]:
         method = Method(schedule, bos=BOS, eos=EOS, limits=limits or Limits(), explore=explore)
         sources = [(index, [index]) for index in range(len(self.scripts))]
-        return list(decode(ScriptedModel(self.scripts), sources, method, lanes))
+        return list(decode(ScriptedModel(self.scripts), sources, method, sequences))
 
     def view(self, **more: object) -> LiveGrid:
         return LiveGrid(self.words, eos=EOS, **more)  # type: ignore[arg-type]

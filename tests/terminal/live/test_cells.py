@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pipedec_cli.pipeline.decode import Finished
-from pipedec_cli.pipeline.schedule import Fixed, Sequential
+from pipedec_cli.pipeline.schedule import Fixed, Waiting
 from pipedec_cli.terminal.views.live import LiveGrid
 from tests.fakes import EOS
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, after, shown
@@ -61,7 +61,7 @@ def test_a_word_piece_is_marked_as_going_on_with_its_word() -> None:
 )
 def test_whatever_a_token_holds_is_shown_as_data(token: str, cell: str) -> None:
     script = Script([[token, "next"]])
-    row = shown(after(script, script.events(Sequential()), 3), width=80)[2]
+    row = shown(after(script, script.events(Waiting()), 3), width=80)[2]
     assert row == f"   1 ▸  <bos>  {cell}  next"
 
 

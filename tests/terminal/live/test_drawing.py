@@ -6,7 +6,7 @@ import re
 
 from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.pipeline.schedule import Fixed, Sequential
+from pipedec_cli.pipeline.schedule import Fixed, Waiting
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, after, console, finished, shown
 
 
@@ -85,7 +85,7 @@ def test_a_narrow_terminal_shows_the_newest_time_steps() -> None:
 
 def test_a_row_that_has_scrolled_off_shows_its_text_in_its_place() -> None:
     script = Script([["gone", "by", "now"], ["z"] * 20])
-    view = after(script, script.events(Sequential()), 20)
+    view = after(script, script.events(Waiting()), 20)
     row = next(line for line in shown(view, width=40) if line.startswith("1 ✓"))
     assert row == "1 ✓ ‹gone by now"
 
@@ -137,7 +137,7 @@ def test_the_oldest_example_in_flight_is_followed_until_it_leaves() -> None:
     script = Script([["a", "a", "a"]], [["b"]], [["c"] * 5])
     view = script.view(total=3, name=lambda example: f"name-{example}")
     seen = []
-    for event in script.events(Fixed(1), lanes=2):
+    for event in script.events(Fixed(1), sequences=2):
         view.on(event)
         if not isinstance(event, Finished):
             seen.append((view.followed, shown(view, width=100)[0]))
@@ -151,7 +151,7 @@ def test_every_finished_example_gives_its_own_whole_grid_also_in_batches() -> No
     script = Script([["a", "a", "a"]], [["b"]], [["c"] * 5])
     view = script.view()
     drawings = {}
-    for event in script.events(Fixed(1), lanes=3):
+    for event in script.events(Fixed(1), sequences=3):
         drawing = view.on(event)
         if drawing:
             drawings[drawing.trace.example] = shown(drawing, width=100)

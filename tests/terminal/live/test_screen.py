@@ -24,10 +24,10 @@ def written(talker: Talk) -> str:
     return str(raw)
 
 
-def run_screen(talker: Talk, script: Script, lanes: int = 1) -> str:
+def run_screen(talker: Talk, script: Script, sequences: int = 1) -> str:
     now = 0.0
     with LiveScreen(talker, script.view(), clock=lambda: now) as screen:
-        for event in script.events(Fixed(1), lanes=lanes):
+        for event in script.events(Fixed(1), sequences=sequences):
             now += 1
             screen.on(event)
     return written(talker)
@@ -35,7 +35,7 @@ def run_screen(talker: Talk, script: Script, lanes: int = 1) -> str:
 
 def test_off_a_terminal_each_grid_is_printed_once_without_a_single_escape() -> None:
     script = Script([["A", "B"]], [["C"]])
-    text = run_screen(talk(terminal=False), script, lanes=2)
+    text = run_screen(talk(terminal=False), script, sequences=2)
     assert "\x1b" not in text
     assert text.count("finished ·") == 2
     assert "in this step" not in text
