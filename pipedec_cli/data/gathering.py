@@ -10,18 +10,9 @@ from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_records
-from pipedec_cli.data.records import SPLITS, Record, SplitName
+from pipedec_cli.data.records import SPLITS, FieldNames, Record, SplitName
 from pipedec_cli.data.rows import given_splits
 from pipedec_cli.data.splits import DEV_FRACTION, TEST_FRACTION, Splits, split_by_field, split_by_source
-
-
-@dataclass(frozen=True, slots=True)
-class FieldNames:
-    """What the input calls its fields."""
-
-    source: str = "source"
-    target: str = "target"
-    id: str = "id"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.gathering import FieldNames
-from pipedec_cli.data.preparation import check_fields
-from pipedec_cli.data.records import Prediction, Record
+from pipedec_cli.data.records import FieldNames, Prediction, Record
 from pipedec_cli.data.writing import read_json, read_whole_lines, to_json, write_json
 
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
@@ -116,7 +114,7 @@ def look_through(
     count = longest = 0
     digest = hashlib.sha256()
     for record in islice(read(), limit):
-        check_fields([record], source_field=names.source, target_field=names.target, id_field=names.id)
+        names.check([record])
         count, longest = count + 1, max(longest, len(record.source))
         digest.update((to_json([record.id, record.source, dict(record.fields)]) + "\n").encode())
         if keep:

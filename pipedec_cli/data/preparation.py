@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fitting import TIME_MAX, Measure, longest_fitting, merge, split_long
-from pipedec_cli.data.records import OUTPUT_FIELDS, Record, Segmentation
+from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, choose_joiner, cut
 
 
@@ -56,30 +55,6 @@ class Fit:
     measure: Measure
     time_max: int = TIME_MAX
     split_long: bool = False
-
-
-def check_fields(records: Iterable[Record], *, source_field: str, target_field: str, id_field: str) -> None:
-    """Refuse records with a field that a later command would write over.
-
-    Raises:
-        UserError: naming the field and the first record that has it.
-    """
-    renamed = {"source": source_field, "target": target_field, "id": id_field}
-    for record in records:
-        for name in OUTPUT_FIELDS:
-            if name in record.fields:
-                raise UserError(
-                    f"field {name!r} is one that `pipedec generate` writes",
-                    where=record.where,
-                    todo="rename it",
-                )
-        for ours, theirs in renamed.items():
-            if ours != theirs and theirs in record.fields and ours in record.fields:
-                raise UserError(
-                    f"field {ours!r} would be written over with {theirs!r}",
-                    where=record.where,
-                    todo=f"rename {ours!r}, or leave out --{ours}-field",
-                )
 
 
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:

@@ -7,9 +7,11 @@ A file is JSON lines. What `segment` writes, `train`, `generate` and `report` re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+from pipedec_cli.data.errors import UserError
 
 Level = Literal["sentence", "phrase", "clause"]
 SplitName = Literal["train", "dev", "test"]
@@ -70,6 +72,37 @@ class Record:
     references: tuple[str, ...]
     where: str
     fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """What the input calls its fields."""
+
+    source: str = "source"
+    target: str = "target"
+    id: str = "id"
+
+    def check(self, records: Iterable[Record]) -> None:
+        """Refuse records with a field that a later command would write over.
+
+        Raises:
+            UserError: naming the field and the first record that has it.
+        """
+        for record in records:
+            for name in OUTPUT_FIELDS:
+                if name in record.fields:
+                    raise UserError(
+                        f"field {name!r} is one that `pipedec generate` writes",
+                        where=record.where,
+                        todo="rename it",
+                    )
+            for ours, theirs in (("source", self.source), ("target", self.target), ("id", self.id)):
+                if ours != theirs and theirs in record.fields and ours in record.fields:
+                    raise UserError(
+                        f"field {ours!r} would be written over with {theirs!r}",
+                        where=record.where,
+                        todo=f"rename {ours!r}, or leave out --{ours}-field",
+                    )
 
 
 @dataclass(frozen=True, slots=True)

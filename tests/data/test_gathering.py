@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.gathering import FieldNames, SplitRules, gather_splits
+from pipedec_cli.data.gathering import SplitRules, gather_splits
+from pipedec_cli.data.records import FieldNames
 
 
 def write(path, *sources, **fields):

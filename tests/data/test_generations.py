@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.gathering import FieldNames
 from pipedec_cli.data.generations import (
     GenerationFiles,
     Trace,
@@ -16,7 +15,7 @@ from pipedec_cli.data.generations import (
     other_versions,
     prediction_fields,
 )
-from pipedec_cli.data.records import OUTPUT_FIELDS, Prediction, Record
+from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Prediction, Record
 from pipedec_cli.data.writing import JsonLinesAppender
 
 MANIFEST = {

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.lengths import WordCounter
-from pipedec_cli.data.preparation import Fit, Preparer, check_fields, joiner_of
-from pipedec_cli.data.records import OUTPUT_FIELDS, Record, Segmentation
+from pipedec_cli.data.preparation import Fit, Preparer, joiner_of
+from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, SentenceSegmenter
 from pipedec_cli.data.sentences import train_sentences
 
@@ -75,15 +75,13 @@ def test_a_field_that_generating_writes_is_refused_by_name_and_place(name):
     with pytest.raises(
         UserError, match=f"data.jsonl:1: field '{name}' is one that `pipedec generate` writes"
     ):
-        check_fields([record("a", **{name: 1})], source_field="source", target_field="target", id_field="id")
+        FieldNames().check([record("a", **{name: 1})])
 
 
 def test_a_field_that_a_renamed_one_would_replace_is_refused():
     with pytest.raises(UserError, match="field 'target' would be written over with 'summary'"):
-        check_fields([record("a", summary="b")], source_field="source", target_field="summary", id_field="id")
-    check_fields(
-        [record("a", target_segments=["a"])], source_field="source", target_field="target", id_field="id"
-    )
+        FieldNames(target="summary").check([record("a", summary="b")])
+    FieldNames().check([record("a", target_segments=["a"])])
 
 
 def test_the_joiner_is_what_stands_between_the_datas_own_segments():

@@ -279,7 +279,7 @@ def generate(
     Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
     """
     from pipedec_cli.data.errors import UserError
-    from pipedec_cli.data.gathering import FieldNames
+    from pipedec_cli.data.records import FieldNames
     from pipedec_cli.data.writing import to_json
     from pipedec_cli.terminal.console import write_stdout
     from pipedec_cli.terminal.runs.generation import run_generation

@@ -164,7 +164,8 @@ def segment(
 
     Every field of the input is kept; train.jsonl, dev.jsonl and test.jsonl get `target_segments` besides. Nothing of a target is lost but white space: too many segments are merged, too long ones reported, empty phrases counted.
     """
-    from pipedec_cli.data.gathering import FieldNames, SplitRules
+    from pipedec_cli.data.gathering import SplitRules
+    from pipedec_cli.data.records import FieldNames
     from pipedec_cli.terminal.runs.segmentation import SegmentRequest, run_segment
 
     request = SegmentRequest(

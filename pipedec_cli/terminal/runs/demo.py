@@ -9,8 +9,9 @@ from typing import Final
 
 from pipedec_cli.data.demo import FactCount, check_facts, make_demo
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.gathering import FieldNames, SplitRules
+from pipedec_cli.data.gathering import SplitRules
 from pipedec_cli.data.predictions import read_predictions
+from pipedec_cli.data.records import FieldNames
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.model.batches import Decoder

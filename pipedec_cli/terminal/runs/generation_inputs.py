@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.gathering import FieldNames
 from pipedec_cli.data.generations import Inputs, look_through
 from pipedec_cli.data.reading import read_records
-from pipedec_cli.data.records import Record, SplitName, whole_text
+from pipedec_cli.data.records import FieldNames, Record, SplitName, whole_text
 from pipedec_cli.data.rows import STDIN, given_splits
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.terminal.console import Talk

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from pipedec_cli.data.gathering import FieldNames
-from pipedec_cli.data.records import SplitName
+from pipedec_cli.data.records import FieldNames, SplitName
 from pipedec_cli.data.rows import STDIN
 from pipedec_cli.model.batches import Decoder
 from pipedec_cli.model.generation import Delay

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.gathering import FieldNames, SplitRules, gather_splits
+from pipedec_cli.data.gathering import SplitRules, gather_splits
 from pipedec_cli.data.lengths import TokenCounter, WordCounter
 from pipedec_cli.data.manifest import manifest
-from pipedec_cli.data.preparation import Fit, Preparer, check_fields, joiner_of
-from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.preparation import Fit, Preparer, joiner_of
+from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import STDIN, is_hub_name
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
 from pipedec_cli.data.segmented import save_segmented
@@ -67,7 +67,7 @@ def run_segment(
         )
     splits = gathered.splits
     records = [record for name in SPLITS for record in splits[name]]
-    check_fields(records, **{f"{name}_field": value for name, value in asdict(request.names).items()})
+    request.names.check(records)
     segmenter = _segmenter(request, splits, talk)
     segmentation = Segmentation(
         level=request.level,
