@@ -50,6 +50,11 @@ _CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not 
 _CONTROL_PICTURES |= {0x7F: "␡"} | dict.fromkeys(range(128, 160), "�")
 
 
+def many(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def write_stdout(text: str) -> None:
     """Data for a program or a pipe: the text as it is, with no styling and no wrapping."""
     sys.stdout.write(text)

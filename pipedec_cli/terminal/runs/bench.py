@@ -23,12 +23,11 @@ from pipedec_cli.evaluate.timing import Clock, Contestant, TimedDecoder, device_
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
 from pipedec_cli.model.device import choose_device, choose_dtype
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
-from pipedec_cli.terminal.console import Talk, make_console, write_stdout
+from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
 from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_measurements import time_all, watched_for_others, weigh_all
 from pipedec_cli.terminal.views.bench import show
-from pipedec_cli.terminal.views.generation import many
 
 
 @dataclass(frozen=True, slots=True)

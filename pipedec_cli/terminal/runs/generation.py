@@ -16,15 +16,15 @@ from pipedec_cli.data.records import Prediction, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, to_json
 from pipedec_cli.model.generation import Generated, Generator
-from pipedec_cli.terminal.console import Talk, visible, write_stdout
+from pipedec_cli.terminal.console import Talk, many, visible, write_stdout
+from pipedec_cli.terminal.live import LiveGrid, LiveScreen
 from pipedec_cli.terminal.progress import GenerationProgress
 from pipedec_cli.terminal.runs.generation_inputs import read_data, read_texts
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest
 from pipedec_cli.terminal.runs.generation_setup import Setup, set_up
 from pipedec_cli.terminal.runs.generation_tally import Tally
 from pipedec_cli.terminal.runs.kernels import announce_compiling
-from pipedec_cli.terminal.views.generation import describe_method, describe_run, describe_sources, many
-from pipedec_cli.terminal.views.live import LiveGrid, LiveScreen
+from pipedec_cli.terminal.views.generation import describe_method, describe_run, describe_sources
 
 STDOUT: Final = "-"
 #: Characters of a source that the live view's heading gets to see.

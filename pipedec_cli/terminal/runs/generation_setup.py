@@ -20,9 +20,9 @@ from pipedec_cli.model.generation import PLAIN_T5, Delay, Generator, choose_meth
 from pipedec_cli.model.linear import can_prepack
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
-from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest, generation_name
-from pipedec_cli.terminal.views.generation import describe_method, many
+from pipedec_cli.terminal.views.generation import describe_method
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ from pipedec_cli.evaluate.memory import MeasuringError, Memory, Weighable, measu
 from pipedec_cli.evaluate.peers import MAX_TOKENS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, pause, time_decoders
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_lineup import Lineup
-from pipedec_cli.terminal.views.generation import many
 
 #: Share of all processors that others may use while decoders are timed.
 _DISTURBED: Final = 0.1

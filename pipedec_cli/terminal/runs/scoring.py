@@ -21,9 +21,8 @@ from pipedec_cli.evaluate.measure import Measure
 from pipedec_cli.evaluate.runs import ScoredPair, ScoredRun
 from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.evaluate.significance import method, score_differences
-from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.progress import stage
-from pipedec_cli.terminal.views.generation import many
 
 _TASK_OF_LEVEL: dict[str, Task] = {
     "sentence": "summarization",

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipedec_cli.evaluate.bench import Bench, BenchEntry, Ratio
 from pipedec_cli.evaluate.timing import Timing
-from pipedec_cli.terminal.views.generation import many
+from pipedec_cli.terminal.console import many
 from pipedec_cli.terminal.views.report import show_sheet
 from pipedec_cli.terminal.views.report_sheet import (
     NONE,

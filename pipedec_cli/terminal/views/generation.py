@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.schedule import Fixed, Whole
+from pipedec_cli.terminal.console import many
 from pipedec_cli.terminal.runs.generation_tally import Marked, Tally
 
 
@@ -59,8 +60,3 @@ def _some(marked: Marked, examples: int) -> str:
 
 def _names(marked: Marked) -> str:
     return f"id {', '.join(marked.first)}{', …' if marked.count > len(marked.first) else ''}"
-
-
-def many(count: int, noun: str) -> str:
-    """A count with its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -10,7 +10,7 @@ from rich.console import Console
 from pipedec_cli.pipeline.decode import Event, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Schedule
-from pipedec_cli.terminal.views.live import LiveGrid
+from pipedec_cli.terminal.live import LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
 
 

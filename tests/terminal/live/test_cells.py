@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
-from pipedec_cli.terminal.views.live import LiveGrid
+from pipedec_cli.terminal.live import LiveGrid
 from tests.fakes import EOS
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, after, shown
 

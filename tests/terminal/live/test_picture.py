@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.terminal.views import live_picture
+from pipedec_cli.terminal.live import draw_picture
 from tests.checkpoints import TOLD, tiny_checkpoint
 
 
@@ -21,7 +21,7 @@ def test_the_picture_shows_a_models_own_run_and_comes_out_the_same_each_time(tmp
     )
     drawn = []
     for _ in range(2):
-        live_picture.main(tmp_path / "live-grid.svg", place.root, steps=5)
+        draw_picture(tmp_path / "live-grid.svg", place.root, steps=5)
         drawn.append((tmp_path / "live-grid.svg").read_text(encoding="utf-8"))
 
     assert drawn[0] == drawn[1]

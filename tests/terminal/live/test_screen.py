@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.views.live import LiveGrid, LiveScreen
+from pipedec_cli.terminal.live import LiveGrid, LiveScreen
 from tests.fakes import EOS
 from tests.terminal.live.scripts import FIGURE_2, Script, console
 

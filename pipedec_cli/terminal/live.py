@@ -1,25 +1,30 @@
 """The live view: the grid of one example while it is being decoded. It hears events and shows what they say.
 
-view = LiveGrid(words, eos=1)
-with LiveScreen(talk, view) as screen:
-    for event in decode(model, sources, method):
-        screen.on(event)
+    with LiveScreen(talk, LiveGrid(words, eos=1)) as screen:
+        for event in decode(model, sources, method):
+            screen.on(event)
+
+As a program it draws the picture in the README, from any workspace with a pipelined checkpoint and a test set::
+
+    pipedec demo --out demo
+    python -m pipedec_cli.terminal.live docs/images/live-grid.svg demo
 """
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
+from pathlib import Path
 from typing import Final, Self
 
+from rich.console import Console
 from rich.live import Live
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.views.grid_drawing import GridDrawing
-from pipedec_cli.terminal.views.grid_trace import GridTrace, Words
+from pipedec_cli.terminal.grid_drawing import GridDrawing, GridTrace, Words
 
 FRAMES_PER_SECOND: Final = 10
 #: The most of the time that drawing may take; a large grid is drawn less often rather than slow the decoder.
@@ -30,6 +35,13 @@ class LiveGrid:
     """A renderable that follows one example at a time: the oldest in flight.
 
     An event costs time in proportion to the example's live rows; tokens are turned into text only when they are drawn.
+
+    Args:
+        words: token ids to text, special tokens left out.
+        eos: the id that ends a subsequence.
+        method: how it is decoded, for the heading, such as ``Δt = 2``.
+        name: what an example is, given its index: its id, its source. It stands in the heading.
+        total: how many examples there are to be, if known.
     """
 
     def __init__(
@@ -41,15 +53,6 @@ class LiveGrid:
         name: Callable[[int], str] | None = None,
         total: int | None = None,
     ) -> None:
-        """Start with nothing in flight.
-
-        Args:
-            words: token ids to text, special tokens left out.
-            eos: the id that ends a subsequence.
-            method: how it is decoded, for the heading, such as ``Δt = 2``.
-            name: what an example is, given its index: its id, its source. It stands in the heading.
-            total: how many examples there are to be, if known.
-        """
         self._words = words
         self._eos = eos
         self._method = method
@@ -58,11 +61,7 @@ class LiveGrid:
         self._flying: dict[int, GridTrace] = {}
 
     def on(self, event: Event) -> GridDrawing | None:
-        """Take in an event.
-
-        Returns:
-            The finished grid, in full, if the event finished an example; it depends on the view no longer.
-        """
+        """Take in an event; gives the grid in full if it finished an example. The view has no further part in that."""
         if isinstance(event, Admitted):
             self._flying[event.example] = GridTrace(event.example)
         elif isinstance(event, Stepped):
@@ -80,37 +79,26 @@ class LiveGrid:
 
     def __rich__(self) -> GridDrawing | str:
         """The followed example as it stands; nothing if there is none."""
-        oldest = next(iter(self._flying.values()), None)
-        return self._drawing(oldest) if oldest else ""
+        return "" if self.followed is None else self._drawing(self._flying[self.followed])
 
     def _drawing(self, trace: GridTrace) -> GridDrawing:
-        subject = self._name(trace.example) if self._name else ""
-        return GridDrawing(trace, self._words, self._heading(trace), subject)
-
-    def _heading(self, trace: GridTrace) -> str:
         parts = [f"example {trace.example + 1}" + (f" of {self._total}" if self._total is not None else "")]
         if len(self._flying) > 1 and not trace.finished:
             parts.append(f"the oldest of {len(self._flying)} in flight")
         if self._method:
             parts.append(self._method)
-        return ", ".join(parts)
+        subject = self._name(trace.example) if self._name else ""
+        return GridDrawing(trace, self._words, ", ".join(parts), subject)
 
 
 class LiveScreen:
-    """A `LiveGrid` on stderr: moving on a terminal, else each grid once, when its example has finished.
+    """A `LiveGrid` on stderr: moving on a terminal, else each grid once, when its example has finished; a context manager.
 
     The grids of finished examples stay: on a terminal those that were followed, else all. Frames are drawn between
-    events, never in a thread beside the decoder.
+    events, never in a thread beside the decoder. Nothing is shown if the talk is quiet.
     """
 
     def __init__(self, talk: Talk, view: LiveGrid, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Show nothing yet.
-
-        Args:
-            talk: where to; nothing is shown if it is quiet.
-            view: what is shown.
-            clock: seconds.
-        """
         self._talk = talk
         self._view = view
         self._clock = clock
@@ -128,9 +116,7 @@ class LiveScreen:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
@@ -144,3 +130,37 @@ class LiveScreen:
         if self._live and began >= self._due:
             self._live.refresh()
             self._due = began + max(1 / FRAMES_PER_SECOND, (self._clock() - began) / SHARE)
+
+
+def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14) -> None:
+    """Save as SVG what the view shows of a workspace's first test example after so many decoder calls."""
+    from pipedec_cli.data.segmented import load_split
+    from pipedec_cli.data.workspace import Workspace
+    from pipedec_cli.data.writing import write_text
+    from pipedec_cli.model.checkpoint import load_checkpoint
+    from pipedec_cli.model.generation import Generator
+
+    place = Workspace.find(workspace)
+    source = load_split(place.data / "test.jsonl")[0].source
+    generator = Generator(load_checkpoint(str(place.model("pipelined"))))
+    method = generator.method(delay)
+    view = LiveGrid(generator.text.text, eos=method.eos, method=f"Δt = {delay}", name=lambda _: source)
+    finished = None
+    for event in generator.run([source], method):
+        if not isinstance(event, Event) or (isinstance(event, Stepped) and event.step.number > steps):
+            break
+        finished = view.on(event)
+    console = Console(
+        record=True,
+        width=116,
+        height=40,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+    )
+    console.print(finished or view)
+    write_text(path, console.export_svg(title="pipedec generate --live", unique_id=path.stem))
+
+
+if __name__ == "__main__":
+    draw_picture(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,329 @@
+"""One example's grid as it is drawn: subsequences down, time-steps across, the text beneath.
+
+It draws what the decoding's events say and computes nothing else. Tokens are turned into text once, and shown as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from pipedec_cli.pipeline.decode import Finished
+from pipedec_cli.pipeline.grid import Step, Subsequence, Truncated
+from pipedec_cli.terminal.console import many, visible
+
+#: Token ids to text, special tokens left out.
+Words = Callable[[Sequence[int]], str]
+
+BOS: Final = "<bos>"
+EOS: Final = "<eos>"
+LIVE, DONE, EMPTY, CUT = "▸✓∅✂"
+CURSOR, HIDDEN, EARLIER, DOT, ELLIPSIS = "▌⋮‹·…"
+#: Stands before a token that goes on with the word before it.
+CONTINUES: Final = "·"
+#: A token of white space, or of nothing that can be seen.
+BLANK: Final = "␣"
+#: The marks on a console that knows nothing but ASCII.
+ASCII: Final = str.maketrans("▸✓∅✂▌⋮‹·…–", ">*-!_:<-~-")
+
+#: Rows take these in turn. They are the terminal theme's own, legible on dark and light alike; what a colour says,
+#: a number or a mark says too.
+ROW_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
+#: Terminal cells: the widest token that is shown whole, and the space about a token.
+WIDEST_TOKEN: Final = 14
+PADDING: Final = 2
+#: The width from which labels are words, the caption is a sentence, and the marks are explained.
+ROOMY: Final = 72
+
+
+@dataclass(slots=True)
+class RowTrace(Subsequence):
+    """One subsequence, and its tokens as text."""
+
+    _text: str = ""
+    _pieces: list[str] = field(default_factory=list)
+
+    @property
+    def newest(self) -> int:
+        """The time-step of its newest token, or of its <bos>."""
+        return self.start + len(self.tokens)
+
+    def pieces(self, words: Words) -> list[str]:
+        """The text of each token but <eos>, for its cell; only what came since the last call is decoded."""
+        for end in range(len(self._pieces) + 1, len(self.tokens) - self.ended + 1):
+            before, self._text = self._text, words(self.tokens[:end])
+            # told from the whole, since a tokenizer may drop a space at the start
+            added = self._text[len(before) :] if self._text.startswith(before) else ""
+            if not added.strip():
+                added = words(self.tokens[end - 1 : end])
+            elif before[-1:].isalnum() and added[0].isalnum():
+                added = CONTINUES + added
+            self._pieces.append(one_line(added.strip()) or BLANK)
+        return self._pieces
+
+    def text(self, words: Words) -> str:
+        """What the row says so far, in one safe line."""
+        self.pieces(words)
+        return one_line(self._text)
+
+
+@dataclass(slots=True)
+class GridTrace:
+    """What has been seen of one example: its rows so far, its newest time-step, and its decoder calls."""
+
+    example: int
+    rows: list[RowTrace] = field(default_factory=list)
+    time: int = 0
+    steps: int = 0
+    finished: bool = False
+    truncated: Truncated | None = None
+
+    def add(self, step: Step, eos: int) -> None:
+        """Put the tokens of one decoder call in their places; takes time in proportion to the live rows."""
+        for slot in step.fed:
+            if slot.subsequence > len(self.rows):
+                self.rows.append(RowTrace(slot.time))
+        for slot in step.made:
+            row = self.rows[slot.subsequence - 1]
+            row.tokens.append(slot.token)
+            row.ended = slot.token == eos
+        self.time, self.steps = step.time, step.number
+
+    def finish(self, event: Finished) -> None:
+        """Take over what the decoder says of the finished example, which needs none of its steps."""
+        self.rows = [RowTrace(row.start, list(row.tokens), row.ended) for row in event.subsequences]
+        self.time = max((row.newest for row in self.rows), default=0)
+        self.steps, self.truncated, self.finished = event.steps, event.truncated, True
+
+    def made_at(self, time: int) -> int | None:
+        """How many tokens stand at a time-step, <bos> and <eos> not counted; None if the clock passed it without a call."""
+        answered = [row for row in self.rows if row.start < time <= row.newest]
+        return sum(time <= row.newest - row.ended for row in answered) if answered else None
+
+
+@dataclass(frozen=True, slots=True)
+class GridDrawing:
+    """A renderable of one example's grid.
+
+    While decoding goes on it fits the console: it shows the newest time-steps that have room, and the live and newest
+    rows. Once finished it shows everything, in blocks of as many time-steps as the console is wide. The subject stands
+    after the heading and gives way where room is short.
+    """
+
+    trace: GridTrace
+    words: Words
+    heading: str
+    subject: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """The drawing, a `Text` a line, none wider than the console."""
+        sheet = _Sheet(self, console, options)
+        for line in sheet.finished() if self.trace.finished else sheet.running():
+            line.no_wrap, line.overflow = True, "crop"
+            line.truncate(options.max_width, overflow="crop")
+            if options.ascii_only:
+                line.plain = line.plain.translate(ASCII)
+            yield line
+
+
+class _Sheet:
+    """A drawing on a console of known size."""
+
+    def __init__(self, drawing: GridDrawing, console: Console, options: ConsoleOptions) -> None:
+        self.console, self.trace, self.words = console, drawing.trace, drawing.words
+        self.width, self.height = options.max_width, options.max_height
+        self.roomy = self.width >= ROOMY
+        digits = len(str(len(self.trace.rows)))
+        self.label_width = max(digits + 4, 7) if self.roomy else digits + 3
+        self.area = max(1, self.width - self.label_width)
+        self.title = Text(_fit(one_line(drawing.heading), self.width), "bold")
+        room = self.width - self.title.cell_len - 2
+        if drawing.subject and room >= 8:
+            self.title.append("  " + _fit(one_line(drawing.subject), room), "not bold dim")
+        self._widths: dict[int, int] = {}
+
+    def running(self) -> list[Text]:
+        """The newest part that fits; never higher than the console, where there is room for one row at all."""
+        rows = self.trace.rows
+        if not rows:
+            return [self.title, Text("encoding the source", "dim")]
+        columns = next(self._blocks(range(self.trace.time, -1, -1)))[::-1]
+        # title, time-steps, tokens a step and the caption; and the cursor's own line
+        room = max(1, self.height - 5)
+        blank = [Text()] * (room >= 10)
+        text = self._text(max(0, min(room // 3, 8)))
+        places = max(1, room - len(text) - 2 * len(blank))
+        lines = [self.title, self._times(columns)]
+        shown = list(range(1, len(rows) + 1))
+        if len(shown) > places:
+            # live rows before ended ones, then newer before older; one line says what is hidden
+            shown.sort(key=lambda number: (rows[number - 1].ended, -number))
+            hidden = sorted(shown[max(1, places - 1) :])
+            shown = sorted(shown[: max(1, places - 1)])
+            if places > 1:
+                told = f"{many(len(hidden), 'row')} not shown: {_ranges(hidden)}"
+                lines.append(Text(f"{HIDDEN:>{self.label_width - 3}} {told}", "dim"))
+                lines[-1].truncate(self.width, overflow="ellipsis")
+        lines += [self._row(number, columns) for number in shown]
+        return [*lines, self._counts(columns), *blank, *text, *blank, self._caption()]
+
+    def finished(self) -> list[Text]:
+        """All of it: every time-step and every row that has something there."""
+        lines = [self.title]
+        for columns in self._blocks(range(self.trace.time + 1)):
+            lines.append(self._times(columns))
+            for number, row in enumerate(self.trace.rows, start=1):
+                if row.start <= columns[-1] and row.newest >= columns[0]:
+                    lines.append(self._row(number, columns))
+            lines += [self._counts(columns), Text()]
+        text = self._text(None)
+        return [*lines, *text, *([Text()] if text else []), self._caption(), Text()]
+
+    def _blocks(self, times: Sequence[int]) -> Iterator[list[int]]:
+        """The time-steps in runs that fit the console's width."""
+        block: list[int] = []
+        used = 0
+        for time in times:
+            width = self._column_width(time)
+            if block and used + width > self.area:
+                yield block
+                block, used = [], 0
+            block.append(time)
+            used += width
+        yield block
+
+    def _column_width(self, time: int) -> int:
+        if time not in self._widths:
+            widest = max((cell_len(self._cell(row, time, "")[0]) for row in self.trace.rows), default=0)
+            self._widths[time] = max(min(widest, WIDEST_TOKEN, self.area - PADDING), len(str(time))) + PADDING
+        return self._widths[time]
+
+    def _times(self, columns: Sequence[int]) -> Text:
+        line = Text(set_cell_size("time" if self.roomy else "t", self.label_width), "dim")
+        for time in columns:
+            earlier = EARLIER if time == columns[0] and time > 0 else " "
+            style = "bold not dim" if time == self.trace.time and not self.trace.finished else ""
+            line.append(set_cell_size(f"{earlier}{time}", self._column_width(time)), style)
+        return line
+
+    def _counts(self, columns: Sequence[int]) -> Text:
+        """How many tokens each decoder call made: where rows run in parallel it is more than one."""
+        line = Text(set_cell_size("tokens" if self.roomy else "n", self.label_width), "dim")
+        for time in columns:
+            made = self.trace.made_at(time)
+            text = "" if made is None else f" {made}"
+            line.append(
+                set_cell_size(text, self._column_width(time)), "bold not dim" if made and made > 1 else ""
+            )
+        return line
+
+    def _row(self, number: int, columns: Sequence[int]) -> Text:
+        row = self.trace.rows[number - 1]
+        colour = _colour(number)
+        if row.ended:
+            mark, style = (EMPTY, "dim") if row.empty else (DONE, "bold green")
+        else:
+            mark, style = (CUT, "bold yellow") if self.trace.finished else (LIVE, "bold")
+        line = Text.assemble((f"{number:>{self.label_width - 3}} ", f"bold {colour}"), (f"{mark} ", style))
+        if row.newest < columns[0]:  # its cells have all scrolled off: its place holds what it says
+            return line.append(_fit(f"{EARLIER}{row.text(self.words)}", self.area), f"dim italic {colour}")
+        for time in columns:
+            if time > row.newest:
+                break
+            text, style = self._cell(row, time, colour)
+            width = self._column_width(time)
+            line.append(set_cell_size(f" {_fit(text, width - PADDING)} " if text else "", width), style)
+        return line
+
+    def _cell(self, row: RowTrace, time: int, colour: str) -> tuple[str, str]:
+        """The text and the style of one cell; nothing where the row has no token."""
+        place = time - row.start
+        if place < 0 or place > len(row.tokens):
+            return "", ""
+        if place == 0:
+            return BOS, "dim"
+        if row.ended and place == len(row.tokens):
+            return EOS, "dim" if row.empty else "green"
+        live = time == row.newest == self.trace.time and not self.trace.finished
+        return row.pieces(self.words)[place - 1], f"bold reverse {colour}" if live else colour
+
+    def _text(self, most: int | None) -> list[Text]:
+        """The text so far, each subsequence after its number; the last lines of it if there are more than `most`."""
+        text = Text()
+        for number, row in enumerate(self.trace.rows, start=1):
+            live = not row.ended and not self.trace.finished
+            said = row.text(self.words).strip()
+            if not said and not live:
+                continue
+            text.append(f"{' ' if text else ''}[{number}]", "dim")
+            text.append(f" {said}", _colour(number))
+            if live:
+                text.append(CURSOR, f"bold {_colour(number)}")
+        # one column is left free for the mark of what was cut
+        lines = list(text.wrap(self.console, max(1, self.width - 1))) if text else []
+        if most is None or len(lines) <= most:
+            return lines
+        newest = lines[len(lines) - most :]
+        return [Text.assemble((ELLIPSIS, "dim"), newest[0]), *newest[1:]] if newest else []
+
+    def _caption(self) -> Text:
+        trace = self.trace
+        tokens = sum(len(row.tokens) - row.ended for row in trace.rows)
+        rate = f"{tokens / trace.steps:.1f}" if trace.steps else "0"
+        if not self.roomy:
+            parts = [f"t {trace.time}", f"{trace.steps} calls", f"{tokens} tok", f"{rate}/step"]
+        else:
+            parts = [
+                "finished" if trace.finished else f"time-step {trace.time}",
+                many(trace.steps, "decoder call"),
+                many(tokens, "token"),
+                f"{rate} tokens per step",
+                *([] if trace.finished else [f"{trace.made_at(trace.time) or 0} in this step"]),
+            ]
+        dot = f" {DOT} "
+        cut = f"{dot}{CUT} cut at {trace.truncated}" if trace.truncated else ""
+        while len(parts) > 1 and cell_len(dot.join(parts) + cut) > self.width:
+            del parts[0]
+        line = Text.assemble(dot.join(parts), (cut, "bold yellow"))
+        legend = f"{LIVE} live  {DONE} finished  {EMPTY} empty"
+        space = self.width - line.cell_len - cell_len(legend)
+        return line.append(" " * space + legend, "dim") if space >= 4 else line
+
+
+def _fit(text: str, width: int) -> str:
+    """The text in at most so many terminal cells, with an ellipsis where it was cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1).rstrip() + ELLIPSIS if width > 1 else set_cell_size(text, 1)
+
+
+def _colour(number: int) -> str:
+    return ROW_COLOURS[(number - 1) % len(ROW_COLOURS)]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers in order as ``1–3, 5``."""
+    runs = groupby(enumerate(numbers), key=lambda placed: placed[1] - placed[0])
+    ends = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
+    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in ends)
+
+
+def one_line(text: str) -> str:
+    """The text without anything that could move the cursor, break the line, turn its direction or fail to encode."""
+    return visible(text.translate(_LINE_PICTURES))
+
+
+_LINE_PICTURES: Final[dict[int, str]] = {
+    9: "␉",
+    10: "␊",
+    **dict.fromkeys([0x2028, 0x2029], "␊"),
+    # marks, embeddings, overrides and isolates of direction, which would reorder the cells beside them
+    **dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "�"),
+    **dict.fromkeys(range(0xD800, 0xE000), "�"),
+}
