@@ -15,7 +15,8 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from pipedec_cli.pipeline.decode import Finished
-from pipedec_cli.pipeline.grid import Step, Subsequence, Truncated
+from pipedec_cli.pipeline.grid import Step, Truncated
+from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.terminal.console import many, visible
 
 #: Token ids to text, special tokens left out.
