@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
+from pipedec_cli.data.paper import (
+    BACKBONES,
+    DEVICES,
+    METRIC_TITLES,
+    NOT_AVAILABLE,
+    SPEEDUP_BY_SUBSEQUENCES,
+    TARGET_LENGTHS,
+    PaperRow,
+    delay_rows,
+    paper_row,
+)
+from pipedec_cli.data.recipes import RECIPES, Recipe, recipe
+from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import make_console, write_stdout
 from pipedec_cli.terminal.settings import JsonOption, Settings
 
@@ -19,6 +36,10 @@ EXAMPLES = """
 
   pipedec recipes --json | jq '.[].paper.results'
 """
+
+_COMMANDS: Final = ("segment", "train", "generate", "score", "report")
+#: The optimizers of `pipedec train` that a recipe names, as the paper writes them.
+_OPTIMIZERS: Final = {"adamw": "AdamW"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +54,155 @@ class RecipesSettings(Settings):
 
 def recipes(settings: RecipesSettings) -> None:
     """List the recipes that `--recipe` takes: the paper's settings, and what it reports for T5-Base and T5-Large."""
-    from pipedec_cli.data.recipes import RECIPES, recipe
-    from pipedec_cli.data.writing import to_json
-    from pipedec_cli.terminal.views.recipes import recipe_as_json, show_recipe, show_recipes
-
     chosen = list(RECIPES.values()) if settings.name is None else [recipe(settings.name)]
     if settings.as_json:
-        write_stdout(to_json([recipe_as_json(entry) for entry in chosen], indent=2) + "\n")
-    elif settings.name is None:
-        show_recipes(make_console(stderr=False), chosen)
-    else:
-        show_recipe(make_console(stderr=False), chosen[0])
+        write_stdout(to_json([_as_json(entry) for entry in chosen], indent=2) + "\n")
+        return
+    console = make_console(stderr=False)
+    _show(console, chosen)
+    if settings.name is not None:
+        _show_more(console, chosen[0])
+
+
+def _as_json(recipe: Recipe) -> dict[str, Any]:
+    """A recipe, the options that it sets, and all that the paper reports for its data set, as plain values."""
+    segment, train, score = map(recipe.settings_for, ("segment", "train", "score"))
+    lengths = TARGET_LENGTHS.get(recipe.name)
+    ends = SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
+    return {
+        "name": recipe.name,
+        "title": recipe.title,
+        "level": segment.get("level"),
+        "separators": segment.get("separator", []),
+        "joiner": segment.get("joiner"),
+        "task": score.get("task"),
+        "protocol": score.get("protocol"),
+        "delay": int(train["delay"]),
+        "time_max": segment["time_max"],
+        "sub_max": segment["sub_max"],
+        "training": {
+            "batch_size": train["batch_size"],
+            "learning_rate": train["learning_rate"],
+            "epochs": train["epochs"],
+            "optimizer": _OPTIMIZERS[train["optimizer"]],
+            "max_source_tokens": train["max_source_tokens"],
+        },
+        "options": {command: recipe.settings_for(command) for command in _COMMANDS},
+        "paper": {
+            "target_lengths": asdict(lengths) if lengths else None,
+            "results": [asdict(row) for row in _rows(recipe)],
+            "by_delay": [asdict(row) for row in delay_rows(recipe.name)],
+            "speedup_by_subsequences": asdict(ends) if ends else None,
+        },
+    }
+
+
+def _show(console: Console, recipes: Sequence[Recipe]) -> None:
+    """Print what each recipe sets, then what the paper reports for each."""
+    segment, train = map(recipes[0].settings_for, ("segment", "train"))
+    console.print(_settings_table(recipes))
+    _say(
+        console,
+        f"all: Δt {train['delay']}, time_max {segment['time_max']}, sub_max {segment['sub_max']}; "
+        f"batch {train['batch_size']}, {_OPTIMIZERS[train['optimizer']]}, learning rate {train['learning_rate']:g}, "
+        f"{train['epochs']} epochs, at most {train['max_source_tokens']} source tokens; "
+        + "; ".join(f"{backbone} on {device}" for backbone, device in DEVICES.items()),
+    )
+    rows = [row for entry in recipes for row in _rows(entry)]
+    if rows:
+        console.print()
+        console.print(_results_table(rows))
+        _say(console, "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090")
+
+
+def _show_more(console: Console, recipe: Recipe) -> None:
+    """Print what is shown of a recipe by itself: the paper's figures by delay, and the options that it sets."""
+    delays = delay_rows(recipe.name)
+    if delays:
+        table = _table(
+            "T5-Base", right=(*(METRIC_TITLES[metric] for metric in delays[0].quality), "examples/s")
+        )
+        for row in delays:
+            figures = (*row.quality.values(), row.throughput)
+            table.add_row(f"Δt {row.delay}", *(f"{figure:.1f}" for figure in figures))
+        console.print()
+        console.print(table)
+    ends = SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
+    if ends:
+        _say(console, f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9")
+    console.print()
+    for command in _COMMANDS:
+        settings = recipe.settings_for(command)
+        if settings:
+            _say(console, f"pipedec {command}: " + ", ".join(f"{k} {_shown(v)}" for k, v in settings.items()))
+
+
+def _settings_table(recipes: Sequence[Recipe]) -> Table:
+    """What the recipes set apart from what they share, and the paper's Table 1."""
+    table = _table(
+        "recipe",
+        "data",
+        "level",
+        "metrics",
+        right=("words a\ntarget", "subseqs a\ntarget", "words a\nsubseq"),
+    )
+    for entry in recipes:
+        score = entry.settings_for("score")
+        lengths = TARGET_LENGTHS.get(entry.name)
+        means = (
+            (lengths.words_per_target, lengths.subsequences_per_target, lengths.words_per_subsequence)
+            if lengths
+            else ()
+        )
+        table.add_row(
+            Text(entry.name, style="bold"),
+            entry.title,
+            entry.settings_for("segment").get("level", "yours"),
+            f"{score['task']} ({score['protocol']})" if score else "yours",
+            *(f"{mean:.1f}" for mean in means),
+        )
+    return table
+
+
+def _results_table(rows: Sequence[PaperRow]) -> Table:
+    """What the paper reports: quality, throughput, speedup and memory of both decoders."""
+    table = _table("paper", "backbone", "quality", right=("examples/s", "speedup", "memory, MB"))
+    for row in rows:
+        quality = [
+            f"{METRIC_TITLES[metric]} {value:.1f} → {row.pipelined.quality[metric]:.1f}"
+            for metric, value in row.sequential.quality.items()
+        ]
+        memory = (row.sequential.memory_mb, row.pipelined.memory_mb)
+        table.add_row(
+            Text(row.dataset, style="bold"),
+            row.backbone,
+            "\n".join(quality),
+            f"{row.sequential.throughput:.1f} → {row.pipelined.throughput:.1f}",
+            f"{row.speedup:.1f}×",
+            NOT_AVAILABLE if None in memory else " → ".join(f"{value:,}" for value in memory),
+        )
+    return table
+
+
+def _rows(recipe: Recipe) -> list[PaperRow]:
+    rows = (paper_row(recipe.name, backbone) for backbone in BACKBONES)
+    return [row for row in rows if row is not None]
+
+
+def _table(*left: str, right: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in left:
+        table.add_column(heading)
+    for heading in right:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(repr, value))
+    return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=True)

@@ -54,7 +54,7 @@ def signature(*options: str) -> str:
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "paper"])
 def test_score_takes_the_protocol_of_the_recipe(name: str) -> None:
-    assert signature("--recipe", name) == recipe(name).protocol
+    assert signature("--recipe", name) == recipe(name).settings_for("score")["protocol"]
 
 
 def test_general_recipe_leaves_the_metrics_to_the_data() -> None:
@@ -121,10 +121,18 @@ def test_generate_takes_the_grid_of_the_recipe(asked: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_recipe_speaks_of_options_that_the_command_has(command: str) -> None:
-    known = {parameter.name for parameter in typer.main.get_command(app).commands[command].params}  # type: ignore[attr-defined]
-    assert "recipe" in known
-    assert all(set(entry.settings_for(command)) <= known for entry in RECIPES.values())
+@pytest.mark.parametrize("name", RECIPES)
+def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name: str, command: str) -> None:
+    def options(*arguments: str) -> dict[str, Any]:
+        """The options that a command ends up with; nothing is run."""
+        words = ["data.jsonl", *arguments] if command == "segment" else list(arguments)
+        return of_command.make_context(command, words).params
+
+    of_command = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    path = recipe(name).path
+    by_name, by_file = options("--recipe", name), options("--config", str(path))
+    assert set(recipe(name).settings_for(command)) <= set(by_name)
+    assert by_name | {"recipe": None, "config": path} == by_file
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -104,7 +104,7 @@ def import_data(
     """
     from pipedec_cli.data.errors import UserError
     from pipedec_cli.data.importers import importer
-    from pipedec_cli.data.paper import target_lengths
+    from pipedec_cli.data.paper import TARGET_LENGTHS
     from pipedec_cli.data.writing import to_json
     from pipedec_cli.terminal.runs.importing import STDOUT, ImportRequest, run_import
     from pipedec_cli.terminal.views.importing import target_table
@@ -125,7 +125,7 @@ def import_data(
     if not quiet:
         talk.console.print(target_table(files, name.value))
     if as_json:
-        paper = target_lengths(name.value)
+        paper = TARGET_LENGTHS.get(name.value)
         result = {
             "dataset": name.value,
             "files": [file.as_json() for file in files],

@@ -116,7 +116,8 @@ def _task_of_form(run: LoadedRun) -> tuple[Task, str] | None:
 def _task_of_recipe(workspace: Workspace) -> tuple[Task, str] | None:
     """What the workspace's data were segmented as."""
     name = recipe_of(workspace.segmentation)
-    task = RECIPES[name].task if name is not None and name in RECIPES else None
+    known = RECIPES.get(name) if name is not None else None
+    task = known.settings_for("score").get("task") if known else None
     return None if task is None else (task, f"the workspace's data were segmented with the recipe {name}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from pipedec_cli.data.paper import target_lengths
+from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.terminal.console import visible
 from pipedec_cli.terminal.runs.importing import ImportedFile
 
@@ -28,7 +28,7 @@ def target_table(files: Sequence[ImportedFile], dataset: str) -> Table:
             continue
         averages = (figures.words_per_target, figures.subsequences_per_target, figures.words_per_subsequence)
         table.add_row(name, f"{file.tally.examples:,}", *(f"{average:.1f}" for average in averages))
-    paper = target_lengths(dataset)
+    paper = TARGET_LENGTHS.get(dataset)
     if paper is not None:
         examples = f"train {paper.train_examples:,}\ntest {paper.test_examples:,}"
         averages = (paper.words_per_target, paper.subsequences_per_target, paper.words_per_subsequence)
