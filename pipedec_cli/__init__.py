@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pipedec_cli.data.errors import UserError as UserError
-    from pipedec_cli.model.generation import Generated as Generated
+    from pipedec_cli.data.records import Generated as Generated
     from pipedec_cli.model.generation import Generator as Generator
     from pipedec_cli.model.library import load as load
     from pipedec_cli.pipeline.decode import Admitted as Admitted
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "Admitted": "pipedec_cli.pipeline.decode",
     "Finished": "pipedec_cli.pipeline.decode",
-    "Generated": "pipedec_cli.model.generation",
+    "Generated": "pipedec_cli.data.records",
     "Generator": "pipedec_cli.model.generation",
     "Stepped": "pipedec_cli.pipeline.decode",
     "UserError": "pipedec_cli.data.errors",

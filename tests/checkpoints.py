@@ -11,12 +11,12 @@ random weights says is not. There are two:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
+from msgspec import structs
 
 from pipedec_cli.data.records import Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
@@ -139,7 +139,7 @@ def tiny_checkpoint(
     learnt = _learn(decoder, family)
     assert learnt.settings is not None
     separators, joiner = ((";",), "; ") if level == "phrase" else ((), " ")
-    settings = replace(
+    settings = structs.replace(
         learnt.settings,
         delay=delay,
         segmentation=Segmentation(level, separators, joiner, sub_max),

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pipedec_cli.data.errors import UserError, kind_of
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import keyphrases, multispanqa, parallel
 from pipedec_cli.data.importers.layout import Example
 from pipedec_cli.data.importers.places import text_lines
-from pipedec_cli.data.predictions import read_predictions, record_to_score, strings
-from pipedec_cli.data.records import Prediction, Record
+from pipedec_cli.data.predictions import read_predictions
+from pipedec_cli.data.records import Generated, Record, checked, record_of
 from pipedec_cli.data.rows import read_rows
 
 #: ``records``: JSON lines, as `generate` writes them. ``answers``: ``{id: [answers]}``. ``lines``: ``;`` lines.
@@ -27,9 +29,13 @@ _PRESENT_END: Final = "<peos>"  # some models write it between present and absen
 _GIVE_GOLD: Final = "give the right ones with --gold FILE"
 
 
+class _Answers(Struct):
+    answers: tuple[str, ...]
+
+
 def load_predictions(
     path: Path, *, gold: Path | None = None, sources: Path | None = None
-) -> tuple[list[Prediction], Format]:
+) -> tuple[list[Generated], Format]:
     """Read predictions, and the right answers that they are to be held against.
 
     Args:
@@ -75,17 +81,10 @@ def read_gold(path: Path, sources: Path | None = None) -> list[Record]:
             _record(example, number)
             for number, example in enumerate(multispanqa.read(str(path), None), start=1)
         ]
-    records = []
-    for row in read_rows(path):
-        if not isinstance(row.value, dict):
-            raise UserError(f"{kind_of(row.value)} where an object belongs", where=row.where)
-        identifier = row.value.get("id")
-        name = str(row.number) if identifier is None or identifier == "" else str(identifier)
-        records.append(record_to_score(row.value, name, row.where))
-    return records
+    return [record_of(row.value, row.where, row.number) for row in read_rows(path)]
 
 
-def read_answers(path: Path) -> list[Prediction]:
+def read_answers(path: Path) -> list[Generated]:
     """Predictions in MultiSpanQA's format: one JSON object, for each question's id the list of its answers.
 
     Raises:
@@ -97,11 +96,11 @@ def read_answers(path: Path) -> list[Prediction]:
     predictions = []
     for name, value in answers.items():
         where = f"{path} id {name!r}"
-        segments = strings({"answers": value}, "answers", where)
-        if segments is None:
+        if value is None:
             raise UserError(
                 "null where a list of answers belongs", where=where, todo="write [] for no answer"
             )
+        segments = checked({"answers": value}, _Answers, where).answers
         record = Record(id=name, source="", target=None, target_segments=None, references=(), where=where)
         predictions.append(_bare_prediction(record, segments))
     return predictions
@@ -169,24 +168,15 @@ def _record(example: Example, number: int) -> Record:
         )
     listed = [example.target] if isinstance(example.target, str) else list(example.target)
     fields = {"source": example.source, "target": listed}
-    return record_to_score(fields, example.id or str(number), example.where)
+    return replace(record_of(fields, example.where, number), id=example.id or str(number))
 
 
-def _bare_prediction(record: Record, segments: Sequence[str]) -> Prediction:
+def _bare_prediction(record: Record, segments: Sequence[str]) -> Generated:
     """A prediction of which nothing is known but its text."""
-    return Prediction(
-        id=record.id,
-        prediction="; ".join(segments),
-        segments=tuple(segments),
-        steps=0,
-        tokens=0,
-        truncated=None,
-        seconds=0.0,
-        record=record,
-    )
+    return Generated(text="; ".join(segments), segments=tuple(segments), record=record)
 
 
-def _joined(predictions: Sequence[Prediction], gold: Sequence[Record]) -> list[Prediction]:
+def _joined(predictions: Sequence[Generated], gold: Sequence[Record]) -> list[Generated]:
     """The predictions, each with the record of its id; every record must have one, and none be left over."""
     records = {record.id: record for record in gold}
     if len(records) < len(gold):
@@ -196,9 +186,8 @@ def _joined(predictions: Sequence[Prediction], gold: Sequence[Record]) -> list[P
     predicted = {prediction.id for prediction in predictions}
     for prediction in predictions:
         if prediction.id not in records:
-            raise UserError(
-                f"id {prediction.id!r} is not in the right answers", where=prediction.record.where
-            )
+            where = prediction.record.where if prediction.record else None
+            raise UserError(f"id {prediction.id!r} is not in the right answers", where=where)
     missing = [record for record in gold if record.id not in predicted]
     if missing:
         raise UserError(
@@ -209,7 +198,7 @@ def _joined(predictions: Sequence[Prediction], gold: Sequence[Record]) -> list[P
     return [replace(prediction, record=records[prediction.id]) for prediction in predictions]
 
 
-def _line_by_line(path: Path, gold: Sequence[Record]) -> list[Prediction]:
+def _line_by_line(path: Path, gold: Sequence[Record]) -> list[Generated]:
     lines = [keyphrases.split_phrases(line) for _, line in text_lines(path)]
     if len(lines) != len(gold):
         raise UserError(

@@ -16,16 +16,3 @@ class UserError(Exception):
         self.todo = todo
         head = f"{where}: {what}" if where else what
         super().__init__(f"{head}; {todo}" if todo else head)
-
-
-def kind_of(value: object) -> str:
-    """What a JSON value is, in words for a message."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "a list" if isinstance(value, list) else "an object"

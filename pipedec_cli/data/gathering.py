@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_records
@@ -73,10 +73,7 @@ def gather_splits(
     """
 
     def read(place: str | Path, split: SplitName | None = None) -> list[Record]:
-        options: dict[str, Any] = {
-            f"{name}_field": getattr(names, name) for name in ("source", "target", "id")
-        }
-        return list(islice(read_records(place, need_target=True, split=split, warn=warn, **options), limit))
+        return list(islice(read_records(place, names, need_target=True, split=split, warn=warn), limit))
 
     found = given_splits(data)
     splits: Splits = {}

@@ -20,61 +20,46 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import FieldNames, Prediction, Record
+from pipedec_cli.data.records import FieldNames, Generated, Record
 from pipedec_cli.data.writing import read_json, read_whole_lines, to_json, write_json
 
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What ``--trace`` adds to a line.
-
-    Attributes:
-        grid: the start time and the token ids of every subsequence, <bos> left out, <eos> kept, empty explorations
-            included.
-        source_ids: what the encoder saw.
-    """
-
-    grid: tuple[tuple[int, tuple[int, ...]], ...]
-    source_ids: tuple[int, ...]
-
-
-def prediction_fields(
-    prediction: Prediction, names: FieldNames, trace: Trace | None = None
-) -> dict[str, Any]:
-    """One line: what was generated, and every field of the input as it was.
+def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dict[str, Any]:
+    """One line of predictions: what was generated, and every field of its record as it was.
 
     The input's source and target are there under these names, too, whatever the input calls them, since that is where
     the other commands look.
 
     Args:
-        prediction: what was generated.
+        generated: what was generated, with its record.
         names: what the input calls its fields.
-        trace: the grid behind it.
+        trace: add the grid and what the encoder saw.
     """
-    record = prediction.record
+    record = generated.record
+    assert record is not None, "a line is written of what was generated from a record"
     fields = {name: value for name, value in record.fields.items() if name != "id"}
     if names.source != "source":
         fields["source"] = record.source
     if names.target != "target" and names.target in fields:
         fields["target"] = fields[names.target]
     given = record.fields.get("id")
-    line = {
+    made = {
         "id": given if str(given) == record.id else record.id,
-        "prediction": prediction.prediction,
-        "segments": list(prediction.segments),
-        "steps": prediction.steps,
-        "tokens": prediction.tokens,
-        "truncated": prediction.truncated,
-        "seconds": round(prediction.seconds, 6),
+        "prediction": generated.text,
+        "segments": list(generated.segments),
+        "steps": generated.steps,
+        "tokens": generated.tokens,
+        "truncated": generated.truncated,
+        "seconds": round(generated.seconds, 6),
         **fields,
     }
-    if trace is not None:
-        line["grid"] = [{"start": start, "tokens": list(tokens)} for start, tokens in trace.grid]
-        line["source_token_ids"] = list(trace.source_ids)
-    return line
+    if trace:
+        made["grid"] = [{"start": start, "tokens": list(tokens)} for start, tokens in generated.grid]
+        made["source_token_ids"] = list(generated.source_ids)
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +156,14 @@ class GenerationFiles:
             raise self._other_run("; ".join(changed))
         following = iter(records)
         count = 0
-        for line in read_whole_lines(self.lines):
+        for written in read_whole_lines(self.lines):
             record = next(following, None)
             count += 1
             if record is None:
                 raise self._other_run(f"it has more than the {count - 1:,} lines that there are to be")
-            if str(line.get("id")) != record.id:
+            if str(written.get("id")) != record.id:
                 raise self._other_run(
-                    f"line {count:,} is of id {line.get('id')!r} where {record.id!r} belongs"
+                    f"line {count:,} is of id {written.get('id')!r} where {record.id!r} belongs"
                 )
         return count
 

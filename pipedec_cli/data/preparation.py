@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from pipedec_cli.data.fitting import TIME_MAX, Measure, longest_fitting, merge, split_long
 from pipedec_cli.data.records import Record, Segmentation

@@ -1,4 +1,4 @@
-"""The record types that travel between the commands, and the names of their fields.
+"""What travels between the commands, and the one schema that an object in a file is held to.
 
 A file is JSON lines. What `segment` writes, `train`, `generate` and `report` read; what `generate` writes,
 `score` and `report` read. Unknown fields are the user's: they are carried along untouched.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
 
 from pipedec_cli.data.errors import UserError
 
@@ -43,6 +46,8 @@ OUTPUT_FIELDS: Final = (
 
 
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+_EXAMPLE: Final = 'write {"source": "…", "target": "…"}'
+_PREDICTION_EXAMPLE: Final = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
 
 
 def whole_text(text: str) -> str:
@@ -50,17 +55,15 @@ def whole_text(text: str) -> str:
     return _HALF_PAIR.sub("\ufffd", text)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One example as read from a file.
 
     Attributes:
         id: its identifier, unique within the file; the line number in decimal where the input has none.
-        source: the context that text is generated from; never empty.
-        target: the right answer as one string (a target given as a list is joined); None where there is none,
-            as in an input to be generated from.
+        source: the context that text is generated from; empty only beside a prediction, where it may be missing.
+        target: the right answer as one string (a target given as a list is joined); None where there is none.
         target_segments: the target's subsequences in order, or None before segmentation. An empty target has ().
-        references: every right answer, the target first if it is among them; () where there is none.
+        references: every right answer, the target first if it is among them.
         where: ``file:line`` for messages.
         fields: the whole input object as it was read, in its own order, to be passed through.
     """
@@ -71,7 +74,7 @@ class Record:
     target_segments: tuple[str, ...] | None
     references: tuple[str, ...]
     where: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +108,13 @@ class FieldNames:
                     )
 
 
-@dataclass(frozen=True, slots=True)
-class Segmentation:
+class Segmentation(Struct, frozen=True):
     """How the targets of a data set were split, as saved beside the data and in a checkpoint's config.json.
 
     Attributes:
-        level: ``sentence``, ``phrase`` or ``clause``.
         separators: the strings that end a phrase at level ``phrase``; () at the other levels.
-        joiner: what stands between two segments when a prediction is put together again: a space, ``"; "`` for
-            phrases, nothing for scripts without spaces.
+        joiner: what stands between two segments when a text is put together again: a space, ``"; "`` for phrases,
+            nothing for scripts without spaces.
         sub_max: the decoder's bound on subsequences; targets hold at most ``sub_max - 1``, since the empty
             subsequence that closes every target needs a place.
     """
@@ -124,26 +125,210 @@ class Segmentation:
     sub_max: int = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What was generated from one record: the fields that `generate` adds, and the record's own.
+class Generated(Struct, frozen=True, kw_only=True):
+    """What was generated from one source: made by the decoder, written by `generate`, read back by `score`.
 
     Attributes:
-        id: the record's identifier.
-        prediction: the whole text: the segments put together with the joiner.
-        segments: the subsequences as text, in order, empty ones dropped.
+        text: the segments put together with the joiner.
+        segments: the subsequences as text, empty ones dropped.
         steps: decoder calls that this example took part in.
         tokens: tokens generated, <eos> and <bos> not counted.
         truncated: what cut the text short: ``time_max``, ``sub_max`` or ``max_tokens``; None if nothing did.
         seconds: wall time from admission to exit.
-        record: the record that it was generated from.
+        grid: start time and token ids of every subsequence, <bos> left out, <eos> kept, empty explorations included.
+        source_ids: what the encoder saw.
+        index: the source's place in the input, from 0.
+        empty: the empty explorations in the grid.
+        used_up: whether they had taken up places of sub_max when another subsequence was due.
+        source_cut: source tokens that were cut off.
+        record: what it was generated from; None from the decoder, which is given texts.
     """
 
-    id: str
-    prediction: str
+    text: str
     segments: tuple[str, ...]
-    steps: int
-    tokens: int
-    truncated: str | None
-    seconds: float
-    record: Record
+    steps: int = 0
+    tokens: int = 0
+    truncated: str | None = None
+    seconds: float = 0.0
+    grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    source_ids: tuple[int, ...] = ()
+    index: int = 0
+    empty: int = 0
+    used_up: bool = False
+    source_cut: int = 0
+    record: Record | None = None
+
+    @property
+    def id(self) -> str:
+        """The record's identifier; without a record the place from 1, as for records that have none."""
+        return str(self.index + 1) if self.record is None else self.record.id
+
+
+class _Given(Struct):
+    """The schema of an object in an input file: the fields that are looked at, as JSON may hold them."""
+
+    id: str | int | float | None = None
+    source: str | None = None
+    target: str | tuple[str, ...] | None = None
+    target_segments: tuple[str, ...] | None = None
+    references: tuple[str, ...] | None = None
+
+
+class _Row(Struct):
+    start: int
+    tokens: tuple[int, ...]
+
+
+class _Predicted(_Given):
+    """The schema of a line of predictions: an input's fields, what `generate` adds, and what ``--trace`` adds to that."""
+
+    prediction: str | tuple[str, ...] | None = None
+    segments: tuple[str, ...] | None = None
+    steps: int | float = 0
+    tokens: int | float = 0
+    truncated: str | None = None
+    seconds: float = 0
+    grid: tuple[_Row, ...] = ()
+    source_token_ids: tuple[int, ...] = ()
+
+
+Shape = TypeVar("Shape")
+
+#: How a validation error of msgspec looks: what was expected, what was found, and in which field.
+_MISFIT: Final = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `\$\.?(.*)`)?")
+_FOUND: Final = {
+    "null": "null",
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "str": "a string",
+    "array": "a list",
+}
+_EXPECTED: Final = {
+    "str": "not a string",
+    "int": "not a whole number",
+    "float": "not a number",
+    "int | float": "not a number",
+    "array": "not a list of strings",
+    "object": "not an object",
+    "str | array": "neither a string nor a list of strings",
+    "int | float | str": "not a string or a number",
+}
+
+
+def checked(
+    value: object,
+    shape: type[Shape],
+    where: str,
+    *,
+    names: FieldNames | None = None,
+    example: str | None = None,
+) -> Shape:
+    """A decoded JSON value as a Struct or another annotated type.
+
+    Args:
+        value: what stood in the file.
+        shape: the type that it must have; a Struct passes over further fields.
+        where: ``file:line`` for messages.
+        names: what the file calls source, target and id.
+        example: what to write where there is no object at all.
+
+    Raises:
+        UserError: a field is not as it must be; it names the field and what stands there.
+    """
+    if names is not None and isinstance(value, dict) and names != FieldNames():
+        value = {**value, **{ours: value.get(theirs) for ours, theirs in asdict(names).items()}}
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        todo = None if isinstance(value, dict) else example
+        raise UserError(_in_words(str(error), names or FieldNames()), where=where, todo=todo) from None
+
+
+def _in_words(error: str, names: FieldNames) -> str:
+    """A validation error of msgspec as we put it: ``'source' is a number, not a string``."""
+    misfit = _MISFIT.fullmatch(error)
+    if misfit is None:  # a number out of range, a field that is missing, a word that is none of several
+        what, _, path = error.partition(" - at `$.")
+        what = what[0].lower() + what[1:]
+        return f"{path.removesuffix('`')!r}: {what}" if path else what
+    expected, found, path = misfit.groups()
+    found = _FOUND.get(found, "an object")
+    if not path:
+        return f"{found} where an object belongs"
+    should = _EXPECTED.get(expected.removesuffix(" | null"), f"not {expected}")
+    item = re.fullmatch(r"(\w+)\[(\d+)\]", path)
+    name = item[1] if item else path
+    name = getattr(names, name, name)
+    if item:
+        return f"{name!r} holds {found} at place {int(item[2]) + 1}, {should}"
+    return f"{name!r} is {found}, {should}"
+
+
+def record_of(value: Any, where: str, number: int, names: FieldNames | None = None) -> Record:
+    """The record that a decoded object holds; its source is "" where there is none.
+
+    Args:
+        value: the object.
+        where: ``file:line`` for messages.
+        number: its identifier where it has none.
+        names: what the file calls source, target and id.
+
+    Raises:
+        UserError: it is no object, or a field is not as it must be.
+    """
+    return _record(checked(value, _Given, where, names=names, example=_EXAMPLE), value, where, number)
+
+
+def _record(given: _Given, fields: Mapping[str, Any], where: str, number: int) -> Record:
+    target, segments = given.target, given.target_segments
+    if isinstance(target, tuple):
+        segments = target if segments is None else segments
+        target = " ".join(target)
+    elif target is None and segments is not None:
+        target = " ".join(segments)
+    references = given.references or ()
+    if target in references:
+        references = (target, *(other for other in references if other != target))
+    identifier = str(number) if given.id is None or given.id == "" else str(given.id)
+    return Record(identifier, given.source or "", target, segments, references, where, fields)
+
+
+def generated_of(value: Any, where: str, number: int) -> Generated:
+    """What a decoded line of predictions holds, with its record.
+
+    ``prediction`` is needed, a string, or a list of strings for its segments. ``segments`` are the prediction's lines
+    where they are not given. The numbers that `generate` measures are 0 where they are missing.
+
+    Raises:
+        UserError: it is no object, or a field is not as it must be.
+    """
+    given = checked(value, _Predicted, where, example=_PREDICTION_EXAMPLE)
+    text, segments = given.prediction, given.segments
+    if text is None:
+        raise missing(value, "prediction", where)
+    if isinstance(text, tuple):
+        segments = text
+    elif segments is None:
+        segments = tuple(line for line in text.split("\n") if line.strip())
+    return Generated(
+        text=text if isinstance(text, str) else " ".join(text),
+        segments=segments,
+        steps=int(given.steps),
+        tokens=int(given.tokens),
+        truncated=given.truncated,
+        seconds=given.seconds,
+        grid=tuple((row.start, row.tokens) for row in given.grid),
+        source_ids=given.source_token_ids,
+        index=number - 1,
+        record=_record(given, value, where, number),
+    )
+
+
+def missing(fields: Mapping[str, Any], name: str, where: str, option: str | None = None) -> UserError:
+    """The error of a field that is not there or null, and of the option that names another."""
+    have = ", ".join(list(map(str, fields))[:8]) or "none"
+    todo = f"its fields are: {have}" + (f"; {option} names another" if option else "")
+    return UserError(
+        f"field {name!r} {'is null' if name in fields else 'is missing'}", where=where, todo=todo
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
+
+import msgspec
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_records
-from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel
 from pipedec_cli.data.writing import atomic_writer, naming, read_json, record_fields, to_json, write_json
@@ -97,7 +98,7 @@ def save_segmented(
         The files, in the order of writing.
     """
     lines = {f"{name}.jsonl": map(record_fields, splits.get(name, ())) for name in SPLITS}
-    whole: dict[str, Any] = {SEGMENTATION_FILE: {**asdict(segmentation), **details}}
+    whole: dict[str, Any] = {SEGMENTATION_FILE: {**msgspec.to_builtins(segmentation), **details}}
     if not isinstance(segmenter, PhraseSegmenter):
         whole[SENTENCES_FILE] = segmenter.model.to_json()
     with ExitStack() as stack:  # each takes its name only when the last has been written
@@ -123,20 +124,11 @@ def segmentation_from_json(value: Mapping[str, Any], where: str) -> Segmentation
         UserError: it is not such an object.
     """
     try:
-        level, separators = value["level"], value["separators"]
-        joiner, sub_max = value["joiner"], value["sub_max"]
-    except (KeyError, TypeError):
+        return msgspec.convert(value, Segmentation)
+    except msgspec.ValidationError:
         raise UserError(
             "not what `pipedec segment` writes", where=where, todo="run `pipedec segment` again"
         ) from None
-    if (
-        level not in get_args(Level)
-        or not isinstance(separators, list)
-        or not isinstance(joiner, str)
-        or not isinstance(sub_max, int)
-    ):
-        raise UserError("not what `pipedec segment` writes", where=where, todo="run `pipedec segment` again")
-    return Segmentation(level=level, separators=tuple(map(str, separators)), joiner=joiner, sub_max=sub_max)
 
 
 def recipe_of(path: Path) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from pipedec_cli.data.paper import DelayRow, PaperRow, SpeedupBySubsequences
-from pipedec_cli.data.records import Prediction
+from pipedec_cli.data.records import Generated
 from pipedec_cli.evaluate.advice import Advice, Outcome, Rates
 from pipedec_cli.evaluate.breakdown import SizeRow
 from pipedec_cli.evaluate.failures import Failures
@@ -72,7 +72,7 @@ class Totals:
         return {**asdict(self), **{name: getattr(self, name) for name in means}}
 
 
-def totals(predictions: Iterable[Prediction]) -> Totals:
+def totals(predictions: Iterable[Generated]) -> Totals:
     """Add up steps and tokens."""
     rows = [(prediction.steps, prediction.tokens) for prediction in predictions]
     return Totals(len(rows), sum(steps for steps, _ in rows), sum(tokens for _, tokens in rows))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Prediction
+from pipedec_cli.data.records import Generated, Record
 
 Task = Literal["summarization", "keyphrases", "multispan"]
 TASKS: Final[tuple[Task, ...]] = get_args(Task)
@@ -31,7 +31,7 @@ class ScoringItem:
         gold: the target's subsequences; None where they are not known. An empty target has ().
         references: every right answer, for the tasks that score text.
         source: the context, for the tasks that look into it.
-        truncated: what cut the prediction short, as in `Prediction`.
+        truncated: what cut the prediction short, as in `Generated`.
 
     Raises:
         TypeError: a string stands where a list of strings belongs.
@@ -70,7 +70,7 @@ def list_of_strings(value: Sequence[str], name: str) -> tuple[str, ...]:
     return items
 
 
-def scoring_item(prediction: Prediction, task: Task) -> ScoringItem:
+def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
     """What the metrics of a task need of a prediction and of the record that it was generated from.
 
     The right answers of ``keyphrases`` are the record's list ``keyphrases``, of ``multispan`` its list ``answers``;
@@ -82,15 +82,16 @@ def scoring_item(prediction: Prediction, task: Task) -> ScoringItem:
         UserError: the record has nothing to score against, or a string where a list of answers belongs.
     """
     record = prediction.record
+    assert record is not None, "a prediction is scored against its record"
     segments, gold = prediction.segments, record.target_segments
     references = record.references
     if task == "summarization":
         if not references and record.target is not None:
             references = (record.target,)
         if not references:
-            raise _nothing_right(prediction, "neither `target` nor `references`")
+            raise _nothing_right(record, "neither `target` nor `references`")
     else:
-        gold = _answers(prediction, task)
+        gold = _answers(record, task)
         if task == "keyphrases":
             segments = _phrases(segments)
             if not record.source.strip():
@@ -101,7 +102,7 @@ def scoring_item(prediction: Prediction, task: Task) -> ScoringItem:
                 )
     return ScoringItem(
         id=prediction.id,
-        prediction=prediction.prediction,
+        prediction=prediction.text,
         segments=segments,
         target=record.target,
         gold=gold,
@@ -111,9 +112,8 @@ def scoring_item(prediction: Prediction, task: Task) -> ScoringItem:
     )
 
 
-def _answers(prediction: Prediction, task: Task) -> tuple[str, ...]:
+def _answers(record: Record, task: Task) -> tuple[str, ...]:
     """The right phrases or spans of a record."""
-    record = prediction.record
     name = ANSWER_FIELDS[task]
     for field in (name, "target"):
         value = record.fields.get(field)
@@ -134,7 +134,7 @@ def _answers(prediction: Prediction, task: Task) -> tuple[str, ...]:
             where=record.where,
             todo="give the answers as a list, or give --gold FILE",
         )
-    raise _nothing_right(prediction, f"no `{name}`, `target` or `target_segments`")
+    raise _nothing_right(record, f"no `{name}`, `target` or `target_segments`")
 
 
 def _phrases(segments: Sequence[str]) -> tuple[str, ...]:
@@ -143,9 +143,9 @@ def _phrases(segments: Sequence[str]) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
-def _nothing_right(prediction: Prediction, lacking: str) -> UserError:
+def _nothing_right(record: Record, lacking: str) -> UserError:
     return UserError(
         f"nothing to score against: the record has {lacking}",
-        where=prediction.record.where,
+        where=record.where,
         todo="give the right answers with --gold FILE",
     )

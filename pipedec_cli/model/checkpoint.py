@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 import torch
+from msgspec import Meta, Struct
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
@@ -21,9 +23,10 @@ FAMILIES: Final = ("t5", "mt5", "umt5")
 #: The key in config.json under which the method's settings stand.
 SETTINGS_KEY: Final = "pipedec"
 
+Positive = Annotated[int, Meta(ge=1)]
 
-@dataclass(frozen=True, slots=True)
-class MethodSettings:
+
+class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint was trained for, and what decoding it must do alike.
 
     Attributes:
@@ -36,11 +39,11 @@ class MethodSettings:
     """
 
     decoder: Decoder
-    delay: int | Literal["any"]
+    delay: Positive | Literal["any"]
     segmentation: Segmentation
     source_prefix: str = ""
-    max_source_tokens: int = 2048
-    time_max: int = 50
+    max_source_tokens: Positive = 2048
+    time_max: Positive = 50
 
     @property
     def sub_max(self) -> int:
@@ -49,7 +52,7 @@ class MethodSettings:
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in config.json."""
-        return asdict(self)
+        return dict(msgspec.to_builtins(self))
 
     @classmethod
     def from_json(cls, content: dict[str, Any], where: str) -> MethodSettings:
@@ -59,28 +62,13 @@ class MethodSettings:
             UserError: a setting is missing or is not one of this version's.
         """
         try:
-            segmentation = dict(content["segmentation"])
-            segmentation["separators"] = tuple(segmentation["separators"])
-            settings = cls(**{**content, "segmentation": Segmentation(**segmentation)})
-            settings._check()
-            return settings
-        except (KeyError, TypeError, ValueError) as error:
+            return msgspec.convert(content, cls)
+        except msgspec.ValidationError as error:
             raise UserError(
                 f"the settings under {SETTINGS_KEY!r} are not of this version ({error})",
                 where=where,
                 todo="train the checkpoint anew, or use the version that wrote it",
             ) from error
-
-    def _check(self) -> None:
-        """Raise a ValueError for a value that no version writes."""
-        if self.decoder not in get_args(Decoder):
-            raise ValueError(f"decoder {self.decoder!r}")
-        numbers = {"max_source_tokens": self.max_source_tokens, "time_max": self.time_max}
-        if self.delay != "any":
-            numbers["delay"] = self.delay
-        for name, value in numbers.items():
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} {value!r}")
 
 
 @dataclass(slots=True)

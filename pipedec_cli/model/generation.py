@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Segmentation
+from pipedec_cli.data.records import Generated, Segmentation
 from pipedec_cli.data.segmentation import cut
 from pipedec_cli.model.batches import TextEncoder
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
@@ -28,39 +28,6 @@ DEFAULT_DELAY: Final = 2
 PLAIN_T5: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), " "))
 
 Delay = int | Literal["sequential"]
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """What came of one source.
-
-    Attributes:
-        index: its place in the input, from 0.
-        text: the segments put together with the joiner.
-        segments: the subsequences as text, empty ones dropped.
-        steps: decoder calls it took part in.
-        tokens: tokens made, <eos> not counted.
-        truncated: what cut it short, if anything.
-        seconds: wall time from admission to exit.
-        grid: (start, ids) of every subsequence, <bos> left out, <eos> kept, empty explorations included.
-        empty: the empty explorations among them.
-        used_up: whether they had taken up places of sub_max when another subsequence was due.
-        source_ids: what the encoder saw.
-        source_cut: source tokens that were cut off.
-    """
-
-    index: int
-    text: str
-    segments: tuple[str, ...]
-    steps: int
-    tokens: int
-    truncated: str | None
-    seconds: float
-    grid: tuple[tuple[int, tuple[int, ...]], ...]
-    empty: int
-    used_up: bool
-    source_ids: tuple[int, ...]
-    source_cut: int
 
 
 @dataclass(slots=True)

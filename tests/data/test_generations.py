@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.generations import (
     GenerationFiles,
-    Trace,
     differences,
     look_through,
     other_versions,
-    prediction_fields,
 )
-from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Prediction, Record
+from pipedec_cli.data.generations import line as line_of
+from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record
 from pipedec_cli.data.writing import JsonLinesAppender
 
 MANIFEST = {
@@ -41,7 +40,16 @@ def record(number=1, **fields):
 
 
 def prediction(of):
-    return Prediction(of.id, "A. B.", ("A.", "B."), 4, 6, None, 0.1234567, of)
+    return Generated(
+        text="A. B.",
+        segments=("A.", "B."),
+        steps=4,
+        tokens=6,
+        seconds=0.1234567,
+        grid=((0, (5, 6, 1)), (2, (1,))),
+        source_ids=(9, 8, 1),
+        record=of,
+    )
 
 
 def records(count=3):
@@ -58,7 +66,7 @@ def begin(folder, *, lines=3, manifest=MANIFEST):
     files.start(manifest)
     with JsonLinesAppender(files.lines) as file:
         for item in records(lines):
-            file.write(prediction_fields(prediction(item), FieldNames()))
+            file.write(line_of(prediction(item), FieldNames()))
     return files
 
 
@@ -66,7 +74,7 @@ def begin(folder, *, lines=3, manifest=MANIFEST):
 
 
 def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
-    line = prediction_fields(prediction(record(7, title="T", nested={"a": [1, None]})), FieldNames())
+    line = line_of(prediction(record(7, title="T", nested={"a": [1, None]})), FieldNames())
     assert line == {
         "id": "7",
         "prediction": "A. B.",
@@ -83,7 +91,7 @@ def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
 
 @pytest.mark.parametrize("given_id", [5, "five", 1.5, 10**20])
 def test_an_id_stays_what_it_was_in_the_input(given_id):
-    line = prediction_fields(prediction(record(1, id=given_id)), FieldNames())
+    line = line_of(prediction(record(1, id=given_id)), FieldNames())
     assert line["id"] == given_id
     assert type(line["id"]) is type(given_id)
 
@@ -91,26 +99,25 @@ def test_an_id_stays_what_it_was_in_the_input(given_id):
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_an_id_that_is_nothing_gives_way_to_the_line_number(nothing):
     of = Record("3", "s", None, None, (), "", {"id": nothing, "source": "s"})
-    assert prediction_fields(prediction(of), FieldNames())["id"] == "3"
+    assert line_of(prediction(of), FieldNames())["id"] == "3"
 
 
 def test_other_names_for_source_target_and_id_are_kept_and_the_plain_ones_added():
     of = Record("k1", "text", "t", None, (), "", {"key": "k1", "body": "text", "keywords": ["t"]})
-    line = prediction_fields(prediction(of), FieldNames("body", "keywords", "key"))
+    line = line_of(prediction(of), FieldNames("body", "keywords", "key"))
     assert (line["id"], line["source"], line["target"]) == ("k1", "text", ["t"])
     assert (line["key"], line["body"], line["keywords"]) == ("k1", "text", ["t"])
 
 
 @given(st.dictionaries(st.text().filter(lambda name: name not in {*OUTPUT_FIELDS, "id", "source"}), JSON))
 def test_whatever_the_input_holds_comes_back_from_the_file(fields):
-    line = json.loads(json.dumps(prediction_fields(prediction(record(**fields)), FieldNames())))
+    line = json.loads(json.dumps(line_of(prediction(record(**fields)), FieldNames())))
     for name, value in fields.items():
         assert line[name] == value
 
 
 def test_a_trace_adds_the_grid_and_the_ids_of_the_source():
-    trace = Trace(grid=((0, (5, 6, 1)), (2, (1,))), source_ids=(9, 8, 1))
-    line = prediction_fields(prediction(record()), FieldNames(), trace)
+    line = line_of(prediction(record()), FieldNames(), trace=True)
     assert line["grid"] == [{"start": 0, "tokens": [5, 6, 1]}, {"start": 2, "tokens": [1]}]
     assert line["source_token_ids"] == [9, 8, 1]
 

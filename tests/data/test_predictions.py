@@ -34,7 +34,7 @@ def test_what_generate_writes_is_read_back(tmp_path: Path) -> None:
         "seconds": 0.5,
     }
     (found,) = read_predictions(written(tmp_path, line))
-    assert (found.id, found.prediction, found.segments) == ("x1", "A. D.", ("A.", "D."))
+    assert (found.id, found.text, found.segments) == ("x1", "A. D.", ("A.", "D."))
     assert (found.steps, found.tokens, found.truncated, found.seconds) == (4, 6, "sub_max", 0.5)
     assert found.record.target_segments == ("A.", "B.")
     assert found.record.references == ("A. B.", "C.")
@@ -47,7 +47,7 @@ def test_a_bare_prediction_is_enough_and_its_lines_are_its_segments(tmp_path: Pa
         written(tmp_path, {"prediction": "a\n\nb"}, {"prediction": ["c", "d"], "id": 7}, {"prediction": ""})
     )
     assert (first.id, first.segments) == ("1", ("a", "b"))
-    assert (second.id, second.segments, second.prediction) == ("7", ("c", "d"), "c d")
+    assert (second.id, second.segments, second.text) == ("7", ("c", "d"), "c d")
     assert third.segments == ()
 
 
@@ -63,10 +63,10 @@ def test_a_list_for_a_target_is_segmented_already_and_an_empty_target_is_one(tmp
     ("line", "message"),
     [
         ({"id": 1, "text": "x"}, "field 'prediction' is missing; its fields are: id, text"),
-        ({"prediction": 3}, "field 'prediction' is a number, not a string"),
+        ({"prediction": 3}, "'prediction' is a number, neither a string nor a list of strings"),
         ({"prediction": "ab", "segments": "ab"}, "'segments' is a string, not a list of strings"),
         ({"prediction": ["a", None]}, "'prediction' holds null at place 2, not a string"),
-        ({"prediction": "a", "target": 5}, "'target' is a number, not a string"),
+        ({"prediction": "a", "target": 5}, "'target' is a number, neither a string nor a list of strings"),
         ({"prediction": "a", "references": "a"}, "'references' is a string, not a list of strings"),
         ({"prediction": "a", "steps": "4"}, "'steps' is a string, not a number"),
         ([1], "a list where an object belongs"),

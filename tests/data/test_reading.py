@@ -1,15 +1,16 @@
 import gzip
 import io
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_records
+from pipedec_cli.data.records import FieldNames
 from pipedec_cli.data.writing import record_fields, to_json, write_json_lines
 
 TEXT = st.text(min_size=1).filter(str.strip)
@@ -57,7 +58,7 @@ def test_references_put_the_target_first(tmp_path):
 
 def test_fields_may_have_other_names(tmp_path):
     path = lines(tmp_path, {"article": "s", "summary": "t", "key": "k"})
-    (record,) = read_records(path, source_field="article", target_field="summary", id_field="key")
+    (record,) = read_records(path, FieldNames("article", "summary", "key"))
     assert (record.id, record.source, record.target) == ("k", "s", "t")
 
 

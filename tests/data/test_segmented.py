@@ -1,7 +1,7 @@
 import errno
 import json
-from dataclasses import asdict
 
+import msgspec
 import pytest
 
 from pipedec_cli.data.errors import UserError
@@ -65,7 +65,7 @@ def test_a_missing_file_says_which_command_makes_it(tmp_path):
     for load in (load_split, load_segmentation):
         with pytest.raises(UserError, match="run `pipedec segment DATA` first"):
             load(tmp_path / "none.json")
-    write_json(tmp_path / "segmentation.json", asdict(Segmentation("sentence", (), " ")))
+    write_json(tmp_path / "segmentation.json", msgspec.to_builtins(Segmentation("sentence", (), " ")))
     with pytest.raises(UserError, match=r"sentences\.json: no such file"):
         load_segmenter(tmp_path)
 

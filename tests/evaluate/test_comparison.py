@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.records import Prediction, Record
+from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.evaluate.breakdown import MANY, Run, by_size
 from pipedec_cli.evaluate.comparison import (
     Entry,
@@ -28,7 +28,7 @@ from pipedec_cli.evaluate.timing import Lap, Output, Timing
 
 def prediction(steps, tokens):
     record = Record("1", "s", None, None, (), "f:1")
-    return Prediction("1", "", (), steps, tokens, None, 0.0, record)
+    return Generated(text="", segments=(), steps=steps, tokens=tokens, record=record)
 
 
 def items(segments, gold=("a b", "c d"), truncated=None):

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import record_to_score
-from pipedec_cli.data.records import Prediction
+from pipedec_cli.data.records import Generated, record_of
 from pipedec_cli.evaluate.items import scoring_item
 
 
-def predicted(segments: tuple[str, ...] = ("a", "b"), **fields: Any) -> Prediction:
-    record = record_to_score({"source": "a b c", **fields}, "1", "file:1")
-    return Prediction("1", " ".join(segments), segments, 3, 4, "time_max", 0.1, record)
+def predicted(segments: tuple[str, ...] = ("a", "b"), **fields: Any) -> Generated:
+    record = record_of({"source": "a b c", **fields}, "file:1", 1)
+    return Generated(text=" ".join(segments), segments=segments, truncated="time_max", record=record)
 
 
 def test_summaries_are_held_against_the_references_and_else_the_target() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
@@ -72,7 +73,7 @@ def test_the_first_config_of_a_t5_v1_1_is_read_as_it_was_meant(saved: Path, tmp_
 def test_a_segmenter_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
     text = "Mr. Smith eats. He likes it."
     segmenter = make_segmenter("sentence", targets=[text] * 5)
-    settings = replace(SETTINGS, segmentation=Segmentation("sentence", (), " "))
+    settings = structs.replace(SETTINGS, segmentation=Segmentation("sentence", (), " "))
 
     save_checkpoint(replace(fresh_toy(), settings=settings, segmenter=segmenter), tmp_path)
 

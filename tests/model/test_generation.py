@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Generated
 from pipedec_cli.model.batch_size import MOST_ON_CPU, bytes_per_example, choose_batch_size
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.fingerprint import fingerprint
-from pipedec_cli.model.generation import SORTED_BATCHES, Generated, Generator, choose_method, generate_texts
+from pipedec_cli.model.generation import SORTED_BATCHES, Generator, choose_method, generate_texts
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint

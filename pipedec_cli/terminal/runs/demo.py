@@ -87,7 +87,8 @@ def count_facts(place: Workspace) -> dict[str, dict[str, int]]:
     for path in sorted((place.root / "generations").glob("*.jsonl")):
         total = FactCount(0, 0, 0)
         for prediction in read_predictions(path):
-            total += check_facts(prediction.prediction, {"source": prediction.record.source})
+            if prediction.record is not None:
+                total += check_facts(prediction.text, {"source": prediction.record.source})
         counts[path.stem] = {"right": total.right, "wrong": total.wrong, "missing": total.missing}
     return counts
 

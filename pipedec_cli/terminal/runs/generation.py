@@ -10,12 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.generations import GenerationFiles, Inputs, Trace, other_versions, prediction_fields
-from pipedec_cli.data.records import Prediction, Record
+from pipedec_cli.data.generations import GenerationFiles, Inputs, line, other_versions
+from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, to_json
-from pipedec_cli.model.generation import Generated, Generator
+from pipedec_cli.model.generation import Generator
 from pipedec_cli.terminal.console import Talk, many, visible, write_stdout
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
 from pipedec_cli.terminal.progress import GenerationProgress
@@ -163,7 +165,8 @@ class Run:
                 for item in generator.run(sources(), self._setup.method):
                     if isinstance(item, Generated):
                         record = records.pop(item.index)
-                        emit(self._line(record, item))
+                        made = structs.replace(item, record=record)
+                        emit(line(made, self._inputs.names, trace=self._trace))
                         self.tally.add(record.id, item)
                     else:
                         screen.on(item)
@@ -175,8 +178,8 @@ class Run:
         self.seconds = time.perf_counter() - began
         for warning in describe_sources(self.tally, self._setup.max_source_tokens):
             self._talk.warn(warning)
-        for line in describe_run(self.tally, self.seconds, self._setup.method):
-            self._talk.say(line)
+        for said in describe_run(self.tally, self.seconds, self._setup.method):
+            self._talk.say(said)
 
     def _take_up(self, files: GenerationFiles, *, resume: bool) -> int:
         """Make the files ready to be written, and say what becomes of what stood there; returns the lines to keep."""
@@ -210,20 +213,6 @@ class Run:
             total=total,
         )
         return LiveScreen(self._talk, grid)
-
-    def _line(self, record: Record, generated: Generated) -> dict[str, Any]:
-        prediction = Prediction(
-            id=record.id,
-            prediction=generated.text,
-            segments=generated.segments,
-            steps=generated.steps,
-            tokens=generated.tokens,
-            truncated=generated.truncated,
-            seconds=generated.seconds,
-            record=record,
-        )
-        trace = Trace(generated.grid, generated.source_ids) if self._trace else None
-        return prediction_fields(prediction, self._inputs.names, trace)
 
     @contextmanager
     def _explained(self, path: Path, files: GenerationFiles | None) -> Iterator[None]:

@@ -67,14 +67,7 @@ def read_data(request: GenerateRequest, place: Workspace, talk: Talk) -> tuple[I
     def read() -> Iterator[Record]:
         nonlocal warn
         first, warn = warn, None  # what is read again was said the first time
-        yield from read_records(
-            location,
-            source_field=names.source,
-            target_field=names.target,
-            id_field=names.id,
-            split=split,
-            warn=first,
-        )
+        yield from read_records(location, names, split=split, warn=first)
 
     return look_through(read, names, limit=request.limit, keep=kept), location
 

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.generations import Inputs
 from pipedec_cli.data.manifest import manifest
@@ -119,7 +121,7 @@ def set_up(
         generation_name(request, method, usual=chosen().limits),
         {
             "examples": inputs.count,
-            "segmentation": asdict(settings.segmentation) if checkpoint.settings else None,
+            "segmentation": msgspec.to_builtins(settings.segmentation) if checkpoint.settings else None,
             "model": {"name": checkpoint.name, "sha256": fingerprint(checkpoint)},
             "data": {"name": location, "sha256": inputs.sha256},
             **manifest(resolved, inputs=[location]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.generation import Generated
+    from pipedec_cli.data.records import Generated
 
 #: Identifiers that are remembered, to be named in a warning.
 REMEMBERED: Final = 5

@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import Example, Importer, Tally, cleaned, parallel
 from pipedec_cli.data.reading import read_records
@@ -262,4 +264,4 @@ def _segmented(path: Path, segmenter: Segmenter) -> Iterator[Record]:
         if record.target is None or record.target_segments is not None:
             yield record
         else:
-            yield replace(record, target_segments=cut(record.target, segmenter))
+            yield structs.replace(record, target_segments=cut(record.target, segmenter))

@@ -67,7 +67,8 @@ def run_report(
     scored = score_all(files, request, place, talk)
     ids = [prediction.id for prediction in scored[0].loaded.predictions]
     chosen = choose_sample(len(ids), request.timed)
-    texts = [scored[0].loaded.predictions[at].record.source for at in chosen]
+    records = [prediction.record for prediction in scored[0].loaded.predictions]
+    texts = [record.source for at in chosen if (record := records[at])]
     with contest(lineup, request.peers, texts, talk) as made:
         device = str(lineup.planned[0].checkpoint.device)
         with watched_for_others(talk) as others:

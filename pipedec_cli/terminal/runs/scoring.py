@@ -11,7 +11,7 @@ from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.recipes import RECIPES
-from pipedec_cli.data.records import Prediction
+from pipedec_cli.data.records import Generated
 from pipedec_cli.data.segmented import load_segmentation, recipe_of
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import read_json, write_json, write_json_lines
@@ -45,7 +45,7 @@ class LoadedRun:
 
     path: Path
     name: str
-    predictions: Sequence[Prediction]
+    predictions: Sequence[Generated]
     form: Format
     manifest: dict[str, Any]
 
@@ -106,7 +106,8 @@ def _task_of_form(run: LoadedRun) -> tuple[Task, str] | None:
         return "multispan", "the file is {id: [answers]}"
     if run.form == "lines":
         return "keyphrases", "the file is lines of text"
-    fields = run.predictions[0].record.fields
+    record = run.predictions[0].record
+    fields = record.fields if record else {}
     for task, field in ANSWER_FIELDS.items():
         if isinstance(fields.get(field), list):
             return task, f"the records have a list `{field}`"

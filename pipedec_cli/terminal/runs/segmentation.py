@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.gathering import SplitRules, gather_splits
 from pipedec_cli.data.lengths import TokenCounter, WordCounter
@@ -122,7 +124,9 @@ def run_segment(
         )
     talk.say(f"wrote {', '.join(path.name for path in files)} to {folder}")
     if as_json:
-        write_stdout(to_json({"out": str(folder), **asdict(segmentation), **details}, indent=2) + "\n")
+        write_stdout(
+            to_json({"out": str(folder), **msgspec.to_builtins(segmentation), **details}, indent=2) + "\n"
+        )
 
 
 def _extra(request: SegmentRequest) -> dict[SplitName, str]:
