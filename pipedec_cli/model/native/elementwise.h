@@ -62,4 +62,15 @@ float exponentials(float *scores, long padded) {
     return sum_of(sums);
 }
 
+// The share of the largest score in the softmax over all of them: e^0 / Σ e^(score − largest).
+inline float largest_share(const float *scores, long count) {
+    const float largest = *std::max_element(scores, scores + count);
+    Floats sums = {};
+    long i = 0;
+    for (; i + LANES <= count; i += LANES) sums = sums + exponential(load(scores + i) - all(largest));
+    float sum = sum_of(sums);
+    for (; i < count; ++i) sum += std::exp(scores[i] - largest);
+    return 1.0f / sum;
+}
+
 } // namespace

@@ -28,6 +28,15 @@ void pack(const void *matrix, long outputs, long inputs, Word *panels, long firs
     }
 }
 
+template <class F> int64_t enough_memory(F work) {
+    try {
+        work();
+    } catch (const std::bad_alloc &) {
+        return 1;
+    }
+    return 0;
+}
+
 } // namespace
 
 extern "C" {
@@ -91,36 +100,40 @@ void pipedec_pack(int64_t bfloat16, const void *matrix, int64_t outputs, int64_t
     else pack<Float32>(matrix, outputs, inputs, panels, first, every, count);
 }
 
-// Keep a source's keys and values, [length][heads · head width] each in float32, for one layer and lane.
-void pipedec_remember_source(const Decoder *decoder, const Cache *cache, int64_t layer, int64_t lane, int64_t length,
-                             const float *keys, const float *values, int64_t threads) {
-    const auto count = static_cast<int>(threads);
-    if (decoder->bfloat16) remember_source<BFloat16>(*decoder, *cache, layer, lane, length, keys, values, count);
-    else remember_source<Float32>(*decoder, *cache, layer, lane, length, keys, values, count);
+// Bytes of each structure as they are laid out here, for Python to compare with its own.
+int64_t pipedec_size(int64_t which) {
+    constexpr int64_t sizes[] = {sizeof(Layer), sizeof(Model), sizeof(Cache), sizeof(Row)};
+    return sizes[which];
+}
+
+// The following return 0, or 1 if there was no memory for their buffers.
+
+// Keep a source's keys and values for all layers in a sequence; `states` are the encoder's last, [length][width].
+int64_t pipedec_remember_source(const Model *decoder, const Cache *cache, int64_t sequence, int64_t length, const float *states,
+                                int64_t threads) {
+    return enough_memory([&] {
+        const auto team = static_cast<int>(threads);
+        if (decoder->bfloat16) Source<BFloat16>(*decoder, length, team).run(*cache, sequence, states);
+        else Source<Float32>(*decoder, length, team).run(*cache, sequence, states);
+    });
 }
 
 // Encode sources, whose token ids stand one behind the other in `tokens`, into `states`, [count][padded][width].
-// Returns 0, or 1 if there was no memory for its buffers.
-int64_t pipedec_encode(const Encoder *encoder, int64_t count, const int64_t *lengths, const int64_t *tokens, int64_t threads,
+int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengths, const int64_t *tokens, int64_t threads,
                        float *states, int64_t padded) {
-    try {
+    return enough_memory([&] {
         Encoding(*encoder, count, lengths, tokens, static_cast<int>(threads)).run(states, padded);
-    } catch (const std::bad_alloc &) {
-        return 1;
-    }
-    return 0;
+    });
 }
 
-// One decoder call; `answers` gets a token id a row and `logits`, if not null, [rows][vocabulary]. Returns 0, or 1 if there was no memory for its buffers.
-int64_t pipedec_step(const Decoder *decoder, const Cache *cache, int64_t count, const Row *rows, int64_t threads,
-                     int64_t *answers, float *logits) {
-    try {
+// One decoder call; `answers` gets a token id a row, `logits`, if not null, [rows][vocabulary], and `probabilities`, if
+// not null (it needs `logits`), the softmax of each answer.
+int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, int64_t threads,
+                     int64_t *answers, float *logits, float *probabilities) {
+    return enough_memory([&] {
         const auto team = static_cast<int>(threads);
-        if (decoder->bfloat16) Step<BFloat16>(*decoder, *cache, count, rows, team).run(answers, logits);
-        else Step<Float32>(*decoder, *cache, count, rows, team).run(answers, logits);
-    } catch (const std::bad_alloc &) {
-        return 1;
-    }
-    return 0;
+        if (decoder->bfloat16) Step<BFloat16>(*decoder, *cache, count, rows, team).run(answers, logits, probabilities);
+        else Step<Float32>(*decoder, *cache, count, rows, team).run(answers, logits, probabilities);
+    });
 }
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_double, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_double, c_int64, c_void_p, sizeof
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from pipedec_cli.model.native.build import BuildError, compiled
 
@@ -15,52 +15,31 @@ VARIABLE: Final = "PIPEDEC_NATIVE"
 
 
 class LayerStruct(Structure):
-    """``Layer``: where one layer's norms, bias table and packed matrices lie."""
+    """``Layer``: where one layer's norms, bias table and packed matrices lie; an encoder's has no cross parts."""
 
     _fields_ = [
         (name, c_void_p)
         for name in (
-            *("self_norm", "cross_norm", "feed_norm", "bias"),
-            *("qkv", "self_out", "cross_q", "cross_out", "feed_in", "feed_out"),
+            *("self_norm", "cross_norm", "feed_norm", "bias", "qkv", "self_out"),
+            *("cross_q", "cross_kv", "cross_out", "feed_in", "feed_out"),
         )
     ]
 
 
-class DecoderStruct(Structure):
-    """``Decoder``: sizes, flags, and where the weights lie."""
+class ModelStruct(Structure):
+    """``Model``: an encoder's or a decoder's sizes and flags, and where its weights lie."""
 
     _fields_ = [
         *((name, c_int64) for name in ("layers", "heads", "head_width", "width", "feed_width", "vocabulary")),
-        *((name, c_int64) for name in ("hidden", "bfloat16", "gated", "gelu")),
+        *((name, c_int64) for name in ("reach", "bfloat16", "gated", "gelu")),
         *((name, c_double) for name in ("epsilon", "scale")),
         *((name, c_void_p) for name in ("embedding", "final_norm", "head")),
         ("layer", POINTER(LayerStruct)),
     ]
 
 
-class EncoderLayerStruct(Structure):
-    """``EncoderLayer``: where one layer's norms, bias table and packed matrices lie."""
-
-    _fields_ = [
-        (name, c_void_p)
-        for name in ("self_norm", "feed_norm", "bias", "qkv", "self_out", "feed_in", "feed_out")
-    ]
-
-
-class EncoderStruct(Structure):
-    """``Encoder``: sizes, flags, and where the weights lie."""
-
-    _fields_ = [
-        *((name, c_int64) for name in ("layers", "heads", "head_width", "width", "feed_width", "reach")),
-        *((name, c_int64) for name in ("gated", "gelu")),
-        ("epsilon", c_double),
-        *((name, c_void_p) for name in ("embedding", "final_norm")),
-        ("layer", POINTER(EncoderLayerStruct)),
-    ]
-
-
 class CacheStruct(Structure):
-    """``Cache``: sizes of the sequences, and where keys, values and places lie."""
+    """``Cache``: its sizes, and where keys, values and places lie."""
 
     _fields_ = [
         *((name, c_int64) for name in ("sequences", "room", "source_room")),
@@ -75,6 +54,21 @@ class RowStruct(Structure):
     _fields_ = [(name, c_int64) for name in ("token", "sequence", "column", "subsequence", "time")]
 
 
+_MODEL, _CACHE, _INT, _ADDRESS = POINTER(ModelStruct), POINTER(CacheStruct), c_int64, c_void_p
+#: What each function gives and takes.
+_FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    "panel": (_INT, ()),
+    "features": (c_char_p, ()),
+    "size": (_INT, (_INT,)),
+    "use_large_pages": (None, (_ADDRESS, _INT)),
+    "read": (_INT, (_ADDRESS, _INT, _INT)),
+    "pack": (None, (_INT, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT, _INT)),
+    "remember_source": (_INT, (_MODEL, _CACHE, _INT, _INT, _ADDRESS, _INT)),
+    "encode": (_INT, (_MODEL, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _INT)),
+    "step": (_INT, (_MODEL, _CACHE, _INT, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS)),
+}
+
+
 class Library:
     """The compiled kernels.
 
@@ -87,62 +81,26 @@ class Library:
         """Load them.
 
         Raises:
-            OSError: the file cannot be loaded.
+            OSError: the file cannot be loaded, or lays its structures out in another way than Python.
             AttributeError: it lacks a function.
         """
-        self._library = CDLL(path)
-        self._library.pipedec_panel.restype = c_int64
-        self._library.pipedec_features.restype = c_char_p
-        self._library.pipedec_step.restype = c_int64
-        self._library.pipedec_use_large_pages.argtypes = (c_void_p, c_int64)
-        self._library.pipedec_pack.argtypes = (c_int64, c_void_p, c_int64, c_int64, c_void_p, *[c_int64] * 3)
-        self._library.pipedec_remember_source.argtypes = (
-            POINTER(DecoderStruct),
-            POINTER(CacheStruct),
-            *[c_int64] * 3,
-            c_void_p,
-            c_void_p,
-            c_int64,
-        )
-        self._library.pipedec_step.argtypes = (
-            POINTER(DecoderStruct),
-            POINTER(CacheStruct),
-            c_int64,
-            c_void_p,
-            c_int64,
-            c_void_p,
-            c_void_p,
-        )
-        self._library.pipedec_encode.restype = c_int64
-        self._library.pipedec_encode.argtypes = (
-            POINTER(EncoderStruct),
-            c_int64,
-            c_void_p,
-            c_void_p,
-            c_int64,
-            c_void_p,
-            c_int64,
-        )
-        self._library.pipedec_read.restype = c_int64
-        self._library.pipedec_read.argtypes = (c_void_p, c_int64, c_int64)
-        self.panel: int = self._library.pipedec_panel()
-        self.features: str = self._library.pipedec_features().decode()
+        library = CDLL(path)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, f"pipedec_{name}")
+            function.restype, function.argtypes = result, arguments
+        self._library = library
+        for number, kind in enumerate((LayerStruct, ModelStruct, CacheStruct, RowStruct)):
+            if library.pipedec_size(number) != sizeof(kind):
+                raise OSError(f"{kind.__name__} is laid out in another way")
+        self.panel: int = library.pipedec_panel()
+        self.features: str = library.pipedec_features().decode()
 
     def use_large_pages(self, address: int, size: int) -> None:
         """Ask the system to back some memory, a whole number of pages, with large ones."""
         self._library.pipedec_use_large_pages(address, size)
 
     def read(self, address: int, size: int, threads: int) -> int:
-        """Read memory from front to back with all threads, for the measure of its speed.
-
-        Args:
-            address: where.
-            size: bytes; what is left over after a whole number of vectors for each thread is not read.
-            threads: how many take part.
-
-        Returns:
-            The sum of its 32-bit words, wrapped here and there.
-        """
+        """Read memory from front to back with all threads, for the measure of its speed; gives a sum of its words."""
         total: int = self._library.pipedec_read(address, size, threads)
         return total
 
@@ -157,68 +115,47 @@ class Library:
         every: int,
         threads: int,
     ) -> None:
-        """Lay a matrix out in panels.
-
-        Args:
-            matrix: address of [outputs, inputs].
-            shape: (outputs, inputs).
-            panels: address of the panels.
-            bfloat16: the dtype, else float32.
-            first: the number of its first panel.
-            every: from one of its panels to the next.
-            threads: how many take part.
-        """
+        """Lay a matrix [outputs, inputs] out in panels, which become number first, first + every and so on."""
         self._library.pipedec_pack(bfloat16, matrix, *shape, panels, first, every, threads)
 
     def remember_source(
-        self,
-        decoder: DecoderStruct,
-        cache: CacheStruct,
-        layer: int,
-        sequence: int,
-        length: int,
-        both: tuple[int, int],
-        threads: int,
+        self, decoder: ModelStruct, cache: CacheStruct, sequence: int, length: int, states: int, threads: int
     ) -> None:
-        """Put a source's keys and values, at the addresses `both`, float32 [length, heads · d], into a sequence."""
-        self._library.pipedec_remember_source(
-            byref(decoder), byref(cache), layer, sequence, length, *both, threads
+        """Keep the keys and values of an encoded source, float32 [length, d_model] at `states`, in a sequence."""
+        self._check(
+            self._library.pipedec_remember_source(
+                byref(decoder), byref(cache), sequence, length, states, threads
+            )
         )
 
     def encode(
-        self,
-        encoder: EncoderStruct,
-        sources: Sequence[Sequence[int]],
-        threads: int,
-        states: int,
-        padded: int,
+        self, encoder: ModelStruct, sources: Sequence[Sequence[int]], threads: int, states: int, padded: int
     ) -> None:
-        """Encode sources.
+        """Encode sources, none of them empty.
 
         Args:
             encoder: the weights.
-            sources: token ids, none empty.
+            sources: token ids.
             threads: how many take part.
             states: address of float32 [sources, padded, d_model]; what is beyond a source's end is left as it is.
             padded: the longest source's length, or more.
-
-        Raises:
-            MemoryError: there is none for its buffers.
         """
         lengths = (c_int64 * len(sources))(*map(len, sources))
         tokens = (c_int64 * sum(lengths))(*(token for source in sources for token in source))
-        if self._library.pipedec_encode(
-            byref(encoder), len(sources), lengths, tokens, threads, states, padded
-        ):
-            raise MemoryError("no memory for encoding")
+        self._check(
+            self._library.pipedec_encode(
+                byref(encoder), len(sources), lengths, tokens, threads, states, padded
+            )
+        )
 
     def step(
         self,
-        decoder: DecoderStruct,
+        decoder: ModelStruct,
         cache: CacheStruct,
         rows: Sequence[tuple[int, ...]],
         threads: int,
         logits: int | None = None,
+        probabilities: int | None = None,
     ) -> list[int]:
         """One decoder call: a token id for each row.
 
@@ -228,16 +165,22 @@ class Library:
             rows: the fields of `RowStruct`, ordered by sequence and column.
             threads: how many take part.
             logits: address of float32 [rows, vocabulary], if they are wanted.
-
-        Raises:
-            MemoryError: there is none for its buffers.
+            probabilities: address of float32 [rows] for the softmax of each answer; needs `logits`.
         """
         count = len(rows)
         answers = (c_int64 * count)()
         given = (RowStruct * count)(*(RowStruct(*row) for row in rows))
-        if self._library.pipedec_step(byref(decoder), byref(cache), count, given, threads, answers, logits):
-            raise MemoryError("no memory for a decoder call")
+        self._check(
+            self._library.pipedec_step(
+                byref(decoder), byref(cache), count, given, threads, answers, logits, probabilities
+            )
+        )
         return list(answers)
+
+    @staticmethod
+    def _check(failed: int) -> None:
+        if failed:
+            raise MemoryError("no memory for the compiled kernels' buffers")
 
 
 def library() -> Library:

@@ -30,6 +30,7 @@ class NativeStepper:
         self.weights = weights
         self.sequences = sequences
         self._panel = weights.library.panel
+        self._numbers = 2 if weights.dtype == torch.bfloat16 else 1  # in a 32-bit word
         self._filled = [0] * sequences
         self._source_length = torch.zeros(sequences, dtype=torch.long)
         self._room = self._source_room = 0
@@ -44,48 +45,55 @@ class NativeStepper:
         return self.weights.kernels
 
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Keep the keys and values of encoded sources, in sequences that are then empty of tokens.
-
-        Args:
-            memory: the encoder's last states, padded to the longest, [n, longest, d_model].
-            newcomers: (sequence, source token ids), in the same order.
-        """
+        """Keep the keys and values of encoded sources, [n, longest, d_model], in sequences that are then empty of tokens."""
         self._reserve_source(memory.shape[1])
         for sequence, source in newcomers:
             self.release(sequence)
             self._source_length[sequence] = len(source)
-        cache, threads = self._struct(), torch.get_num_threads()
-        for number, keys_values in enumerate(self.weights.source_keys_values):
-            for states, (sequence, source) in zip(memory, newcomers, strict=True):
-                keys, values = keys_values(states[: len(source)])
-                self.weights.library.remember_source(
-                    self.weights.struct,
-                    cache,
-                    number,
-                    sequence,
-                    len(source),
-                    (keys.data_ptr(), values.data_ptr()),
-                    threads,
-                )
+        cache, memory = self._struct(), memory.float().contiguous()
+        for states, (sequence, source) in zip(memory, newcomers, strict=True):
+            self.weights.library.remember_source(
+                self.weights.struct, cache, sequence, len(source), states.data_ptr(), torch.get_num_threads()
+            )
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call; see `StepModel.step`."""
-        return self._call(rows, None)
+        return self._call(rows)
+
+    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
+        """One decoder call: each row's token, and its softmax over the vocabulary."""
+        probabilities = torch.empty(len(rows))
+        return self._call(rows, self._room_for_logits(rows), probabilities), probabilities.tolist()
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice: float32 [rows, vocabulary]."""
-        logits = torch.empty(len(rows), self.weights.struct.vocabulary)
-        self._call(rows, logits.data_ptr())
+        logits = self._room_for_logits(rows)
+        self._call(rows, logits)
         return logits
 
-    def _call(self, rows: Sequence[Row], logits: int | None) -> list[int]:
+    def take_back(self, sequence: int, count: int) -> None:
+        """Forget the newest `count` rows of a sequence: what lies beyond its columns in use is never looked at."""
+        self._filled[sequence] -= count
+
+    def _call(
+        self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
+    ) -> list[int]:
         placed = []
         for sequence, slot in rows:
             placed.append((slot.token, sequence, self._filled[sequence], slot.subsequence, slot.time))
             self._filled[sequence] += 1
         self._reserve(max(self._filled))
-        weights, threads = self.weights, torch.get_num_threads()
-        return weights.library.step(weights.struct, self._struct(), placed, threads, logits)
+        return self.weights.library.step(
+            self.weights.struct,
+            self._struct(),
+            placed,
+            torch.get_num_threads(),
+            None if logits is None else logits.data_ptr(),
+            None if probabilities is None else probabilities.data_ptr(),
+        )
+
+    def _room_for_logits(self, rows: Sequence[Row]) -> Tensor:
+        return torch.empty(len(rows), self.weights.struct.vocabulary)
 
     def release(self, sequence: int) -> None:
         """Forget what is in a sequence: what lies beyond its columns in use is never looked at."""
@@ -120,10 +128,10 @@ class NativeStepper:
         """
         shape = self.weights.struct
         outer = (shape.layers, self.sequences, shape.heads)
-        width = shape.head_width // self.weights.words
+        width = shape.head_width // self._numbers
         keys = torch.zeros(*outer, room // self._panel, width, self._panel, dtype=torch.int32)
         padded = self._rounded(shape.head_width)
-        return keys, torch.zeros(*outer, room // self.weights.words, padded, dtype=torch.int32)
+        return keys, torch.zeros(*outer, room // self._numbers, padded, dtype=torch.int32)
 
     def _struct(self) -> CacheStruct:
         return CacheStruct(
