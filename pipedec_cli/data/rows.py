@@ -1,6 +1,6 @@
 """Where data comes from: the raw objects of a file, of standard input, of a table or of a hub data set.
 
-Everything that opens files is here; what an object must look like is in `reading`.
+All data files are opened here; what an object must look like is in `records`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.hub import hub_objects, hub_splits, parquet_objects, parse_hub_name
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
-
-__all__ = ["SPLIT_NAMES", "STDIN", "Row", "given_splits", "is_hub_name", "json_lines", "read_rows"]
 
 STDIN: Final = "-"
 
-_SPLIT_FILE = re.compile(rf"({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=[-_.])", re.IGNORECASE)
+_SPLIT_FILE: Final = re.compile(
+    rf"({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=[-_.])", re.IGNORECASE
+)
+_HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
 _CELL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
-_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
+_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One raw object, before anything is known about its fields.
 
     Attributes:
@@ -50,28 +49,30 @@ def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[
 
     Args:
         location: ``-`` for JSON lines on standard input; a file (JSON lines, gzipped or not; ``.json``, an array or
-            lines; ``.csv`` and ``.tsv``, the first line naming the columns; ``.parquet``); a folder with a file for each split; or, where nothing of that
-            name is here, a data set of the hub, ``owner/name`` or ``owner/name:config``.
+            lines; ``.csv`` and ``.tsv``, the first line naming the columns; ``.parquet``); a folder with a file for
+            each split; or, where nothing of that name is here, a data set of the hub, ``owner/name`` or
+            ``owner/name:config``.
         split: which split of a folder or hub data set; None for what has no splits.
 
     Raises:
         UserError: nothing is there, or it cannot be read; with the line where there is one.
     """
+    path = Path(location)
     if str(location) == STDIN:
         yield from json_lines(sys.stdin.buffer, "stdin")
-        return
-    path = Path(location)
-    if path.is_dir():
-        number = 0
-        for file in _split_files(path).get(split or "train", ()):
-            for row in _file_rows(file):
-                number += 1
-                yield Row(number, row.where, row.value)
+    elif path.is_dir():
+        files = _split_files(path).get(split or "train", ())
+        for number, row in enumerate((row for file in files for row in _file_rows(file)), start=1):
+            yield row._replace(number=number)
     elif path.exists():
         yield from _file_rows(path)
     else:
         name, config = _hub_name(location)
-        yield from _hub_rows(name, config, split or "train")
+        theirs = _hub_splits(name, config).get(split or "train")
+        if theirs is None:
+            raise UserError(f"has no split for {split or 'train'}", where=name)
+        for number, value in enumerate(_stream(name, name, config, split=theirs), start=1):
+            yield Row(number, f"{name} {theirs} row {number}", value)
 
 
 def given_splits(location: str | Path) -> tuple[SplitName, ...]:
@@ -80,20 +81,17 @@ def given_splits(location: str | Path) -> tuple[SplitName, ...]:
     Raises:
         UserError: a folder without a file for any split, or nothing there at all.
     """
-    if str(location) == STDIN:
-        return ()
     path = Path(location)
-    if path.is_dir():
+    if str(location) != STDIN and path.is_dir():
         return tuple(_split_files(path))
-    if path.exists():
+    if str(location) == STDIN or path.exists():
         return ()
-    name, config = _hub_name(location)
-    return tuple(hub_splits(name, config))
+    return tuple(_hub_splits(*_hub_name(location)))
 
 
 def is_hub_name(location: str | Path) -> bool:
     """Whether there is nothing of that name here, so that the hub will be asked for it."""
-    return str(location) != STDIN and not Path(location).exists() and _maybe_hub_name(location) is not None
+    return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
 
 
 def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
@@ -129,38 +127,64 @@ def _parse(content: bytes, where: str) -> Any:
 
 def _file_rows(path: Path) -> Iterator[Row]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    zipped = suffixes[-1:] == [".gz"]
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     try:
         if kind == ".parquet":
-            yield from _parquet_rows(path)
-        elif kind in _CELL_SEPARATORS:
-            yield from _csv_rows(path, _CELL_SEPARATORS[kind], zipped=zipped)
-        else:
-            with _open(path, zipped=zipped) as file:
-                if kind == ".json" and _first_byte(file) == b"[":
-                    yield from _array_rows(file.read(), str(path))
-                else:
-                    yield from json_lines(file, str(path))
+            for number, value in enumerate(
+                _stream("parquet", str(path), split="train", data_files=str(path)), start=1
+            ):
+                yield Row(number, f"{path} row {number}", value)
+            return
+        with cast("BinaryIO", gzip.open(path)) if suffixes[-1:] == [".gz"] else path.open("rb") as file:
+            if kind in _CELL_SEPARATORS:
+                yield from _table_rows(file, str(path), _CELL_SEPARATORS[kind])
+            elif kind == ".json" and _begins_an_array(file):
+                content = file.read().removeprefix(b"\xef\xbb\xbf")
+                for number, value in enumerate(_parse(content, str(path)), start=1):
+                    yield Row(number, f"{path} item {number}", value)
+            else:
+                yield from json_lines(file, str(path))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
     except PermissionError as error:
         raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
 
 
-def _open(path: Path, *, zipped: bool) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path, "rb")) if zipped else path.open("rb")
-
-
-def _first_byte(file: BinaryIO) -> bytes:
-    start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+def _begins_an_array(file: BinaryIO) -> bool:
+    start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     file.seek(0)
-    return start
+    return start.startswith(b"[")
 
 
-def _array_rows(content: bytes, name: str) -> Iterator[Row]:
-    for number, value in enumerate(_parse(content.removeprefix(b"\xef\xbb\xbf"), name), start=1):
-        yield Row(number, f"{name} item {number}", value)
+def _table_rows(file: BinaryIO, name: str, separator: str) -> Iterator[Row]:
+    """The rows of a table, its first line naming the columns.
+
+    Every cell stays the text it is. Libraries for tables guess numbers, dates and missing values, and shift the
+    columns of a row that has one cell too many; here such a row is refused.
+    """
+    csv.field_size_limit(sys.maxsize)  # for the whole process; the default stops at some 20,000 words
+    line = 1
+    try:
+        with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=separator, strict=True)
+            columns = next(reader, [])
+            repeated = next((column for column in columns if columns.count(column) > 1), None)
+            if repeated is not None:
+                raise UserError(f"column {repeated!r} is there twice", where=f"{name}:1")
+            line = reader.line_num + 1
+            for cells in reader:
+                if len(cells) not in (0, len(columns)):
+                    raise UserError(
+                        f"{len(cells)} cells under {len(columns)} columns", where=f"{name}:{line}"
+                    )
+                if cells:
+                    yield Row(line, f"{name}:{line}", dict(zip(columns, cells, strict=True)))
+                line = reader.line_num + 1
+    except UnicodeDecodeError as error:
+        raise UserError(f"not UTF-8: {error.reason}", where=name, todo="save the file as UTF-8") from None
+    except csv.Error as error:
+        todo = "are the quotation marks closed?"
+        raise UserError(f"not a table: {error}", where=f"{name}:{line}", todo=todo) from None
 
 
 def _split_files(folder: Path) -> dict[SplitName, list[Path]]:
@@ -179,69 +203,65 @@ def _split_files(folder: Path) -> dict[SplitName, list[Path]]:
     return {split: files for split, files in found.items() if files}
 
 
-def _csv_rows(path: Path, separator: str, *, zipped: bool) -> Iterator[Row]:
-    """The rows of a table, its first line naming the columns.
-
-    Every cell stays the text it is. Libraries for tables guess numbers, dates and missing values, and shift the
-    columns of a row that has one cell too many; here such a row is refused.
-    """
-    csv.field_size_limit(
-        sys.maxsize
-    )  # for the whole process; the default stops at sources of some 20,000 words
-    with io.TextIOWrapper(_open(path, zipped=zipped), encoding="utf-8-sig", newline="") as text:
-        reader = csv.reader(text, delimiter=separator, strict=True)
-        line = 1
-        try:
-            columns = next(reader, [])
-            repeated = next((name for name in columns if columns.count(name) > 1), None)
-            if repeated is not None:
-                raise UserError(f"column {repeated!r} is there twice", where=f"{path}:1")
-            line = reader.line_num + 1
-            for cells in reader:
-                if len(cells) not in (0, len(columns)):
-                    raise UserError(
-                        f"{len(cells)} cells under {len(columns)} columns", where=f"{path}:{line}"
-                    )
-                if cells:
-                    yield Row(line, f"{path}:{line}", dict(zip(columns, cells, strict=True)))
-                line = reader.line_num + 1
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"not UTF-8: {error.reason}", where=str(path), todo="save the file as UTF-8"
-            ) from None
-        except csv.Error as error:
-            raise UserError(
-                f"not a table: {error}", where=f"{path}:{line}", todo="are the quotation marks closed?"
-            ) from None
-
-
-def _parquet_rows(path: Path) -> Iterator[Row]:
-    for number, value in enumerate(parquet_objects(path), start=1):
-        yield Row(number, f"{path} row {number}", value)
-
-
-def _hub_rows(name: str, config: str | None, split: SplitName) -> Iterator[Row]:
-    theirs = hub_splits(name, config).get(split)
-    if theirs is None:
-        raise UserError(f"has no split for {split}", where=name)
-    for number, value in enumerate(hub_objects(name, config, theirs), start=1):
-        yield Row(number, f"{name} {theirs} row {number}", value)
+def _hub_match(location: str | Path) -> re.Match[str] | None:
+    """The location read as a hub name, unless it looks like a path that was mistyped."""
+    text = str(location)
+    mistyped = text.lower().endswith(_SUFFIXES) or Path(text).parent.exists()
+    return None if mistyped else _HUB_NAME.fullmatch(text)
 
 
 def _hub_name(location: str | Path) -> tuple[str, str | None]:
     """Name and configuration of a hub data set, for a location that is no file and no folder here."""
-    found = _maybe_hub_name(location)
+    found = _hub_match(location)
     if found is None:
         raise UserError(
             "no such file",
             where=str(location),
             todo="give a file, a folder, `-` for standard input, or a hub data set `owner/name`",
         )
-    return found
+    return found["name"], found["config"]
 
 
-def _maybe_hub_name(location: str | Path) -> tuple[str, str | None] | None:
-    """The location read as a hub name, unless it looks like a path that was mistyped."""
-    text = str(location)
-    mistyped = text.lower().endswith(_SUFFIXES) or Path(text).parent.exists()
-    return None if mistyped else parse_hub_name(text)
+def _hub_splits(name: str, config: str | None) -> dict[SplitName, str]:
+    """The splits of a hub data set by our names, each with its own."""
+    with _datasets(name, "no such file here either"):
+        from datasets import get_dataset_split_names
+
+        names = get_dataset_split_names(name, config)
+    return {SPLIT_NAMES[split]: split for split in names if split in SPLIT_NAMES}
+
+
+def _stream(builder: str, where: str, *arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
+    """Rows as `datasets` streams them: nothing is copied to its cache, and memory stays bounded."""
+    with _datasets(where):
+        from datasets import load_dataset
+
+        yield from load_dataset(builder, *arguments, streaming=True, **options)
+
+
+@contextmanager
+def _datasets(where: str, todo: str | None = None) -> Iterator[None]:
+    """Use the library `datasets`: it neither logs nor counts downloads, and its errors become one line."""
+    import datasets
+    import huggingface_hub
+
+    counts = datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
+    loggers = [library.utils.logging for library in (datasets, huggingface_hub)]
+    levels = [logging.get_verbosity() for logging in loggers]
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # else a local file is reported over the network, too
+    for logging in loggers:
+        logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the library raises whatever its file systems, parsers and HTTP client raise
+        deepest: BaseException = error
+        while deepest.__cause__ is not None:
+            deepest = deepest.__cause__
+        lines = str(deepest).strip().splitlines() or [type(deepest).__name__]
+        raise UserError(f"cannot be read: {lines[0]}", where=where, todo=todo) from error
+    finally:
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counts
+        for logging, level in zip(loggers, levels, strict=True):
+            logging.set_verbosity(level)

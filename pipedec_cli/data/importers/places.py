@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SPLITS, SplitName
-from pipedec_cli.data.rows import SPLIT_NAMES, Row, given_splits, read_rows
+from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, SplitName
+from pipedec_cli.data.rows import Row, given_splits, read_rows
 
 _DATA_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt")
 
