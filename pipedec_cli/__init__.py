@@ -4,11 +4,11 @@ What the commands do is here for Python too::
 
     import pipedec_cli as pipedec
 
-    generator = pipedec.load("pipedec-workspace/models/pipelined")
-    for result in generator.texts(["name[The Mill], food[Chinese]"]):
+    decoder = pipedec.load("pipedec-workspace/models/pipelined")
+    for result in decoder.texts(["name[The Mill], food[Chinese]"]):
         print(result.text, result.steps, result.tokens)
 
-`load` gives a `Generator`; its `texts` yields a `Generated` for each source, its `run` the steps of the grid besides.
+`load` gives a `Decoder`; its `texts` yields a `Generated` for each source, its `run` the steps of the grid besides.
 Names are imported when they are first used: importing this package imports no torch.
 """
 
@@ -20,26 +20,29 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pipedec_cli.data.errors import UserError as UserError
     from pipedec_cli.data.records import Generated as Generated
-    from pipedec_cli.model.generation import Generator as Generator
-    from pipedec_cli.model.library import load as load
+    from pipedec_cli.model.decoder import Decoder as Decoder
+    from pipedec_cli.model.decoder import Decoder as Generator
+    from pipedec_cli.model.decoder import load as load
     from pipedec_cli.pipeline.decode import Admitted as Admitted
     from pipedec_cli.pipeline.decode import Finished as Finished
     from pipedec_cli.pipeline.decode import Stepped as Stepped
 
 _HOMES: Final = {
     "Admitted": "pipedec_cli.pipeline.decode",
+    "Decoder": "pipedec_cli.model.decoder",
     "Finished": "pipedec_cli.pipeline.decode",
     "Generated": "pipedec_cli.data.records",
-    "Generator": "pipedec_cli.model.generation",
     "Stepped": "pipedec_cli.pipeline.decode",
     "UserError": "pipedec_cli.data.errors",
-    "load": "pipedec_cli.model.library",
+    "load": "pipedec_cli.model.decoder",
 }
 
-__all__ = ["Admitted", "Finished", "Generated", "Generator", "Stepped", "UserError", "load"]
+__all__ = ["Admitted", "Decoder", "Finished", "Generated", "Generator", "Stepped", "UserError", "load"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Generator":  # the older name
+        name = "Decoder"
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -18,9 +18,8 @@ from typing import Any, Final, Literal
 import torch
 from msgspec import structs
 
-from pipedec_cli.data.records import Level, Record, Segmentation
+from pipedec_cli.data.records import DecoderKind, Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
-from pipedec_cli.model.batches import Decoder
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
 from pipedec_cli.model.teacher_forcing import TeacherForcing
@@ -89,7 +88,7 @@ def _records(texts: Texts, joiner: str) -> list[Record]:
 
 
 def fresh_toy(
-    decoder: Decoder = "pipelined", delay: int | Literal["any"] = "any", shape: Shape = TOY_SHAPE
+    decoder: DecoderKind = "pipelined", delay: int | Literal["any"] = "any", shape: Shape = TOY_SHAPE
 ) -> Checkpoint:
     """A model of random weights for the toy data, its tokenizer trained on it."""
     tokenizer = train_tokenizer((text for source, segments in TOY for text in (source, *segments)), 300)
@@ -111,7 +110,7 @@ def trained_toy(folder: Path) -> Checkpoint:
 def tiny_checkpoint(
     folder: Path,
     *,
-    decoder: Decoder = "pipelined",
+    decoder: DecoderKind = "pipelined",
     delay: int | Literal["any"] = "any",
     family: Family = "t5",
     level: Level = "phrase",
@@ -155,7 +154,7 @@ def tiny_checkpoint(
 
 
 @cache
-def _learn(decoder: Decoder, family: Family) -> Checkpoint:
+def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     tokenizer = train_tokenizer([text for source, told in TOLD for text in (source, *told)] * 4, 500)

@@ -18,6 +18,10 @@ from pipedec_cli.data.errors import UserError
 
 Level = Literal["sentence", "phrase", "clause"]
 SplitName = Literal["train", "dev", "test"]
+#: What a checkpoint was trained as: ``sequential`` is the ordinary T5.
+DecoderKind = Literal["pipelined", "sequential"]
+#: Δt in time-steps, or ``wait``: a subsequence starts when the one before has ended. ``sequential`` is its older name.
+Delay = int | Literal["wait", "sequential"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
 
 #: What data sets call their splits, and what they are called here.

@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from pipedec_cli.data.records import Delay
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
 from pipedec_cli.evaluate.watch import watched
-from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
-from pipedec_cli.model.engine import Engine
-from pipedec_cli.model.generation import Delay, Generator
-from pipedec_cli.model.weights import DecoderWeights, lay_out
+from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.pipeline.decode import Finished, Method, Row, StepModel, decode
 from pipedec_cli.pipeline.grid import Explore
 from pipedec_cli.pipeline.schedule import Whole
@@ -26,10 +24,10 @@ FACTORY: Final = "pipedec_cli.evaluate.contenders:workload"
 
 @dataclass(frozen=True, slots=True)
 class DecodingChoice:
-    """How a checkpoint is to decode, in plain values; None is the checkpoint's own, as in `Generator.method`.
+    """How a checkpoint is to decode, in plain values; None is the checkpoint's own, as in `Decoder.method`.
 
     Attributes:
-        delay: Δt, or ``sequential`` for the sequential schedule; a sequential checkpoint takes none.
+        delay: Δt, or ``wait`` for the schedule that waits; a sequential checkpoint takes none.
         explore: the exploration rule.
         time_max: the last time-step.
         sub_max: the most subsequences.
@@ -53,33 +51,29 @@ class EngineDecoder:
     def __init__(
         self,
         name: str,
-        checkpoint: Checkpoint,
+        decoder: Decoder,
         choice: DecodingChoice,
         *,
-        weights: DecoderWeights | None = None,
         lengths: Lengths | None = None,
     ) -> None:
-        """Lay the weights out.
+        """Choose the method.
 
         Args:
             name: how tables call it.
-            checkpoint: the model, in the dtype and on the device to decode with.
+            decoder: the loaded checkpoint; what decodes in several ways shares it.
             choice: how to decode.
-            weights: what `lay_out` made of the checkpoint before, so that its decoders can share it.
             lengths: force them, whatever the model says and was trained for; of the choice, the delay (None for the
                 whole target as one string) and the exploration rule hold.
 
         Raises:
             UserError: the checkpoint was not trained for the delay.
         """
-        generator = Generator(checkpoint, weights=weights)
         self.name = name
-        self.checkpoint = checkpoint
+        self.decoder = decoder
+        self.checkpoint = decoder.checkpoint
         self.choice = choice
-        self.weights = generator.weights
         self.lengths = lengths
-        self.method = self._method(generator)
-        self._engines: dict[int, Engine] = {1: generator.engine}
+        self.method = self._method()
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -88,25 +82,23 @@ class EngineDecoder:
         bounds = {"time_max": limits.time_max, "sub_max": limits.sub_max, "max_tokens": limits.max_tokens}
         explores = not isinstance(self.method.schedule, Whole)
         return {
-            "kernels": self._engines[1].kernels,
+            "kernels": self.decoder.engine().kernels,
             "schedule": self.method.schedule.name,
             **({"explore": self.method.explore} if explores else {}),
             **{name: str(bound) for name, bound in bounds.items() if bound is not None},
-            "dtype": str(self.weights.dtype).removeprefix("torch."),
+            "dtype": str(self.decoder.weights.dtype).removeprefix("torch."),
         }
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Decode; see `TimedDecoder.run`."""
-        if batch_size not in self._engines:
-            self._engines[batch_size] = Engine(self.checkpoint.model, batch_size, weights=self.weights)
-        model: StepModel = self._engines[batch_size]
+        model: StepModel = self.decoder.engine(batch_size)
         if self.lengths is not None:
             whole = isinstance(self.method.schedule, Whole)
             targets = (self.lengths.tokens,) if whole else self.lengths.targets
             model = ForcedAnswers(model, targets, self.checkpoint.eos)
         meter = _Meter(model, clock)
         outputs: dict[int, Output] = {}
-        with watched(self.weights.encoder, clock) as encoder:
+        with watched(self.decoder.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), self.method, batch_size):
                 if isinstance(event, Finished):
                     outputs[event.example] = self._output(event)
@@ -124,7 +116,7 @@ class EngineDecoder:
         return FACTORY, {
             "name": self.name,
             "checkpoint": self.checkpoint.name,
-            "dtype": str(self.weights.dtype).removeprefix("torch."),
+            "dtype": str(self.decoder.weights.dtype).removeprefix("torch."),
             "device": str(self.checkpoint.device),
             "threads": torch.get_num_threads(),
             "choice": asdict(self.choice),
@@ -133,9 +125,9 @@ class EngineDecoder:
             "batch_size": batch_size,
         }
 
-    def _method(self, generator: Generator) -> Method:
+    def _method(self) -> Method:
         if self.lengths is None:
-            return generator.method(**asdict(self.choice))
+            return self.decoder.method(**asdict(self.choice))
         delay = self.choice.delay if isinstance(self.choice.delay, int) else None
         return self.lengths.method(self.checkpoint.bos, self.checkpoint.eos, delay, self.choice.explore)
 
@@ -165,10 +157,10 @@ def workload(
     import torch
 
     torch.set_num_threads(threads)
-    loaded = load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device)
     forced = None if lengths is None else Lengths.from_json(lengths)
-    weights = lay_out(loaded.model, consume=True)  # as `pipedec generate` does
-    decoder = EngineDecoder(name, loaded, DecodingChoice(**choice), weights=weights, lengths=forced)
+    decoder = EngineDecoder(
+        name, load(checkpoint, dtype=dtype, device=device), DecodingChoice(**choice), lengths=forced
+    )
     return lambda: decoder.run(sources, batch_size, time.perf_counter)
 
 

@@ -12,11 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pipedec_cli.data.records import Record, whole_text
+from pipedec_cli.data.records import DecoderKind, Record, whole_text
 from pipedec_cli.model.layers import PADDING
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Whole, draw_schedules, place
 
-Decoder = Literal["pipelined", "sequential"]
 IGNORED = -100
 
 
@@ -96,7 +95,7 @@ class TextEncoder:
         room = self.max_source_tokens - 1
         return [*ids[:room], self.eos], max(0, len(ids) - room)
 
-    def encode(self, record: Record, decoder: Decoder) -> Encoded:
+    def encode(self, record: Record, decoder: DecoderKind) -> Encoded:
         """A record for training; segments that hold no token are left out."""
         source, cut = self.source(record.source)
         if decoder == "sequential":
@@ -114,7 +113,7 @@ class TextEncoder:
 Scheduler = Callable[[Sequence[Encoded]], Sequence[Schedule]]
 
 
-def scheduler(decoder: Decoder, delay: int | Literal["any"], seed: int) -> Scheduler:
+def scheduler(decoder: DecoderKind, delay: int | Literal["any"], seed: int) -> Scheduler:
     """How a training batch gets its schedules.
 
     The draw depends on the seed and on what is in the batch, and on nothing else: a resumed run draws what an

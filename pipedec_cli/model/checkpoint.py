@@ -14,14 +14,16 @@ import torch
 from msgspec import Meta, Struct
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Segmentation
+from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.segmented import save_segmenter, segmenter_of
-from pipedec_cli.model.batches import Decoder, TextEncoder
+from pipedec_cli.model.batches import TextEncoder
 
 FAMILIES: Final = ("t5", "mt5", "umt5")
 #: The key in config.json under which the method's settings stand.
 SETTINGS_KEY: Final = "pipedec"
+#: Δt of a checkpoint that serves any.
+_DEFAULT_DELAY: Final = 2
 
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -38,7 +40,7 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
         time_max: the last time-step that decoding allows by default.
     """
 
-    decoder: Decoder
+    decoder: DecoderKind
     delay: Positive | Literal["any"]
     segmentation: Segmentation
     source_prefix: str = ""
@@ -49,6 +51,11 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     def sub_max(self) -> int:
         """The bound on subsequences that the targets were merged for."""
         return self.segmentation.sub_max
+
+    @property
+    def usual_delay(self) -> int:
+        """Δt where none is asked for: as trained, 2 if trained for any."""
+        return _DEFAULT_DELAY if self.delay == "any" else self.delay
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in config.json."""

@@ -137,16 +137,15 @@ def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14
     from pipedec_cli.data.segmented import load_split
     from pipedec_cli.data.workspace import Workspace
     from pipedec_cli.data.writing import write_text
-    from pipedec_cli.model.checkpoint import load_checkpoint
-    from pipedec_cli.model.generation import Generator
+    from pipedec_cli.model.decoder import load
 
     place = Workspace.find(workspace)
     source = load_split(place.data / "test.jsonl")[0].source
-    generator = Generator(load_checkpoint(str(place.model("pipelined"))))
-    method = generator.method(delay)
-    view = LiveGrid(generator.text.text, eos=method.eos, method=f"Δt = {delay}", name=lambda _: source)
+    decoder = load(place.model("pipelined"))
+    method = decoder.method(delay)
+    view = LiveGrid(decoder.text.text, eos=method.eos, method=f"Δt = {delay}", name=lambda _: source)
     finished = None
-    for event in generator.run([source], method):
+    for event in decoder.run([source], method):
         if not isinstance(event, Event) or (isinstance(event, Stepped) and event.step.number > steps):
             break
         finished = view.on(event)

@@ -15,6 +15,7 @@ from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.peers import make_peer
 from pipedec_cli.evaluate.transformers_peer import TransformersDecoder
 from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.pipeline.decode import Finished, decode
 from tests.checkpoints import tiny_checkpoint
 
@@ -116,7 +117,7 @@ LENGTHS = Lengths.even(6, 3, 7)
 
 @pytest.mark.parametrize(("delay", "calls"), [(None, 8), (1, 5), (2, 7)])
 def test_our_decoders_make_these_lengths_on_any_checkpoint(checkpoint, delay, calls):
-    decoder = EngineDecoder("forced", checkpoint, DecodingChoice(delay=delay), lengths=LENGTHS)
+    decoder = EngineDecoder("forced", Decoder(checkpoint), DecodingChoice(delay=delay), lengths=LENGTHS)
     sources = LENGTHS.sources(3, checkpoint.model.config.vocab_size, checkpoint.eos)
 
     made = decoder.run(sources, 2, time.perf_counter)
@@ -126,7 +127,7 @@ def test_our_decoders_make_these_lengths_on_any_checkpoint(checkpoint, delay, ca
 
 
 def test_a_child_process_would_force_the_same(checkpoint):
-    decoder = EngineDecoder("forced", checkpoint, DecodingChoice(delay=1), lengths=LENGTHS)
+    decoder = EngineDecoder("forced", Decoder(checkpoint), DecodingChoice(delay=1), lengths=LENGTHS)
     sources = LENGTHS.sources(1, checkpoint.model.config.vocab_size, checkpoint.eos)
     _, payload = decoder.blueprint(sources, 1)
 

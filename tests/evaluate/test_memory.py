@@ -76,11 +76,12 @@ def test_the_peak_does_not_grow_with_the_number_of_examples(tmp_path, batch_size
     from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder
     from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.model.checkpoint import load_checkpoint
+    from pipedec_cli.model.decoder import Decoder
     from tests.checkpoints import tiny_checkpoint
 
     checkpoint = load_checkpoint(str(tiny_checkpoint(tmp_path / "tiny")))
     lengths = Lengths.even(100, 5, 60)
-    decoder = EngineDecoder("flat", checkpoint, DecodingChoice(delay=2), lengths=lengths)
+    decoder = EngineDecoder("flat", Decoder(checkpoint), DecodingChoice(delay=2), lengths=lengths)
     sources = lengths.sources(200, checkpoint.model.config.vocab_size, checkpoint.eos)
 
     few = measure_peak(*decoder.blueprint(sources[:20], batch_size))

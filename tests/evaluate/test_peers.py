@@ -12,6 +12,7 @@ from pipedec_cli.evaluate.memory import MeasuringError, Weighable
 from pipedec_cli.evaluate.peers import PEERS, Absent, Agreement, agreement, make_peer
 from pipedec_cli.evaluate.timing import Output
 from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.decoder import Decoder
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock
 
@@ -32,7 +33,9 @@ def sources(plain):
 
 @pytest.fixture(scope="module")
 def ours(plain, sources):
-    return EngineDecoder("ours", plain, DecodingChoice(max_tokens=MOST)).run(sources, 1, time.perf_counter)
+    return EngineDecoder("ours", Decoder(plain), DecodingChoice(max_tokens=MOST)).run(
+        sources, 1, time.perf_counter
+    )
 
 
 @pytest.fixture(params=PEERS)

@@ -10,7 +10,7 @@ import torch
 import pipedec_cli
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.model.library import load
+from pipedec_cli.model.decoder import load
 from tests.checkpoints import TOY
 
 

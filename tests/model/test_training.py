@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.model.generation import Generator
+from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.train_settings import TrainSettings
 from pipedec_cli.model.training import Progress, collator, train
 from pipedec_cli.pipeline.schedule import Fixed, Whole
@@ -23,9 +23,9 @@ from tests.model.trainings import QUICK, SMALL, examples_of, weights_of
 
 @pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])
 def test_what_was_learnt_over_random_schedules_serves_every_delay(trained: Checkpoint, delay: Any) -> None:
-    generator = Generator(trained, batch_size=4)
+    decoder = Decoder(trained, batch_size=4)
 
-    results = list(generator.texts([source for source, _ in TOY], generator.method(delay)))
+    results = list(decoder.texts([source for source, _ in TOY], decoder.method(delay)))
 
     assert [result.segments for result in results] == [segments for _, segments in TOY]
     assert [result.truncated for result in results] == [None] * len(TOY)

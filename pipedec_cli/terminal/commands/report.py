@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from pipedec_cli.data.records import Delay
 from pipedec_cli.terminal.commands.generate import DtypeName, parse_batch_size, parse_device
 from pipedec_cli.terminal.commands.score import ProtocolName, TaskName, settle_metrics
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
-
-if TYPE_CHECKING:
-    from pipedec_cli.model.generation import Delay
 
 EXAMPLES = """
 [bold]Examples[/bold]

@@ -21,6 +21,7 @@ from pipedec_cli.evaluate.peers import Absent, PeerName, make_peer
 from pipedec_cli.evaluate.step_speed import StepSpeed, time_steps
 from pipedec_cli.evaluate.timing import Clock, Contestant, TimedDecoder, device_clock, pause
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
+from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.device import choose_device, choose_dtype
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
@@ -167,19 +168,16 @@ def _decoders(
 ) -> tuple[list[TimedDecoder], list[Absent]]:
     """Ours in every dtype, then the peers that are there; the weights of a dtype are laid out once."""
     decoders: list[TimedDecoder] = []
-    for place, checkpoint in enumerate(loaded):
+    for place, decoder in enumerate(map(Decoder, loaded)):
         suffix = f", {request.dtypes[place]}" if place else ""
-        weights = None
         for delay in (None, *request.delays):
             name = "sequential" if delay is None else f"Δt = {delay}"
             made = EngineDecoder(
                 name + suffix,
-                checkpoint,
+                decoder,
                 DecodingChoice(delay=delay),
-                weights=weights,
                 lengths=request.lengths,
             )
-            weights = made.weights
             decoders.append(made)
     absent = []
     for name in request.peers:
@@ -207,7 +205,7 @@ def _time_steps(
     talk: Talk,
 ) -> list[StepSpeed]:
     ours = [
-        (decoder.checkpoint.model, decoder.weights)
+        (decoder.checkpoint.model, decoder.decoder.weights)
         for decoder in decoders
         if isinstance(decoder, EngineDecoder) and decoder.choice.delay is None
     ]

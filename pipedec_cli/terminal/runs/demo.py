@@ -11,10 +11,9 @@ from pipedec_cli.data.demo import FactCount, check_facts, make_demo
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.gathering import SplitRules
 from pipedec_cli.data.predictions import read_predictions
-from pipedec_cli.data.records import FieldNames
+from pipedec_cli.data.records import DecoderKind, FieldNames
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
-from pipedec_cli.model.batches import Decoder
 from pipedec_cli.model.train_settings import usual_settings
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.runs.generation import run_generation
@@ -63,7 +62,7 @@ def run_demo(request: DemoRequest, *, out: Path, talk: Talk) -> None:
     _headline(talk, f"1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence)")
     run_segment(_segment(str(data), request.seed), out=None, workspace=out, talk=talk, as_json=False)
     for step, decoder in ((2, "pipelined"), (3, "sequential")):
-        kind: Decoder = "pipelined" if decoder == "pipelined" else "sequential"
+        kind: DecoderKind = "pipelined" if decoder == "pipelined" else "sequential"
         _headline(talk, f"{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
         run_training(_train(kind, request), data=None, out=None, workspace=out, talk=talk, as_json=False)
     _headline(
@@ -124,7 +123,7 @@ def _segment(data: str, seed: int) -> SegmentRequest:
     )
 
 
-def _train(decoder: Decoder, request: DemoRequest) -> TrainRequest:
+def _train(decoder: DecoderKind, request: DemoRequest) -> TrainRequest:
     settings = replace(
         usual_settings(fresh=True),
         batch_size=request.batch_size,

@@ -17,7 +17,7 @@ from pipedec_cli.data.generations import GenerationFiles, Inputs, line, other_ve
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, to_json
-from pipedec_cli.model.generation import Generator
+from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.terminal.console import Talk, many, visible, write_stdout
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
 from pipedec_cli.terminal.progress import GenerationProgress
@@ -99,7 +99,7 @@ class Run:
             trace: whether lines hold the grid.
             live: whether to show it.
         """
-        self.tally = Tally(unknown_id=setup.checkpoint.tokenizer.unk_token_id)
+        self.tally = Tally(unknown_id=setup.decoder.checkpoint.tokenizer.unk_token_id)
         self.seconds = 0.0
         self._setup = setup
         self._inputs = inputs
@@ -156,9 +156,9 @@ class Run:
                 records[index] = record
                 yield record.source
 
-        announce_compiling(self._setup.checkpoint.device.type, self._talk)
-        generator = self._setup.generator
-        self._talk.say(f"decoder steps: {generator.engine.kernels}")
+        announce_compiling(self._setup.decoder.checkpoint.device.type, self._talk)
+        generator = self._setup.decoder
+        self._talk.say(f"decoder steps: {generator.engine().kernels}")
         began = time.perf_counter()
         try:
             with self._screen(generator, records, self._inputs.count - done) as screen:
@@ -172,7 +172,7 @@ class Run:
                         screen.on(item)
         except torch.OutOfMemoryError as error:
             raise UserError(
-                f"{self._setup.batch_size} examples at a time do not fit the memory of {self._setup.checkpoint.device}",
+                f"{self._setup.batch_size} examples at a time do not fit the memory of {self._setup.decoder.checkpoint.device}",
                 todo="give a smaller --batch-size, and --resume to go on",
             ) from error
         self.seconds = time.perf_counter() - began
@@ -200,7 +200,7 @@ class Run:
         return done
 
     def _screen(
-        self, generator: Generator, records: Mapping[int, Record], total: int
+        self, generator: Decoder, records: Mapping[int, Record], total: int
     ) -> LiveScreen | GenerationProgress:
         """What shows the decoding's events."""
         if not self._live:

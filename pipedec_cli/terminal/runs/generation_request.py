@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from pipedec_cli.data.records import FieldNames, SplitName
+from pipedec_cli.data.records import DecoderKind, Delay, FieldNames, SplitName
 from pipedec_cli.data.rows import STDIN
-from pipedec_cli.model.batches import Decoder
-from pipedec_cli.model.generation import Delay
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Whole
@@ -47,7 +45,7 @@ class GenerateRequest:
     data: str | None = None
     texts: tuple[str, ...] = ()
     model: str | None = None
-    decoder: Decoder | None = None
+    decoder: DecoderKind | None = None
     delay: Delay | None = None
     untrained_delay: bool = False
     explore: Explore = "retry"

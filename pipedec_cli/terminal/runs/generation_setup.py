@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -11,14 +10,12 @@ import msgspec
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.generations import Inputs
 from pipedec_cli.data.manifest import manifest
+from pipedec_cli.data.records import DecoderKind, Delay
 from pipedec_cli.data.segmented import SEGMENTATION_FILE, load_segmenter
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.model.batch_size import choose_batch_size
-from pipedec_cli.model.batches import Decoder
-from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
-from pipedec_cli.model.device import choose_device, choose_dtype
-from pipedec_cli.model.fingerprint import fingerprint
-from pipedec_cli.model.generation import PLAIN_T5, Delay, Generator, choose_method
+from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.decoder import Decoder, load
+from pipedec_cli.model.device import choose_batch_size
 from pipedec_cli.model.linear import can_prepack
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
@@ -32,7 +29,7 @@ class Setup:
     """A run that could begin.
 
     Attributes:
-        checkpoint: the model, in its dtype and on its device.
+        decoder: the loaded model.
         method: how to decode.
         batch_size: examples in flight at once.
         max_source_tokens: longer sources are cut to this many.
@@ -40,22 +37,12 @@ class Setup:
         manifest: what it is, to be saved beside its predictions.
     """
 
-    checkpoint: Checkpoint
+    decoder: Decoder
     method: Method
     batch_size: int
     max_source_tokens: int
     name: str
     manifest: dict[str, Any]
-
-    @cached_property
-    def generator(self) -> Generator:
-        """The model with its weights laid out; they are in memory once, so the checkpoint's own are gone afterwards."""
-        return Generator(
-            self.checkpoint,
-            batch_size=self.batch_size,
-            max_source_tokens=self.max_source_tokens,
-            consume=True,
-        )
 
 
 def set_up(
@@ -76,19 +63,23 @@ def set_up(
     """
     import torch
 
-    device = choose_device(_without_mps(request.device, talk))
-    dtype = choose_dtype(request.dtype, device)
-    checkpoint = load_checkpoint(_find_model(request, place), dtype=dtype, device=str(device))
+    decoder = load(
+        _find_model(request, place),
+        dtype=request.dtype,
+        device=_without_mps(request.device, talk),
+        max_source_tokens=request.max_source_tokens,
+    )
+    checkpoint = decoder.checkpoint
     if checkpoint.settings is None and (place.data / SEGMENTATION_FILE).exists():
         checkpoint.segmenter = load_segmenter(
             place.data
         )  # a T5 from elsewhere: cut as the targets beside it were
-    settings = checkpoint.settings or PLAIN_T5
+    settings = decoder.settings
     _check_decoder(request, checkpoint, settings.decoder)
 
     def chosen(**limits: int | None) -> Method:
-        return choose_method(
-            checkpoint, request.delay, explore=request.explore, untrained=request.untrained_delay, **limits
+        return decoder.method(
+            request.delay, explore=request.explore, untrained=request.untrained_delay, **limits
         )
 
     method = chosen(time_max=request.time_max, sub_max=request.sub_max, max_tokens=request.max_tokens)
@@ -96,7 +87,7 @@ def set_up(
     batch_size = request.batch_size
     if batch_size == "auto":
         tokens = min(longest, inputs.longest + len(settings.source_prefix) + 1)
-        batch_size = 1 if live else choose_batch_size(checkpoint, tokens, inputs.count)
+        batch_size = 1 if live else choose_batch_size(checkpoint.model, tokens, inputs.count)
     _say_what_was_chosen(request, checkpoint, method, batch_size, talk)
     resolved = {
         "decoder": settings.decoder,
@@ -106,15 +97,16 @@ def set_up(
         "source_prefix": settings.source_prefix,
         "max_source_tokens": longest,
         "dtype": request.dtype,
-        "device": device.type,
+        "device": checkpoint.device.type,
         **{f"{name}_field": value for name, value in asdict(inputs.names).items()},
         "limit": request.limit,
         "trace": request.trace,
         "batch_size": batch_size,
         "threads": torch.get_num_threads(),
     }
+    decoder.batch_size = batch_size
     return Setup(
-        checkpoint,
+        decoder,
         method,
         batch_size,
         longest,
@@ -122,7 +114,7 @@ def set_up(
         {
             "examples": inputs.count,
             "segmentation": msgspec.to_builtins(settings.segmentation) if checkpoint.settings else None,
-            "model": {"name": checkpoint.name, "sha256": fingerprint(checkpoint)},
+            "model": {"name": checkpoint.name, "sha256": decoder.sha256},
             "data": {"name": location, "sha256": inputs.sha256},
             **manifest(resolved, inputs=[location]),
         },
@@ -143,7 +135,7 @@ def _find_model(request: GenerateRequest, place: Workspace) -> str:
     return str(folder)
 
 
-def _check_decoder(request: GenerateRequest, checkpoint: Checkpoint, trained: Decoder) -> None:
+def _check_decoder(request: GenerateRequest, checkpoint: Checkpoint, trained: DecoderKind) -> None:
     if request.decoder in (None, trained):
         return
     if trained == "sequential":

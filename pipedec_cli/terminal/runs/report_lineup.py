@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Delay
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.comparison import Role
 from pipedec_cli.evaluate.contenders import DecodingChoice
 from pipedec_cli.evaluate.items import Task
 from pipedec_cli.evaluate.peers import PEERS, PeerName
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
+from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.device import choose_device, choose_dtype
-from pipedec_cli.model.generation import DEFAULT_DELAY, Delay, choose_method
 from pipedec_cli.pipeline.grid import Explore
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest
@@ -147,21 +148,22 @@ def line_up(request: ReportRequest, place: Workspace, talk: Talk) -> Lineup:
             f"{pipelined.name} is an ordinary T5, not a pipelined decoder",
             todo="give it as --baseline, and as --model a checkpoint that `pipedec train` made",
         )
-    usual = DEFAULT_DELAY if settings.delay == "any" else settings.delay
     delays = (
-        request.delays if any(delay != "sequential" for delay in request.delays) else (usual, *request.delays)
+        request.delays
+        if any(delay != "sequential" for delay in request.delays)
+        else (settings.usual_delay, *request.delays)
     )
     rules: tuple[Explore, ...] = ("retry", "once") if request.explore == "both" else (request.explore,)
     ours = [
         _pipelined(request, pipelined, delay, rule)
         for delay in delays
-        if delay != "sequential"
+        if isinstance(delay, int)
         for rule in rules
     ]
     if "sequential" in delays:
         ours.append(_schedule(request, pipelined, "pipelined"))
     for planned in ours:  # an untrained delay is refused before anything is generated
-        choose_method(pipelined, planned.choice.delay, explore=planned.choice.explore)
+        Decoder(pipelined).method(planned.choice.delay, explore=planned.choice.explore)
     plain_name = _plain_name(request, place, talk)
     if plain_name is None:
         if request.peers:

@@ -16,6 +16,7 @@ from pipedec_cli.evaluate.memory import MeasuringError, Memory, Weighable, measu
 from pipedec_cli.evaluate.peers import MAX_TOKENS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, pause, time_decoders
 from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.runs.kernels import announce_compiling
@@ -60,7 +61,7 @@ def contest(
         Measurements with contestants and absent peers; what the peers keep on disk goes with the context.
     """
     made = Measurements()
-    laid_out: dict[int, EngineDecoder] = {}
+    loaded: dict[int, Decoder] = {}
     ids: dict[int, list[list[int]]] = {}
 
     def sources(checkpoint: Checkpoint) -> list[list[int]]:
@@ -71,11 +72,11 @@ def contest(
 
     announce_compiling(lineup.planned[0].checkpoint.device.type, talk)
     for planned in lineup.planned:
-        first = laid_out.get(id(planned.checkpoint))
         decoder = EngineDecoder(
-            planned.name, planned.checkpoint, planned.choice, weights=first.weights if first else None
+            planned.name,
+            loaded.setdefault(id(planned.checkpoint), Decoder(planned.checkpoint)),
+            planned.choice,
         )
-        laid_out.setdefault(id(planned.checkpoint), decoder)
         made.contestants.append(Contestant(decoder, sources(planned.checkpoint)))
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:

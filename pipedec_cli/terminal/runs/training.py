@@ -14,15 +14,15 @@ from typing import Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.manifest import manifest
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.data.segmented import load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import read_json, to_json, write_json
 from pipedec_cli.evaluate.items import ScoringItem
 from pipedec_cli.evaluate.scoring import score
-from pipedec_cli.model.batches import Decoder, Encoded
+from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
-from pipedec_cli.model.generation import generate_texts
+from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.start import estimate, start_checkpoint
 from pipedec_cli.model.train_settings import TrainSettings
 from pipedec_cli.model.training import encode_all, train
@@ -40,7 +40,7 @@ class TrainRequest:
     """What was asked for: the settings of one training, resolved."""
 
     model: str
-    decoder: Decoder
+    decoder: DecoderKind
     delay: int | Literal["any"]
     source_prefix: str
     max_source_tokens: int
@@ -240,7 +240,9 @@ def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], f
 
     def score_dev() -> float:
         checkpoint.model.eval()
-        texts = generate_texts(checkpoint, sources, max_tokens=longest)
+        decoder = Decoder(checkpoint, batch_size=8)  # the weights have changed: it is made anew
+        bound = longest if decoder.settings.decoder == "sequential" else None
+        texts = [generated.text for generated in decoder.texts(sources, decoder.method(max_tokens=bound))]
         checkpoint.model.train()
         items = [
             ScoringItem(record.id, text, (text,), references=record.references or (record.target or "",))

@@ -10,10 +10,9 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
-from pipedec_cli.model.batch_size import MOST_ON_CPU, bytes_per_example, choose_batch_size
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
-from pipedec_cli.model.fingerprint import fingerprint
-from pipedec_cli.model.generation import SORTED_BATCHES, Generator, choose_method, generate_texts
+from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder, fingerprint
+from pipedec_cli.model.device import MOST_ON_CPU, bytes_per_example, choose_batch_size
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
@@ -44,8 +43,8 @@ def comparable(results: list[Generated]) -> list[tuple[object, ...]]:
 def test_a_pipelined_checkpoint_tells_what_it_has_learnt_at_every_delay(
     pipelined: Checkpoint, delay: int
 ) -> None:
-    generator = Generator(pipelined)
-    results = list(generator.texts(SOURCES, generator.method(delay)))
+    decoder = Decoder(pipelined)
+    results = list(decoder.texts(SOURCES, decoder.method(delay)))
     assert [result.segments for result in results] == [told for _, told in TOLD]
     assert [result.text for result in results] == ["; ".join(told) for _, told in TOLD]
     assert [result.index for result in results] == list(range(len(TOLD)))
@@ -53,32 +52,32 @@ def test_a_pipelined_checkpoint_tells_what_it_has_learnt_at_every_delay(
 
 
 def test_a_sequential_checkpoint_tells_it_whole_and_has_it_cut_into_sentences(sequential: Checkpoint) -> None:
-    results = list(Generator(sequential).texts(SOURCES))
+    results = list(Decoder(sequential).texts(SOURCES))
     assert [result.text for result in results] == [" ".join(told) for _, told in TOLD]
     assert results[0].segments == TOLD[0][1]
     assert all(result.steps == result.tokens + 1 for result in results)
 
 
 def test_several_subsequences_take_fewer_steps_than_they_have_tokens(pipelined: Checkpoint) -> None:
-    (long,) = Generator(pipelined).texts([SOURCES[3]])
+    (long,) = Decoder(pipelined).texts([SOURCES[3]])
     assert long.steps < long.tokens / 2
 
 
-@pytest.mark.parametrize("delay", [1, 2, "sequential"])
+@pytest.mark.parametrize("delay", [1, 2, "wait", "sequential"])
 @pytest.mark.parametrize("batch_size", [2, 3, 50])
 def test_the_batch_size_changes_nothing_but_the_time(
     pipelined: Checkpoint, batch_size: int, delay: int | str
 ) -> None:
-    one, many = Generator(pipelined), Generator(pipelined, batch_size=batch_size)
+    one, many = Decoder(pipelined), Decoder(pipelined, batch_size=batch_size)
     expected = list(one.texts(SOURCES, one.method(delay)))  # type: ignore[arg-type]
     assert comparable(list(many.texts(SOURCES, many.method(delay)))) == comparable(expected)  # type: ignore[arg-type]
 
 
 def test_the_grid_holds_what_the_steps_made(pipelined: Checkpoint) -> None:
-    generator = Generator(pipelined, batch_size=2)
+    decoder = Decoder(pipelined, batch_size=2)
     made: dict[int, dict[tuple[int, int], int]] = {}
     results = {}
-    for item in generator.run(SOURCES, generator.method(2)):
+    for item in decoder.run(SOURCES, decoder.method(2)):
         if isinstance(item, Stepped):
             cells = made.setdefault(item.example, {})
             cells |= {(slot.subsequence, slot.time): slot.token for slot in item.step.made}
@@ -97,32 +96,28 @@ def test_the_grid_holds_what_the_steps_made(pipelined: Checkpoint) -> None:
 
 def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined: Checkpoint, sequential: Checkpoint) -> None:
     def cut(checkpoint: Checkpoint, **limits: int) -> set[str | None]:
-        generator = Generator(checkpoint)
-        return {result.truncated for result in generator.texts(SOURCES, generator.method(**limits))}
+        decoder = Decoder(checkpoint)
+        return {result.truncated for result in decoder.texts(SOURCES, decoder.method(**limits))}
 
     assert cut(pipelined, time_max=3) == {"time_max"}
     assert "sub_max" in cut(pipelined, sub_max=2)
     assert cut(sequential, max_tokens=2) == {"max_tokens"}
 
 
-def test_texts_alone(pipelined: Checkpoint) -> None:
-    assert generate_texts(pipelined, SOURCES[:2]) == ["; ".join(told) for _, told in TOLD[:2]]
-
-
 # --- sources --------------------------------------------------------------------------------------------
 
 
 def test_a_long_source_is_cut_and_what_was_cut_is_counted(pipelined: Checkpoint) -> None:
-    whole = Generator(pipelined)
+    whole = Decoder(pipelined)
     (before,) = whole.texts([SOURCES[0]])
-    (after,) = Generator(pipelined, max_source_tokens=5).texts([SOURCES[0]])
+    (after,) = Decoder(pipelined, max_source_tokens=5).texts([SOURCES[0]])
     assert before.source_cut == 0
     assert after.source_ids == (*before.source_ids[:4], pipelined.eos)
     assert after.source_cut == len(before.source_ids) - 5
 
 
 def test_a_hundred_thousand_words_are_cut_to_the_limit(pipelined: Checkpoint) -> None:
-    (result,) = Generator(pipelined).texts(["word " * 100_000])
+    (result,) = Decoder(pipelined).texts(["word " * 100_000])
     assert len(result.source_ids) == 2048
     assert result.source_cut > 90_000
 
@@ -131,31 +126,31 @@ def test_a_hundred_thousand_words_are_cut_to_the_limit(pipelined: Checkpoint) ->
     "hostile", ["</s>", "<pad>", "<unk> </s> <pad>", "[red]a[/red]", "\x1b[31m", "a\x00b", "😀", " \n\t "]
 )
 def test_hostile_text_is_text(pipelined: Checkpoint, hostile: str) -> None:
-    generator = Generator(pipelined)
-    (result,) = generator.texts([f"{SOURCES[0]} {hostile}"])
+    decoder = Decoder(pipelined)
+    (result,) = decoder.texts([f"{SOURCES[0]} {hostile}"])
     assert pipelined.eos not in result.source_ids[:-1]
     assert pipelined.bos not in result.source_ids
-    assert generator.text.text(result.source_ids[:-1]) == f"{SOURCES[0]} {hostile}".strip()
+    assert decoder.text.text(result.source_ids[:-1]) == f"{SOURCES[0]} {hostile}".strip()
 
 
 def test_longest_sources_go_first_and_results_come_in_input_order(pipelined: Checkpoint) -> None:
-    generator = Generator(pipelined, batch_size=2)
+    decoder = Decoder(pipelined, batch_size=2)
     admitted, given = [], []
-    for item in generator.run(SOURCES, generator.method()):
+    for item in decoder.run(SOURCES, decoder.method()):
         if isinstance(item, Admitted):
             admitted.append(item.example)
         elif isinstance(item, Generated):
             given.append(item.index)
-    lengths = [len(generator.text.source(SOURCES[index])[0]) for index in admitted]
-    assert lengths == sorted(lengths, reverse=True) != [len(generator.text.source(s)[0]) for s in SOURCES]
+    lengths = [len(decoder.text.source(SOURCES[index])[0]) for index in admitted]
+    assert lengths == sorted(lengths, reverse=True) != [len(decoder.text.source(s)[0]) for s in SOURCES]
     assert given == sorted(given) == list(range(len(SOURCES)))
 
 
 def test_a_result_comes_as_soon_as_the_order_allows(pipelined: Checkpoint) -> None:
-    generator = Generator(pipelined, batch_size=3)
+    decoder = Decoder(pipelined, batch_size=3)
     finished: set[int] = set()
     given = 0
-    for item in generator.run(SOURCES * 2, generator.method()):
+    for item in decoder.run(SOURCES * 2, decoder.method()):
         if isinstance(item, Generated):
             given += 1
             continue
@@ -175,24 +170,24 @@ def test_no_more_sources_are_read_than_a_window(pipelined: Checkpoint, batch_siz
             yield SOURCES[read % len(SOURCES)]
 
     window = 1 if batch_size == 1 else batch_size * SORTED_BATCHES
-    results = Generator(pipelined, batch_size=batch_size).texts(endless())
+    results = Decoder(pipelined, batch_size=batch_size).texts(endless())
     assert len(list(islice(results, 3 * window))) == 3 * window
     assert read <= 4 * window
 
 
-def test_a_generator_can_be_used_again_after_it_was_left_half_way(pipelined: Checkpoint) -> None:
-    generator = Generator(pipelined, batch_size=2)
-    run = generator.texts(SOURCES)
+def test_a_decoder_can_be_used_again_after_it_was_left_half_way(pipelined: Checkpoint) -> None:
+    decoder = Decoder(pipelined, batch_size=2)
+    run = decoder.texts(SOURCES)
     next(run)
     run.close()  # type: ignore[attr-defined]
-    assert [result.segments for result in generator.texts(SOURCES)] == [told for _, told in TOLD]
+    assert [result.segments for result in decoder.texts(SOURCES)] == [told for _, told in TOLD]
 
 
 # --- how to decode --------------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_for_any_delay_takes_two_and_the_papers_limits(pipelined: Checkpoint) -> None:
-    method = choose_method(pipelined)
+    method = Decoder(pipelined).method()
     assert method.schedule == Fixed(2)
     assert method.explore == "retry"
     assert (method.limits.time_max, method.limits.sub_max, method.limits.max_tokens) == (50, 20, None)
@@ -200,50 +195,54 @@ def test_a_checkpoint_for_any_delay_takes_two_and_the_papers_limits(pipelined: C
 
 def test_limits_that_were_trained_with_are_the_default(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(str(tiny_checkpoint(tmp_path, time_max=33, sub_max=9)))
-    assert (choose_method(checkpoint).limits.time_max, choose_method(checkpoint).limits.sub_max) == (33, 9)
-    assert choose_method(checkpoint, time_max=7).limits.time_max == 7
+    assert (Decoder(checkpoint).method().limits.time_max, Decoder(checkpoint).method().limits.sub_max) == (
+        33,
+        9,
+    )
+    assert Decoder(checkpoint).method(time_max=7).limits.time_max == 7
 
 
 def test_the_sequential_schedule_is_bounded_by_tokens(pipelined: Checkpoint) -> None:
-    method = choose_method(pipelined, "sequential")
+    method = Decoder(pipelined).method("wait")
     assert method.schedule == Waiting()
+    assert Decoder(pipelined).method("sequential") == method  # the older name
     assert (method.limits.time_max, method.limits.sub_max, method.limits.max_tokens) == (None, None, 512)
 
 
 def test_an_ordinary_t5_has_no_delay(sequential: Checkpoint) -> None:
-    assert choose_method(sequential).schedule == Whole()
+    assert Decoder(sequential).method().schedule == Whole()
     with pytest.raises(UserError, match="is an ordinary T5 and has no delay"):
-        choose_method(sequential, 2)
+        Decoder(sequential).method(2)
 
 
 def test_a_checkpoint_of_nobodys_training_is_an_ordinary_t5(pipelined: Checkpoint) -> None:
     stranger = Checkpoint(pipelined.model, pipelined.tokenizer, None, "some/t5")
-    assert choose_method(stranger).schedule == Whole()
+    assert Decoder(stranger).method().schedule == Whole()
 
 
 def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insisted_on(
     tmp_path: Path,
 ) -> None:
     checkpoint = load_checkpoint(str(tiny_checkpoint(tmp_path, delay=1)))
-    assert choose_method(checkpoint).schedule == Fixed(1)
-    for delay in (2, "sequential"):
+    assert Decoder(checkpoint).method().schedule == Fixed(1)
+    for delay in (2, "wait", "sequential"):
         with pytest.raises(UserError, match="was trained for delay 1 only") as raised:
-            choose_method(checkpoint, delay)  # type: ignore[arg-type]
+            Decoder(checkpoint).method(delay)  # type: ignore[arg-type]
         assert raised.value.todo is not None
         assert "--untrained-delay" in raised.value.todo
-    assert choose_method(checkpoint, 2, untrained=True).schedule == Fixed(2)
+    assert Decoder(checkpoint).method(2, untrained=True).schedule == Fixed(2)
 
 
 # --- how many at once -----------------------------------------------------------------------------------
 
 
 def test_the_batch_size_is_bounded_by_the_examples_and_the_machine(pipelined: Checkpoint) -> None:
-    assert choose_batch_size(pipelined, 100, 3) == 3
-    assert choose_batch_size(pipelined, 100, 10_000) == MOST_ON_CPU
+    assert choose_batch_size(pipelined.model, 100, 3) == 3
+    assert choose_batch_size(pipelined.model, 100, 10_000) == MOST_ON_CPU
 
 
 def test_sources_that_take_more_memory_than_there_is_come_one_at_a_time(pipelined: Checkpoint) -> None:
-    assert choose_batch_size(pipelined, 1_000_000, 10_000) == 1
+    assert choose_batch_size(pipelined.model, 1_000_000, 10_000) == 1
 
 
 def test_longer_sources_take_more_memory(pipelined: Checkpoint) -> None:
