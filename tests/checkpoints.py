@@ -21,10 +21,11 @@ from msgspec import structs
 from pipedec_cli.data.records import DecoderKind, Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
+from pipedec_cli.model.collate import collator, encode
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 from pipedec_cli.model.train_settings import TrainSettings
-from pipedec_cli.model.training import collator, encode_all, train
+from pipedec_cli.model.training import train
 
 Family = Literal["t5", "mt5", "umt5"]
 #: Sources, and the segments of their targets.
@@ -103,7 +104,7 @@ def trained_toy(folder: Path) -> Checkpoint:
     """The toy after training on schedules drawn at random, saved, and loaded from what was saved."""
     checkpoint = fresh_toy()
     settings = TrainSettings(batch_size=5, max_steps=TOY_UPDATES, learning_rate=3e-3, evaluations=1, cpu=True)
-    train(checkpoint, encode_all(checkpoint, toy_records()), [], folder, settings)
+    train(checkpoint, encode(checkpoint, toy_records()), [], folder, settings)
     return load_checkpoint(str(folder))
 
 
@@ -182,7 +183,7 @@ def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
 
 def _train(checkpoint: Checkpoint) -> None:
     """Adam over all examples at once, with the schedules that the checkpoint is for."""
-    examples = encode_all(checkpoint, _records(TOLD, " "))
+    examples = encode(checkpoint, _records(TOLD, " "))
     module: Any = TeacherForcing(checkpoint.model).train()
     optimizer = torch.optim.Adam(module.parameters(), lr=TINY_RATE)
     rates = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, TINY_UPDATES)

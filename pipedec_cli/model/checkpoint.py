@@ -17,7 +17,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.segmented import save_segmenter, segmenter_of
-from pipedec_cli.model.batches import TextEncoder
+from pipedec_cli.model.text import TextCodec
 
 FAMILIES: Final = ("t5", "mt5", "umt5")
 #: The key in config.json under which the method's settings stand.
@@ -110,11 +110,11 @@ class Checkpoint:
         eos = self.model.config.eos_token_id
         return int(eos[0] if isinstance(eos, list) else eos)
 
-    def encoder(self, settings: MethodSettings | None = None) -> TextEncoder:
+    def codec(self, settings: MethodSettings | None = None) -> TextCodec:
         """Texts to ids as this checkpoint wants them."""
         used = settings or self.settings
         prefix, limit = (used.source_prefix, used.max_source_tokens) if used else ("", 2048)
-        return TextEncoder(self.tokenizer, prefix=prefix, max_source_tokens=limit, eos=self.eos)
+        return TextCodec(self.tokenizer, prefix=prefix, max_source_tokens=limit, eos=self.eos)
 
 
 def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Checkpoint:

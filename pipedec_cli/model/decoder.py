@@ -75,7 +75,7 @@ class Decoder:
         """
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or _PLAIN_T5
-        self.text = checkpoint.encoder(self.settings)
+        self.text = checkpoint.codec(self.settings)
         if max_source_tokens is not None:
             self.text.max_source_tokens = max_source_tokens
         self.batch_size = batch_size
@@ -194,7 +194,7 @@ class Decoder:
                 yield index, waiting[index].ids
 
     def _result(self, event: Finished, source: _Open) -> Generated:
-        segments = tuple(filter(None, (self.text.text(ids) for ids in event.texts)))
+        segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
         text = self.settings.segmentation.joiner.join(segments)
         if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
             # The whole target came as one; it is cut as the training targets were.

@@ -13,12 +13,12 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.segmentation import Segmenter
-from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
+from pipedec_cli.model.collate import Encoded, collator
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 from pipedec_cli.model.train_settings import TrainSettings, updates_for
-from pipedec_cli.model.training import collator, require_examples
+from pipedec_cli.model.training import require_examples
 
 #: Records that a fresh tokenizer is trained on; more of them change it little.
 TOKENIZER_RECORDS = 20_000

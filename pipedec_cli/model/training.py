@@ -16,9 +16,8 @@ from transformers.optimization import Adafactor
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Record
-from pipedec_cli.model.batches import Collator, Encoded, scheduler
 from pipedec_cli.model.checkpoint import Checkpoint, save_checkpoint
+from pipedec_cli.model.collate import Encoded, collator
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 from pipedec_cli.model.train_settings import TrainSettings, updates_for
 
@@ -150,26 +149,6 @@ def require_examples(examples: Sequence[Encoded]) -> None:
     """
     if not examples:
         raise UserError("there are no training examples", todo="segment a data set with at least one record")
-
-
-def encode_all(checkpoint: Checkpoint, records: Sequence[Record]) -> list[Encoded]:
-    """Records in token ids, as the checkpoint's decoder wants them."""
-    assert checkpoint.settings is not None, "training needs the method's settings"
-    encoder = checkpoint.encoder()
-    return [encoder.encode(record, checkpoint.settings.decoder) for record in records]
-
-
-def collator(checkpoint: Checkpoint, seed: int) -> Collator:
-    """How this checkpoint's training batches are laid out."""
-    settings = checkpoint.settings
-    assert settings is not None, "training needs the method's settings"
-    return Collator(
-        scheduler=scheduler(settings.decoder, settings.delay, seed),
-        bos=checkpoint.bos,
-        eos=checkpoint.eos,
-        pad=int(checkpoint.model.config.pad_token_id or 0),
-        closing=settings.decoder == "pipelined",
-    )
 
 
 def train(

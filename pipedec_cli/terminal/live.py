@@ -143,7 +143,7 @@ def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14
     source = load_split(place.data / "test.jsonl")[0].source
     decoder = load(place.model("pipelined"))
     method = decoder.method(delay)
-    view = LiveGrid(decoder.text.text, eos=method.eos, method=f"Δt = {delay}", name=lambda _: source)
+    view = LiveGrid(decoder.text.decode, eos=method.eos, method=f"Δt = {delay}", name=lambda _: source)
     finished = None
     for event in decoder.run([source], method):
         if not isinstance(event, Event) or (isinstance(event, Stepped) and event.step.number > steps):

@@ -23,8 +23,8 @@ def checkpoint(folder):
 
 
 def sources(checkpoint):
-    encoder = checkpoint.encoder()
-    return [encoder.source(source)[0] for source, _ in TOLD]
+    codec = checkpoint.codec()
+    return [codec.source(source)[0] for source, _ in TOLD]
 
 
 def test_outputs_are_the_same_in_batches_and_one_at_a_time(checkpoint):
@@ -34,9 +34,9 @@ def test_outputs_are_the_same_in_batches_and_one_at_a_time(checkpoint):
     together = decoder.run(told, 4, time.perf_counter)
     assert list(together.outputs) == alone
     assert together.calls < sum(output.steps for output in alone)
-    text = checkpoint.encoder()
+    codec = checkpoint.codec()
     for output, (_, segments) in zip(alone, TOLD, strict=True):
-        assert text.text(output.tokens).split() == " ".join(segments).split()
+        assert codec.decode(output.tokens).split() == " ".join(segments).split()
 
 
 def test_parts_add_up_to_no_more_than_the_whole(checkpoint):

@@ -27,8 +27,8 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sources(plain):
-    encoder = plain.encoder()
-    return [encoder.source(source)[0] for source, _ in TOLD]
+    codec = plain.codec()
+    return [codec.source(source)[0] for source, _ in TOLD]
 
 
 @pytest.fixture(scope="module")

@@ -124,14 +124,14 @@ def test_bos_and_eos_are_the_models() -> None:
     assert (checkpoint.bos, checkpoint.eos) == (5, 7)
 
 
-def test_the_encoder_has_the_prefix_and_the_limit_that_were_trained_with(saved: Path) -> None:
+def test_the_codec_has_the_prefix_and_the_limit_that_were_trained_with(saved: Path) -> None:
     checkpoint = load_checkpoint(str(saved))
 
-    encoder = checkpoint.encoder()
+    codec = checkpoint.codec()
 
-    assert (encoder.prefix, encoder.max_source_tokens, encoder.eos) == ("summarize: ", 300, 1)
+    assert (codec.prefix, codec.max_source_tokens, codec.eos) == ("summarize: ", 300, 1)
     checkpoint.settings = None
-    assert (checkpoint.encoder().prefix, checkpoint.encoder().max_source_tokens) == ("", 2048)
+    assert (checkpoint.codec().prefix, checkpoint.codec().max_source_tokens) == ("", 2048)
 
 
 def test_loading_leaves_transformers_talk_as_it_was(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ def test_hostile_text_is_text(pipelined: Checkpoint, hostile: str) -> None:
     (result,) = decoder.texts([f"{SOURCES[0]} {hostile}"])
     assert pipelined.eos not in result.source_ids[:-1]
     assert pipelined.bos not in result.source_ids
-    assert decoder.text.text(result.source_ids[:-1]) == f"{SOURCES[0]} {hostile}".strip()
+    assert decoder.text.decode(result.source_ids[:-1]) == f"{SOURCES[0]} {hostile}".strip()
 
 
 def test_longest_sources_go_first_and_results_come_in_input_order(pipelined: Checkpoint) -> None:

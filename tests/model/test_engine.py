@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.collate import encode
 from pipedec_cli.model.engine import Engine
 from pipedec_cli.model.linear import can_prepack
-from pipedec_cli.model.training import encode_all
 from pipedec_cli.model.weights import lay_out
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Explore, Limits
@@ -88,7 +88,7 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind: Kind) -> None:
 def test_a_trained_model_has_no_ties_and_the_oracles_tokens(
     trained: Checkpoint, schedule: str, sequences: int
 ) -> None:
-    sources = [example.source for example in encode_all(trained, toy_records())][:5]
+    sources = [example.source for example in encode(trained, toy_records())][:5]
     chosen, limits = SCHEDULES[schedule][0], Limits(time_max=None, sub_max=6, max_tokens=40)
     limits = limits if schedule == "wait" else Limits(time_max=14, sub_max=6)
 
@@ -101,7 +101,7 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(
 
 @pytest.mark.usefixtures("kernels")
 def test_bfloat16_says_what_a_trained_model_has_learnt(trained: Checkpoint) -> None:
-    sources = [example.source for example in encode_all(trained, toy_records())]
+    sources = [example.source for example in encode(trained, toy_records())]
     method = Method(Fixed(2), BOS, EOS, Limits(time_max=14, sub_max=6), "once")
 
     exact = run_engine(Engine(trained.model, 3), sources, method)

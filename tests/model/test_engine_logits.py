@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.collate import encode
 from pipedec_cli.model.engine import Engine
 from pipedec_cli.model.teacher_forcing import decoder_logits
-from pipedec_cli.model.training import encode_all
 from pipedec_cli.pipeline.decode import Method, Row, decode
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Whole
@@ -71,7 +71,7 @@ def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
 ) -> None:
     """To 3 % of the logits' spread, on a trained model; the engine sums up in float32 what the layers add."""
     half = copy.deepcopy(trained.model).to(torch.bfloat16)
-    sources = [example.source for example in encode_all(trained, toy_records())][4:6]
+    sources = [example.source for example in encode(trained, toy_records())][4:6]
     chosen, limits = SCHEDULES[schedule][0], Limits(time_max=24, sub_max=6)
     recorder = Recorder(Engine(half, 2))
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
+from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.train_settings import Optimizer
 from pipedec_cli.model.training import Progress, train
 from tests.checkpoints import fresh_toy

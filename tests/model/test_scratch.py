@@ -10,15 +10,15 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipedec_cli.model.batches import TextEncoder
 from pipedec_cli.model.scratch import EOS, PAD, SHAPES, UNKNOWN, Shape, make_model, train_tokenizer
+from pipedec_cli.model.text import TextCodec
 
 TEXTS = ["The Mill serves cheap Chinese food.", "It is near the river; nobody goes there."]
 
 
 @cache
-def encoder() -> TextEncoder:
-    return TextEncoder(train_tokenizer(TEXTS * 3, 300), prefix="", max_source_tokens=64, eos=EOS)
+def codec() -> TextCodec:
+    return TextCodec(train_tokenizer(TEXTS * 3, 300), prefix="", max_source_tokens=64, eos=EOS)
 
 
 @given(st.text())
@@ -28,19 +28,19 @@ def encoder() -> TextEncoder:
 @example("\ufeff\u00a0\u2028")
 @example(" .  , don't do n't ")
 def test_any_text_comes_back_but_for_outer_white_space(text: str) -> None:
-    (ids,) = encoder().ids([text])
+    (ids,) = codec().ids([text])
 
-    assert encoder().text(ids) == text.strip()
+    assert codec().decode(ids) == text.strip()
     assert {PAD, EOS, UNKNOWN}.isdisjoint(ids)
 
 
 def test_a_text_by_itself_has_no_tokens_beside_its_own() -> None:
-    assert encoder().ids(["", "cheap"])[0] == []
-    assert encoder().text([PAD, *encoder().ids(["cheap"])[0], EOS]) == "cheap"
+    assert codec().ids(["", "cheap"])[0] == []
+    assert codec().decode([PAD, *codec().ids(["cheap"])[0], EOS]) == "cheap"
 
 
 def test_a_word_is_the_same_token_wherever_it_stands() -> None:
-    word, first, last = encoder().ids(["cheap", "cheap food", "Chinese cheap"])
+    word, first, last = codec().ids(["cheap", "cheap food", "Chinese cheap"])
 
     assert first[: len(word)] == word == last[-len(word) :]
 
@@ -61,9 +61,9 @@ def test_the_vocabulary_is_bounded_and_learnt_from_the_texts() -> None:
 
 
 def test_a_tokenizer_of_no_texts_still_has_every_byte() -> None:
-    nothing = TextEncoder(train_tokenizer([], 300), prefix="", max_source_tokens=64, eos=EOS)
+    nothing = TextCodec(train_tokenizer([], 300), prefix="", max_source_tokens=64, eos=EOS)
 
-    assert nothing.text(nothing.ids(["né 漢"])[0]) == "né 漢"
+    assert nothing.decode(nothing.ids(["né 漢"])[0]) == "né 漢"
 
 
 def test_the_tokenizer_is_the_same_every_time() -> None:

@@ -11,11 +11,10 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
-from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.collate import Encoded, encode
 from pipedec_cli.model.start import estimate, start_checkpoint
 from pipedec_cli.model.train_settings import TrainSettings
-from pipedec_cli.model.training import encode_all
 from tests.checkpoints import TOY, fresh_toy, toy_records
 
 SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; ", sub_max=4), "copy: ", 128, 30)
@@ -33,9 +32,9 @@ def test_a_shape_is_made_fresh_with_a_tokenizer_of_the_data() -> None:
     )
     assert checkpoint.model.config.d_model == 256
     assert checkpoint.model.config.vocab_size >= len(checkpoint.tokenizer)
-    encoder = checkpoint.encoder()
-    assert all(encoder.text(encoder.ids([source])[0]) == source for source, _ in TOY)
-    words = len(encoder.ids(["green green green"])[0])
+    codec = checkpoint.codec()
+    assert all(codec.decode(codec.ids([source])[0]) == source for source, _ in TOY)
+    words = len(codec.ids(["green green green"])[0])
     assert words == 3  # learnt from the targets
 
 
@@ -58,8 +57,7 @@ def test_a_checkpoint_that_is_there_keeps_its_weights_and_takes_the_new_settings
     assert (checkpoint.settings, checkpoint.segmenter) == (SETTINGS, segmenter)
     assert checkpoint.model.shared.weight.equal(trained.model.shared.weight)
     assert (
-        checkpoint.encoder().source("red 3")[0]
-        == checkpoint.encoder(trained.settings).source("copy: red 3")[0]
+        checkpoint.codec().source("red 3")[0] == checkpoint.codec(trained.settings).source("copy: red 3")[0]
     )
 
 
@@ -75,7 +73,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_an_estimate_counts_updates_parameters_and_disk() -> None:
     checkpoint = fresh_toy()
-    examples = encode_all(checkpoint, toy_records())
+    examples = encode(checkpoint, toy_records())
     parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
 
     expected = estimate(checkpoint, examples, TrainSettings(epochs=3, batch_size=4, cpu=True))
@@ -90,7 +88,7 @@ def test_an_estimate_leaves_the_model_as_it_was() -> None:
     checkpoint = fresh_toy()
     before = {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
 
-    estimate(checkpoint, encode_all(checkpoint, toy_records()), TrainSettings(batch_size=4, cpu=True))
+    estimate(checkpoint, encode(checkpoint, toy_records()), TrainSettings(batch_size=4, cpu=True))
 
     assert all(tensor.equal(before[name]) for name, tensor in checkpoint.model.state_dict().items())
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
@@ -99,7 +97,7 @@ def test_an_estimate_leaves_the_model_as_it_was() -> None:
 @pytest.mark.parametrize("examples", [1, 3, 25])
 def test_an_estimate_takes_whatever_number_of_examples_there_is(examples: int) -> None:
     checkpoint = fresh_toy()
-    some = (encode_all(checkpoint, toy_records()) * 3)[:examples]
+    some = (encode(checkpoint, toy_records()) * 3)[:examples]
 
     assert estimate(checkpoint, some, TrainSettings(batch_size=4, max_steps=7, cpu=True)).updates == 7
 

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.collate import collator
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.train_settings import TrainSettings
-from pipedec_cli.model.training import Progress, collator, train
+from pipedec_cli.model.training import Progress, train
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.checkpoints import TOY, fresh_toy
 from tests.model.trainings import QUICK, SMALL, examples_of, weights_of
@@ -138,7 +139,7 @@ def test_plain_transformers_loads_what_was_trained(trained: Checkpoint) -> None:
     assert config["architectures"] == ["T5ForConditionalGeneration"]
     assert config["pipedec"]["delay"] == "any"
     assert type(model) is T5ForConditionalGeneration
-    assert tokenizer("red 3")["input_ids"] == trained.encoder().source("red 3")[0]
+    assert tokenizer("red 3")["input_ids"] == trained.codec().source("red 3")[0]
     source, target = torch.tensor([[5, 6, 1]]), torch.tensor([[0, 8, 9]])
     with torch.no_grad():
         theirs, ours = (

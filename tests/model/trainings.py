@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.collate import Encoded, encode
 from pipedec_cli.model.train_settings import TrainSettings
-from pipedec_cli.model.training import encode_all
 from tests.checkpoints import TOY_SHAPE, toy_records
 
 QUICK = TrainSettings(batch_size=3, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
@@ -18,7 +17,7 @@ SMALL = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
 
 
 def examples_of(checkpoint: Checkpoint) -> list[Encoded]:
-    return encode_all(checkpoint, toy_records())
+    return encode(checkpoint, toy_records())
 
 
 def weights_of(checkpoint: Checkpoint) -> dict[str, Tensor]:

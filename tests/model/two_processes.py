@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.collate import encode
 from pipedec_cli.model.train_settings import TrainSettings
-from pipedec_cli.model.training import Progress, encode_all, train
+from pipedec_cli.model.training import Progress, train
 from tests.checkpoints import fresh_toy, toy_records
 
 SETTINGS = TrainSettings(batch_size=2, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
@@ -22,7 +23,7 @@ SETTINGS = TrainSettings(batch_size=2, max_steps=6, evaluations=2, learning_rate
 def trained(folder: Path, shown: list[Progress], **options: Any) -> Checkpoint:
     """A toy model after the training, and what its process was shown."""
     checkpoint = fresh_toy()
-    examples = encode_all(checkpoint, toy_records())
+    examples = encode(checkpoint, toy_records())
     train(checkpoint, examples[:7], examples[7:], folder, SETTINGS, show=shown.append, **options)
     return checkpoint
 

@@ -206,7 +206,7 @@ class Run:
         if not self._live:
             return GenerationProgress(self._talk, total)
         grid = LiveGrid(
-            generator.text.text,
+            generator.text.decode,
             eos=self._setup.method.eos,
             method=describe_method(self._setup.method),
             name=lambda index: records[index].source[:HEADING] if index in records else "",

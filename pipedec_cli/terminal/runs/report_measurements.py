@@ -66,8 +66,8 @@ def contest(
 
     def sources(checkpoint: Checkpoint) -> list[list[int]]:
         if id(checkpoint) not in ids:
-            encoder = checkpoint.encoder()
-            ids[id(checkpoint)] = [encoder.source(text)[0] for text in texts]
+            codec = checkpoint.codec()
+            ids[id(checkpoint)] = [codec.source(text)[0] for text in texts]
         return ids[id(checkpoint)]
 
     announce_compiling(lineup.planned[0].checkpoint.device.type, talk)

@@ -20,12 +20,12 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import read_json, to_json, write_json
 from pipedec_cli.evaluate.items import ScoringItem
 from pipedec_cli.evaluate.scoring import score
-from pipedec_cli.model.batches import Encoded
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.collate import Encoded, encode
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.start import estimate, start_checkpoint
 from pipedec_cli.model.train_settings import TrainSettings
-from pipedec_cli.model.training import encode_all, train
+from pipedec_cli.model.training import train
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.views.training import TrainingView, duration
 
@@ -85,7 +85,7 @@ def run_training(
     checkpoint = start_checkpoint(
         request.model, settings, records, request.training.seed, load_segmenter(folder)
     )
-    examples = encode_all(checkpoint, records)
+    examples = encode(checkpoint, records)
     if not is_main_process():
         talk, as_json = Talk(quiet=True), False
     _warn_of_misfits(examples, settings, talk)
@@ -96,7 +96,7 @@ def run_training(
         outcome = train(
             checkpoint,
             examples,
-            encode_all(checkpoint, dev_records),
+            encode(checkpoint, dev_records),
             target,
             request.training,
             resume=request.resume,
@@ -236,7 +236,7 @@ def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], f
         return None
     sources = [record.source for record in records]
     # A model that has not learnt to stop yet is not waited for.
-    longest = 2 * max(sum(map(len, example.texts)) for example in encode_all(checkpoint, records)) + 1
+    longest = 2 * max(sum(map(len, example.texts)) for example in encode(checkpoint, records)) + 1
 
     def score_dev() -> float:
         checkpoint.model.eval()

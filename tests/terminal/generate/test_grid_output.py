@@ -19,7 +19,7 @@ def test_a_trace_is_the_grid_token_by_token(place: Path, models: Path) -> None:
 
     (row,) = lines(done("--text", SOURCES[0], "--trace", "--delay", "2", "--json", "-q").stdout)
     checkpoint = load_checkpoint(str(models / "pipelined"))
-    text = checkpoint.encoder()
+    text = checkpoint.codec()
     told = [text.ids([segment])[0] + [checkpoint.eos] for segment in TOLD[0][1]]
     assert row["grid"][:2] == [{"start": 0, "tokens": told[0]}, {"start": 2, "tokens": told[1]}]
     assert row["grid"][2:] == [{"start": start, "tokens": [checkpoint.eos]} for start in (4, 6)]

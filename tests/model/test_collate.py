@@ -1,9 +1,8 @@
-"""Texts to ids and ids to training batches: Eq. 5 laid out token by token, padding told by position."""
+"""Records to training batches: Eq. 5 laid out token by token, padding told by position."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Final
 
 import pytest
@@ -11,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.records import Record
-from pipedec_cli.model.batches import IGNORED, Collator, Encoded, Scheduler, TextEncoder, scheduler
+from pipedec_cli.data.records import DecoderKind, Record
+from pipedec_cli.model.collate import IGNORED, Collator, Encoded, Scheduler, encode, scheduler
 from pipedec_cli.model.layers import PADDING
-from pipedec_cli.model.scratch import train_tokenizer
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole, place
+from tests.checkpoints import fresh_toy
 
 BOS, EOS = 0, 1
 A, B, C, D, E = range(10, 15)
@@ -27,28 +26,6 @@ SCHEDULES: Final[dict[str, Schedule]] = {
     "wait": Waiting(),
     "drawn": Drawn((2, float("inf"), 1)),
 }
-
-
-def record(
-    source: str = "source", segments: Sequence[str] | None = ("one", "two"), target: str = "one two"
-) -> Record:
-    return Record("1", source, target, None if segments is None else tuple(segments), (), "f:1")
-
-
-@cache
-def scratch_encoder(prefix: str = "", limit: int = 64) -> TextEncoder:
-    texts = ["one two three four source", "summarize: it"] * 3
-    return TextEncoder(train_tokenizer(texts, 320), prefix=prefix, max_source_tokens=limit, eos=EOS)
-
-
-def t5_encoder() -> TextEncoder:
-    """The tokenizer class of published T5 checkpoints, with a vocabulary of single characters."""
-    from transformers import T5Tokenizer
-
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0)]
-    pieces += [(character, -3.0) for character in "abcdefgopstuxn<>/_0123"]
-    tokenizer: Any = T5Tokenizer(vocab=pieces, extra_ids=2)
-    return TextEncoder(tokenizer, prefix="", max_source_tokens=64, eos=EOS)
 
 
 def collate(
@@ -139,81 +116,27 @@ def test_tensors_are_whole_numbers_of_one_shape_each() -> None:
     }
 
 
-def test_a_source_has_its_prefix_and_its_end() -> None:
-    plain, prefixed = scratch_encoder(), scratch_encoder("summarize: ")
+@pytest.mark.parametrize(
+    ("decoder", "segments", "target", "texts"),
+    [
+        ("pipelined", ("one", "two"), "one two", ["one", "two"]),
+        ("sequential", ("one", "two"), "one two", ["one two"]),
+        ("pipelined", ("", "one"), "one", ["one"]),
+        ("pipelined", (), "", []),
+        ("pipelined", None, "", []),
+        ("sequential", (), "", [""]),
+    ],
+)
+def test_a_target_becomes_one_text_a_segment_or_one_in_all(
+    decoder: DecoderKind, segments: tuple[str, ...] | None, target: str, texts: list[str]
+) -> None:
+    checkpoint = fresh_toy(decoder)
 
-    ids, cut = prefixed.source("source")
+    (example,) = encode(checkpoint, [Record("1", "source", target, segments, (), "f:1")])
 
-    assert (prefixed.text(ids), ids[-1], cut) == ("summarize: source", EOS, 0)
-    assert plain.source("source")[0] == [*plain.ids(["source"])[0], EOS]
-
-
-def test_a_long_source_is_cut_to_the_limit_and_what_was_cut_is_counted() -> None:
-    encoder = scratch_encoder(limit=4)
-    words = "one two three four"
-    whole = encoder.ids([words])[0]
-    assert len(whole) == 4
-
-    assert encoder.source(words) == ([*whole[:3], EOS], 1)
-    assert encoder.source("one two three") == ([*whole[:3], EOS], 0)
-    assert encoder.encode(record(source=words), "pipelined").cut == 1
-
-
-def test_a_target_becomes_one_text_a_segment_or_one_in_all() -> None:
-    encoder = scratch_encoder()
-
-    pipelined = encoder.encode(record(), "pipelined")
-    sequential = encoder.encode(record(), "sequential")
-
-    assert [encoder.text(ids) for ids in pipelined.texts] == ["one", "two"]
-    assert [encoder.text(ids) for ids in sequential.texts] == ["one two"]
-    assert EOS not in [*pipelined.texts[0], *pipelined.texts[1], *sequential.texts[0]]
-
-
-def test_targets_with_nothing_in_them_are_targets_all_the_same() -> None:
-    encoder = scratch_encoder()
-
-    assert encoder.encode(record(segments=(), target=""), "pipelined").texts == ()
-    assert encoder.encode(record(segments=None, target=""), "pipelined").texts == ()
-    assert encoder.encode(record(segments=("", "one"), target="one"), "pipelined").texts == (
-        encoder.ids(["one"])[0],
-    )
-    assert encoder.encode(record(segments=(), target=""), "sequential").texts == ([],)
-
-
-@pytest.mark.parametrize("text", ["one </s> two", "<pad>", "</s>", "a<unk>b", "<pad></s>"])
-def test_special_tokens_in_a_text_are_text(text: str) -> None:
-    encoder = scratch_encoder()
-
-    ids = encoder.ids([text, "one"])
-
-    assert encoder.text(ids[0]) == text
-    assert ids[1] == encoder.ids(["one"])[0]
-    assert set(ids[0]).isdisjoint({0, 1, 2})
-
-
-@pytest.mark.parametrize("text", ["no </s> op", "<pad>", "a</s></s>", "<extra_id_0> and", "u<pad>"])
-def test_special_tokens_in_a_text_are_text_to_t5s_own_tokenizer_too(text: str) -> None:
-    """Its vocabulary holds them as pieces, which the unigram model matches in any text."""
-    encoder = t5_encoder()
-    special = set(encoder.tokenizer.all_special_ids) - {encoder.tokenizer.unk_token_id}
-
-    ids = encoder.ids(["cat", text])
-
-    assert special.isdisjoint(ids[1])
-    assert ids[0] == encoder.ids(["cat"])[0]
-    if "<extra_id_0>" not in text:
-        assert encoder.text(ids[1]) == text
-
-
-def test_half_a_surrogate_pair_is_encoded_as_a_replacement_character() -> None:
-    encoder = scratch_encoder()
-
-    assert encoder.ids(["a \ud800 b", "c"]) == encoder.ids(["a \ufffd b", "c"])
-
-
-def test_no_texts_have_no_ids() -> None:
-    assert scratch_encoder().ids([]) == []
+    assert [checkpoint.codec().decode(ids) for ids in example.texts] == texts
+    assert all(EOS not in ids for ids in example.texts)
+    assert (example.source, example.cut) == checkpoint.codec().source("source")
 
 
 def batches(count: int, size: int = 3) -> list[list[Encoded]]:
