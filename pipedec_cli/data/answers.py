@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import keyphrases, multispanqa, parallel
-from pipedec_cli.data.importers.layout import Example
-from pipedec_cli.data.importers.places import text_lines
+from pipedec_cli.data.importers.layout import Example, text_lines
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.records import Generated, Record, checked, record_of
 from pipedec_cli.data.rows import read_rows

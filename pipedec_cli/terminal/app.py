@@ -10,12 +10,11 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal import recipes
+from pipedec_cli.terminal import import_, recipes
 from pipedec_cli.terminal.commands import (
     bench,
     demo,
     generate,
-    import_,
     report,
     score,
     segment,
@@ -85,7 +84,7 @@ app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
 app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
-app.command("import", epilog=import_.EXAMPLES)(import_.import_data)
+add(app, "import", import_.import_data, import_.EXAMPLES)
 add(app, "recipes", recipes.recipes, recipes.EXAMPLES)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 

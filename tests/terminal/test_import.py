@@ -3,14 +3,16 @@
 import gzip
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.importers import IMPORTERS
 from pipedec_cli.data.reading import read_records
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.commands.import_ import DataSetName
+from pipedec_cli.terminal.import_ import DataSet
 
 PAPER = "the paper, Table 1"
 
@@ -218,9 +220,7 @@ def test_text_that_drives_terminals_is_data(empty_folder):
 
 
 def test_names_on_the_command_line_are_those_of_the_importers():
-    from pipedec_cli.data.importers import IMPORTERS
-
-    assert [name.value for name in DataSetName] == list(IMPORTERS)
+    assert list(get_args(DataSet)) == list(IMPORTERS)
 
 
 def assert_refused(result, message):

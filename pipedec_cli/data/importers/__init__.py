@@ -1,23 +1,21 @@
-"""Published data sets as pipedec's records: one module a layout, and the registry that names them.
+"""Published data sets as pipedec's records: the registry that names them, and what is made of their examples.
 
 An importer reads a data set as it is published and yields an `Example` at a time; `cleaned` makes them fit to be
-written. Nothing here runs a program that comes with a data set.
+written: unique identifiers, no empty sources, and a count of all that was changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import cnn_dailymail, keyphrases, multispanqa, parallel, pubmed, wikihowqa
-from pipedec_cli.data.importers.cleaning import Tally, cleaned
-from pipedec_cli.data.importers.layout import Example
-from pipedec_cli.data.importers.places import splits_at
+from pipedec_cli.data.importers import keyphrases, multispanqa, parallel, summaries
+from pipedec_cli.data.importers.layout import Example, splits_at
 from pipedec_cli.data.records import Level, SplitName
 
-__all__ = ["IMPORTERS", "Example", "Importer", "Tally", "cleaned", "importer"]
+__all__ = ["IMPORTERS", "Example", "Importer", "Tally", "cleaned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,45 +23,95 @@ class Importer:
     """How one data set is read.
 
     Attributes:
-        name: what `pipedec import` calls it; also its name in `data.paper` and `data.recipes`, if it has one there.
-        title: its name as the paper writes it.
         level: what a subsequence of its targets is.
         read: the examples of a location and a split (None for a single file).
         splits: the splits that a location holds; () for a single file.
     """
 
-    name: str
-    title: str
     level: Level
     read: Callable[[str, SplitName | None], Iterator[Example]]
     splits: Callable[[str], tuple[SplitName, ...]] = splits_at
 
 
-#: The importers by name: the paper's six data sets, then the general ones.
+#: The importers by the names that `pipedec import` takes: the paper's six data sets, then the general ones.
 IMPORTERS: Final[Mapping[str, Importer]] = {
-    entry.name: entry
-    for entry in (
-        Importer("msqa", "MSQA", "phrase", multispanqa.read),
-        Importer("kp20k", "KP20K", "phrase", keyphrases.read),
-        Importer("kptimes", "KPTimes", "phrase", keyphrases.read),
-        Importer("wikihowqa", "WikiHowQA", "sentence", wikihowqa.read),
-        Importer("cnn_dailymail", "CNN/DMail", "sentence", cnn_dailymail.read, cnn_dailymail.splits),
-        Importer("pubmed", "PubMed", "sentence", pubmed.read, pubmed.splits),
-        Importer("keyphrases", "keyphrases", "phrase", keyphrases.read),
-        Importer("parallel", "parallel text", "phrase", parallel.read, parallel.splits),
-    )
+    "msqa": Importer("phrase", multispanqa.read),
+    "kp20k": Importer("phrase", keyphrases.read),
+    "kptimes": Importer("phrase", keyphrases.read),
+    "wikihowqa": Importer("sentence", summaries.wikihowqa),
+    "cnn_dailymail": Importer("sentence", summaries.cnn_dailymail, summaries.cnn_dailymail_splits),
+    "pubmed": Importer("sentence", summaries.pubmed, summaries.pubmed_splits),
+    "keyphrases": Importer("phrase", keyphrases.read),
+    "parallel": Importer("phrase", parallel.read, parallel.splits),
+}
+
+#: What may have to be said of examples, by its name in JSON.
+_NOTES: Final = {
+    "left_out": "without a source left out",
+    "without_target": "without a target: to generate from, not to train or score on",
+    "empty_targets": "with an empty target",
+    "renamed": "with an identifier that was already taken, given another",
+    "with_variants": "with variants of a keyphrase: the first is the target, all are in keyphrase_variants",
 }
 
 
-def importer(name: str) -> Importer:
-    """The importer of that name.
+class Tally:
+    """What was read, and what had to be changed on the way; nothing is left out without being counted.
 
-    Raises:
-        UserError: there is none; the names that there are follow.
+    Attributes:
+        examples: examples given out.
+        times: how often each of `_NOTES` happened; all but those left out are given out all the same.
     """
-    try:
-        return IMPORTERS[name]
-    except KeyError:
-        raise UserError(
-            f"no importer is called {name!r}", todo=f"the importers are {', '.join(IMPORTERS)}"
-        ) from None
+
+    def __init__(self) -> None:
+        self.examples = 0
+        self.times: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def add(self, what: str, where: str) -> None:
+        """One more, at a place."""
+        self.times[what] += 1
+        self._first.setdefault(what, where)
+
+    def notes(self) -> list[str]:
+        """A sentence for each thing that happened, with the first place where it did."""
+        return [
+            f"{self.times[what]:,} {words} (first: {self._first[what]})"
+            for what, words in _NOTES.items()
+            if self.times[what]
+        ]
+
+    def as_json(self) -> dict[str, int]:
+        """The counts by name."""
+        return {"examples": self.examples, **{what: self.times[what] for what in _NOTES}}
+
+
+def cleaned(examples: Iterable[Example], tally: Tally) -> Iterator[dict[str, Any]]:
+    """The objects to write, one for each example that has a source: ``id``, ``source``, ``target`` and further fields.
+
+    A target that came in segments is a list. An example without an identifier gets its number among those read,
+    which in a file of lines is its line number. The tally counts along, and is complete once the last was taken.
+    """
+    taken: set[str] = set()
+    for number, example in enumerate(examples, start=1):
+        if not example.source.strip():
+            tally.add("left_out", example.where)
+            continue
+        identifier = wanted = example.id or str(number)
+        if wanted in taken:
+            tally.add("renamed", example.where)
+            again = 2
+            while (identifier := f"{wanted}-{again}") in taken:
+                again += 1
+        taken.add(identifier)
+        tally.examples += 1
+        fields: dict[str, Any] = {"id": identifier, "source": example.source}
+        if example.target is None:
+            tally.add("without_target", example.where)
+        else:
+            fields["target"] = list(example.target) if isinstance(example.target, tuple) else example.target
+            if not example.target:
+                tally.add("empty_targets", example.where)
+        if "keyphrase_variants" in example.extra:
+            tally.add("with_variants", example.where)
+        yield fields | dict(example.extra)

@@ -15,18 +15,13 @@ Layouts, one object an example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from pipedec_cli.data.importers.layout import Example, Fields, one_line
-from pipedec_cli.data.importers.places import rows_at
+from pipedec_cli.data.importers.layout import Example, Fields, parts, rows_at
 from pipedec_cli.data.records import SplitName
 
 SEPARATOR = ";"
-
-_BODIES = ("abstract", "body", "text", "document", "source")
-_PHRASES = ("keyphrases", "keywords", "keyword", "extractive_keyphrases")
-_PHRASE_KINDS = "a list of strings, or one string with ';' between phrases"
 
 
 def read(location: str, split: SplitName | None) -> Iterator[Example]:
@@ -36,57 +31,39 @@ def read(location: str, split: SplitName | None) -> Iterator[Example]:
     them; the target the phrases in their order, empty ones left out. Where a keyphrase has variants the first is
     the target, and all of them are kept in the field ``keyphrase_variants``.
     """
-    for row in rows_at(location, split):
-        fields = Fields(row)
+    for fields in map(Fields, rows_at(location, split)):
         phrases, extra = _phrases(fields)
-        yield Example(
-            where=fields.where,
-            id=fields.identifier("id"),
-            source=_source(fields),
-            target=phrases,
-            extra=extra,
-        )
+        yield fields.example(_source(fields), phrases, extra=extra)
 
 
 def split_phrases(text: str, separator: str = SEPARATOR) -> tuple[str, ...]:
     """The phrases of one string; an empty one is no phrase."""
-    return _clean(text.split(separator))
-
-
-def _clean(phrases: Iterable[str]) -> tuple[str, ...]:
-    return tuple(phrase for phrase in map(one_line, phrases) if phrase)
+    return parts(text.split(separator))
 
 
 def _source(fields: Fields) -> str:
-    name = fields.first_of(_BODIES)
+    name = fields.first_of("abstract", "body", "text", "document", "source")
     tokens = fields.strings(name, "a list of tokens") if name == "document" else (fields.text(name),)
-    body = " ".join(tokens)
     title = fields.text("title") if name != "source" and fields.has("title") else ""
-    return " ".join(filter(None, (title.strip(), body.strip())))
+    return " ".join(filter(None, (title.strip(), " ".join(tokens).strip())))
 
 
 def _phrases(fields: Fields) -> tuple[tuple[str, ...], dict[str, Any]]:
-    name = fields.first_of(_PHRASES)
+    """The keyphrases, and all of their variants as a further field where one has several."""
+    name = fields.first_of("keyphrases", "keywords", "keyword", "extractive_keyphrases")
     if name == "extractive_keyphrases":
         absent = fields.strings("abstractive_keyphrases") if fields.has("abstractive_keyphrases") else ()
-        return _clean((*fields.strings(name), *absent)), {}
+        return parts((*fields.strings(name), *absent)), {}
     value = fields.values[name]
     if isinstance(value, str):
         return split_phrases(value), {}
-    if isinstance(value, list) and value and all(isinstance(item, list) for item in value):
-        return _main_variants(fields, name, value)
-    return _clean(fields.strings(name, _PHRASE_KINDS)), {}
-
-
-def _main_variants(
-    fields: Fields, name: str, groups: list[list[Any]]
-) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The first variant of each keyphrase, and all of them where some keyphrase has several."""
-    for place, group in enumerate(groups, start=1):
+    if not (isinstance(value, list) and value and all(isinstance(item, list) for item in value)):
+        return parts(fields.strings(name, "a list of strings, or one string with ';' between phrases")), {}
+    for place, group in enumerate(value, start=1):
         for item in group:
             if not isinstance(item, str):
                 fields.refuse(name, "a list of strings, the variants of a keyphrase", item, place)
-    cleaned = [variants for variants in map(_clean, groups) if variants]
-    several = any(len(variants) > 1 for variants in cleaned)
-    extra = {"keyphrase_variants": [list(variants) for variants in cleaned]} if several else {}
-    return tuple(variants[0] for variants in cleaned), extra
+    groups = [variants for variants in map(parts, value) if variants]
+    several = any(len(variants) > 1 for variants in groups)
+    extra = {"keyphrase_variants": [list(variants) for variants in groups]} if several else {}
+    return tuple(variants[0] for variants in groups), extra

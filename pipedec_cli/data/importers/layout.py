@@ -1,20 +1,158 @@
-"""What a published row must look like, checked field by field, and the example that comes out of it.
+"""What the published layouts share: the files they come in, rows whose fields are checked, and the examples they give.
 
-A row in another layout is refused with the place, the field, what was expected and what was found.
+A row in another layout is refused with the place, the field, what was expected and what was found. No program that
+comes with a data set is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import gzip
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.rows import Row
+from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, SplitName
+from pipedec_cli.data.rows import Row, given_splits, read_rows
 
+_DATA_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt")
+#: The name of a split, set off from the rest of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``,
+#: ``validation-00000-of-00001.parquet``.
+_SPLIT_WORD: Final = re.compile(
+    rf"(?<![a-z0-9])({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?![a-z0-9])", re.IGNORECASE
+)
 _SHOWN_FIELDS = 8
 _SHOWN_CHARACTERS = 40
 _KINDS = {type(None): "null", bool: "true or false", dict: "an object"}
+
+
+# --- the files --------------------------------------------------------------------------------------------
+
+
+def splits_at(location: str) -> tuple[SplitName, ...]:
+    """The splits that a place holds, in the order train, dev, test; () for a single file or standard input.
+
+    Raises:
+        UserError: a folder without a file for any split, or nothing there at all.
+    """
+    folder = Path(location)
+    if folder.is_dir():
+        return tuple(split_files(folder))
+    with _without_programs(location):
+        return given_splits(location)
+
+
+def rows_at(location: str, split: SplitName | None) -> Iterator[Row]:
+    """The raw rows of a file, of one split of a folder, or of one split of a hub data set.
+
+    Args:
+        location: a file, a folder, ``-``, or ``owner/name`` or ``owner/name:config`` of the hub.
+        split: which split; None for a single file.
+
+    Raises:
+        UserError: there is nothing there, or it cannot be read; with the line where there is one.
+    """
+    path = Path(location)
+    if path.is_dir():
+        for file in files_of(path, split):
+            yield from read_rows(file)
+    else:
+        with _without_programs(location):
+            yield from read_rows(location, split)
+
+
+def files_of(
+    folder: Path, split: SplitName | None, accepts: Callable[[Path], bool] | None = None
+) -> list[Path]:
+    """The data files of one split of a folder, see `split_files`; the only split there is, if none is named.
+
+    Raises:
+        UserError: the folder has no such split.
+    """
+    found = split_files(folder, accepts)
+    if split is None and len(found) == 1:
+        split = next(iter(found))
+    if split not in found:
+        raise UserError(
+            f"has no split {split}" if split else "has several splits",
+            where=str(folder),
+            todo=f"it has {', '.join(found)}",
+        )
+    return found[split]
+
+
+def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> dict[SplitName, list[Path]]:
+    """The data files of each split in a folder, or in its folder ``data``, told by their names.
+
+    Args:
+        folder: where to look.
+        accepts: whether a file is one; by its suffix if None.
+
+    Raises:
+        UserError: there is none.
+    """
+    accepts = accepts or (lambda file: file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES))
+    for place in (folder, folder / "data"):
+        found: dict[SplitName, list[Path]] = {split: [] for split in SPLITS}
+        for file in sorted(place.iterdir()) if place.is_dir() else ():
+            word = _SPLIT_WORD.search(file.name)
+            if word and file.is_file() and accepts(file):
+                found[SPLIT_NAMES[word[1].lower()]].append(file)
+        if any(found.values()):
+            return {split: files for split, files in found.items() if files}
+    inside = sorted(child.name for child in folder.iterdir() if child.is_dir())
+    raise UserError(
+        "a folder without a file for any split (train…, valid…, test…)",
+        where=str(folder),
+        todo=f"give one of its folders ({', '.join(inside[:8])}) or a file" if inside else "give a file",
+    )
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file, gzipped or not, each with its number from 1 and without its end.
+
+    Only a line feed ends a line: text may hold any other separator that Unicode knows.
+
+    Raises:
+        UserError: it is not there, cannot be unzipped, or a line is not UTF-8.
+    """
+    try:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                yield number, content.rstrip(b"\r\n").decode("utf-8")
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
+    except FileNotFoundError:
+        raise UserError("no such file", where=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}",
+            where=f"{path}:{number}",
+            todo="save the file as UTF-8",
+        ) from None
+
+
+@contextmanager
+def _without_programs(name: str) -> Iterator[None]:
+    """Say how a hub data set that comes with a program can be had all the same: by its plain data files."""
+    try:
+        yield
+    except UserError as error:
+        if "script" not in error.what or Path(name).exists():
+            raise
+        raise UserError(
+            "needs a loading script, and no program of a data set is run here",
+            where=name,
+            todo=f"fetch its files (`hf download {name.partition(':')[0]} --repo-type dataset --local-dir DIR`) "
+            "and import those",
+        ) from error
+
+
+# --- what stands in them -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +162,7 @@ class Example:
     Attributes:
         where: ``file:line`` or the like, of the row that it came from.
         id: the data set's own identifier; None where it has none.
-        source: what the target is generated from; may be empty in published data, see `cleaning`.
+        source: what the target is generated from; may be empty in published data.
         target: the right answer: text; its segments, where the data set has them apart; None in an unlabelled split.
         extra: further fields to be kept beside these.
     """
@@ -54,28 +192,27 @@ class Fields:
         """Whether the field is there and not null."""
         return self.values.get(name) is not None
 
-    def first_of(self, names: Iterable[str]) -> str:
+    def first_of(self, *names: str) -> str:
         """The first of several names that a field has among the published layouts.
 
         Raises:
             UserError: none of them is there.
         """
-        known = tuple(names)
-        for name in known:
+        for name in names:
             if self.has(name):
                 return name
-        wanted = " or ".join(repr(name) for name in known)
+        wanted = " or ".join(map(repr, names))
         have = ", ".join(list(map(str, self.values))[:_SHOWN_FIELDS]) or "none"
         raise UserError(f"expected a field {wanted}, found the fields {have}", where=self.where)
 
     def text(self, name: str) -> str:
         """A field that must hold a string."""
-        value = self._required(name)
+        value = self.values[self.first_of(name)]
         return value if isinstance(value, str) else self.refuse(name, "a string", value)
 
     def strings(self, name: str, what: str = "a list of strings") -> tuple[str, ...]:
         """A field that must hold a list of strings; a string where the list belongs is refused."""
-        value = self._required(name)
+        value = self.values[self.first_of(name)]
         if not isinstance(value, list):
             self.refuse(name, what, value)
         for place, item in enumerate(value, start=1):
@@ -83,16 +220,24 @@ class Fields:
                 self.refuse(name, what, item, place)
         return tuple(value)
 
-    def identifier(self, *names: str) -> str | None:
-        """The first of these fields that is there, as a string; None if none is."""
-        for name in names:
+    def example(
+        self,
+        source: str,
+        target: str | tuple[str, ...] | None,
+        *,
+        identified_by: Iterable[str] = ("id",),
+        extra: Mapping[str, Any] | None = None,
+    ) -> Example:
+        """The example that the row gives; its identifier is the first of some fields that is there and not empty."""
+        identifier = None
+        for name in identified_by:
             value = self.values.get(name)
-            if value is None or value == "":
-                continue
-            if isinstance(value, bool) or not isinstance(value, str | int):
-                self.refuse(name, "a string or a whole number", value)
-            return str(value)
-        return None
+            if value is not None and value != "":
+                if isinstance(value, bool) or not isinstance(value, str | int):
+                    self.refuse(name, "a string or a whole number", value)
+                identifier = str(value)
+                break
+        return Example(self.where, identifier, source, target, extra or {})
 
     def refuse(self, name: str, expected: str, found: object, place: int | None = None) -> NoReturn:
         """Say what a field, or the item of a list at a place counted from 1, should have been.
@@ -103,19 +248,12 @@ class Fields:
         at = "" if place is None else f", item {place}"
         raise UserError(f"field {name!r}{at}: expected {expected}, found {kind(found)}", where=self.where)
 
-    def _required(self, name: str) -> Any:
-        self.first_of([name])
-        return self.values[name]
-
 
 def kind(value: object) -> str:
     """What a value is, in words for a message; a number or a short string is shown."""
     if isinstance(value, str):
-        return (
-            f"the string {value!r}"
-            if len(value) <= _SHOWN_CHARACTERS
-            else f"a string of {len(value)} characters"
-        )
+        short = len(value) <= _SHOWN_CHARACTERS
+        return f"the string {value!r}" if short else f"a string of {len(value)} characters"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"the number {value}"
     if isinstance(value, list):
@@ -126,6 +264,11 @@ def kind(value: object) -> str:
 def one_line(text: str) -> str:
     """The text with each run of white space made one space, and none at its ends."""
     return " ".join(text.split())
+
+
+def parts(texts: Iterable[str]) -> tuple[str, ...]:
+    """The texts, each on one line, the empty ones left out."""
+    return tuple(filter(None, map(one_line, texts)))
 
 
 def question_and_context(question: str, context: str) -> str:

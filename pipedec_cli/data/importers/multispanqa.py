@@ -15,12 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.layout import Example, Fields, kind, question_and_context
-from pipedec_cli.data.importers.places import files_of, rows_at
+from pipedec_cli.data.importers.layout import Example, Fields, files_of, kind, question_and_context, rows_at
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.rows import Row
-
-_TAGS = ("B", "I", "O")
 
 
 def read(location: str, split: SplitName | None) -> Iterator[Example]:
@@ -30,14 +27,20 @@ def read(location: str, split: SplitName | None) -> Iterator[Example]:
     by a space, as the published evaluation compares them. They are kept in the field ``answers``, too, which no later
     step joins or merges, so that they are what is scored against. A split without labels has neither.
     """
-    for row in _questions(location, split):
-        yield _example(Fields(row))
+    for fields in map(Fields, _questions(location, split)):
+        question = fields.strings("question", "a list of tokens")
+        context = fields.strings("context", "a list of tokens")
+        answers = _answers(fields, context)
+        yield fields.example(
+            question_and_context(" ".join(question), " ".join(context)) if context else "",
+            answers,
+            extra={} if answers is None else {"answers": list(answers)},
+        )
 
 
 def _questions(location: str, split: SplitName | None) -> Iterator[Row]:
     path = Path(location)
-    files = files_of(path, split) if path.is_dir() else [path]
-    for file in files:
+    for file in files_of(path, split) if path.is_dir() else [path]:
         whole = file.is_file() and file.name.lower().removesuffix(".gz").endswith(".json")
         for row in [_whole_json(file)] if whole else rows_at(str(file) if path.exists() else location, split):
             yield from _unwrapped(row)
@@ -70,19 +73,6 @@ def _unwrapped(row: Row) -> Iterator[Row]:
         yield Row(number, f"{row.where} question {number}", question)
 
 
-def _example(fields: Fields) -> Example:
-    question = fields.strings("question", "a list of tokens")
-    context = fields.strings("context", "a list of tokens")
-    answers = _answers(fields, context)
-    return Example(
-        where=fields.where,
-        id=fields.identifier("id"),
-        source=question_and_context(" ".join(question), " ".join(context)) if context else "",
-        target=answers,
-        extra={} if answers is None else {"answers": list(answers)},
-    )
-
-
 def _answers(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:
     if not fields.has("label"):
         return None
@@ -93,19 +83,15 @@ def _answers(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:
             where=fields.where,
         )
     for place, label in enumerate(labels, start=1):
-        if label not in _TAGS:
+        if label not in ("B", "I", "O"):
             fields.refuse("label", "B, I or O", label, place)
     return spans(labels, context)
 
 
 def spans(labels: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...]:
-    """The spans that BIO tags mark, each its tokens joined by a space.
+    """The spans that BIO tags mark, one tag a token, each span its tokens joined by a space.
 
     An ``I`` after an ``O`` opens a span, as in the published evaluation.
-
-    Args:
-        labels: ``B``, ``I`` or ``O`` for each token.
-        tokens: as many tokens.
     """
     found: list[list[str]] = []
     inside = False
@@ -115,4 +101,4 @@ def spans(labels: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...]:
         elif label == "I":
             found[-1].append(token)
         inside = label != "O"
-    return tuple(" ".join(span) for span in found)
+    return tuple(map(" ".join, found))

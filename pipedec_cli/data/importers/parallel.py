@@ -16,24 +16,20 @@ from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.keyphrases import SEPARATOR, split_phrases
-from pipedec_cli.data.importers.layout import Example, one_line
-from pipedec_cli.data.importers.places import split_files, text_lines
+from pipedec_cli.data.importers.layout import Example, files_of, one_line, split_files, text_lines
 from pipedec_cli.data.records import SplitName
 
-_TITLE_END: Final = "<eos>"
-_PRESENT_END: Final = "<peos>"
 _SOURCE_NAME: Final = re.compile(r"(?<![a-z0-9])(src|source)(?![a-z0-9])", re.IGNORECASE)
-_TARGET_WORDS: Final = ("trg", "tgt", "target")
 
 
 def splits(location: str) -> tuple[SplitName, ...]:
     """The splits of a folder of source and target files; () for a single source file."""
     folder = Path(location)
-    return tuple(_source_files(folder)) if folder.is_dir() else ()
+    return tuple(split_files(folder, _is_source)) if folder.is_dir() else ()
 
 
 def read(
-    location: str, split: SplitName | None, *, targets: Path | None = None, separator: str = SEPARATOR
+    location: str, split: SplitName | None, *, targets: Path | None = None, separator: str | None = None
 ) -> Iterator[Example]:
     """The lines of a source file with those of its target file.
 
@@ -41,64 +37,50 @@ def read(
         location: the source file, or a folder with the files of each split.
         split: which split of a folder.
         targets: the target file; found by its name (``src`` made ``trg``, ``tgt`` or ``target``) if None.
-        separator: what stands between two phrases of a target; with ``""`` a target is plain text.
+        separator: what stands between two phrases of a target, ``;`` if None; with ``""`` a target is plain text.
 
     Raises:
         UserError: a file is missing, or one has more lines than the other; with the first line that has no partner.
     """
-    for source in _sources(location, split):
-        yield from _pairs(source, targets or _target_of(source), separator)
-
-
-def _sources(location: str, split: SplitName | None) -> list[Path]:
     path = Path(location)
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
+    if not path.exists():
         raise UserError("no such file or folder", where=location)
-    found = _source_files(path)
-    if split is None and len(found) == 1:
-        return next(iter(found.values()))
-    if split not in found:
-        raise UserError(f"has no split {split}", where=location, todo=f"it has {', '.join(found)}")
-    return found[split]
+    for source in files_of(path, split, _is_source) if path.is_dir() else [path]:
+        yield from _pairs(
+            source, targets or _target_of(source), SEPARATOR if separator is None else separator
+        )
 
 
-def _source_files(folder: Path) -> dict[SplitName, list[Path]]:
-    return split_files(folder, lambda file: _SOURCE_NAME.search(file.name) is not None)
+def _is_source(file: Path) -> bool:
+    return _SOURCE_NAME.search(file.name) is not None
 
 
 def _target_of(source: Path) -> Path:
-    candidates = [
-        source.with_name(name)
-        for word in _TARGET_WORDS
-        if (name := _SOURCE_NAME.sub(word, source.name)) != source.name
+    tried = [
+        source.with_name(_SOURCE_NAME.sub(word, source.name))
+        for word in ("trg", "tgt", "target")
+        if _is_source(source)
     ]
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    tried = ", ".join(candidate.name for candidate in candidates)
-    raise UserError(
-        "which file holds its targets?" if not tried else f"expected one of {tried} beside it, found none",
-        where=str(source),
-        todo="name it with --targets FILE",
-    )
+    found = next((file for file in tried if file.is_file()), None)
+    if found is None:
+        names = ", ".join(file.name for file in tried)
+        raise UserError(
+            f"expected one of {names} beside it, found none" if tried else "which file holds its targets?",
+            where=str(source),
+            todo="name it with --targets FILE",
+        )
+    return found
 
 
-def _pairs(source: Path, target: Path, separator: str) -> Iterator[Example]:
-    for left, right in zip_longest(text_lines(source), text_lines(target)):
+def _pairs(source: Path, targets: Path, separator: str) -> Iterator[Example]:
+    for number, (left, right) in enumerate(zip_longest(text_lines(source), text_lines(targets)), start=1):
         if left is None or right is None:
-            (longer, number), shorter = (
-                ((target, right[0]), source) if left is None else ((source, left[0]), target)
-            )
+            longer, shorter = (targets, source) if left is None else (source, targets)
             raise UserError(
                 f"has no partner: {shorter} ends with line {number - 1}", where=f"{longer}:{number}"
             )
-        text = one_line(left[1].replace(_TITLE_END, " "))
-        yield Example(where=f"{source}:{left[0]}", id=None, source=text, target=_target(right[1], separator))
-
-
-def _target(line: str, separator: str) -> str | tuple[str, ...]:
-    if not separator:
-        return line.strip()
-    return tuple(phrase for phrase in split_phrases(line, separator) if phrase != _PRESENT_END)
+        text = one_line(left[1].replace("<eos>", " "))
+        target: str | tuple[str, ...] = right[1].strip()
+        if separator:
+            target = tuple(phrase for phrase in split_phrases(right[1], separator) if phrase != "<peos>")
+        yield Example(f"{source}:{number}", None, text, target)

@@ -3,8 +3,8 @@
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import importer, places
-from pipedec_cli.data.importers.places import rows_at, split_of, splits_at
+from pipedec_cli.data.importers import IMPORTERS, layout
+from pipedec_cli.data.importers.layout import rows_at, split_files, splits_at
 from pipedec_cli.data.rows import Row
 
 
@@ -26,7 +26,12 @@ from pipedec_cli.data.rows import Row
     ],
 )
 def test_split_is_told_by_a_word_of_the_files_name(tmp_path, name, split):
-    assert split_of(tmp_path / name) == split
+    (tmp_path / name).touch()
+    if split is None:
+        with pytest.raises(UserError, match="a folder without a file for any split"):
+            split_files(tmp_path)
+    else:
+        assert split_files(tmp_path) == {split: [tmp_path / name]}
 
 
 def test_single_file_has_no_splits(write_lines):
@@ -45,8 +50,8 @@ def test_hub_data_set_with_a_program_is_refused_with_the_way_around(monkeypatch)
         )
         yield Row(1, "", {})
 
-    monkeypatch.setattr(places, "read_rows", refuse)
-    monkeypatch.setattr(places, "given_splits", lambda location: tuple(refuse(location)))
+    monkeypatch.setattr(layout, "read_rows", refuse)
+    monkeypatch.setattr(layout, "given_splits", lambda location: tuple(refuse(location)))
     message = r"midas/kp20k:raw: needs a loading script.*hf download midas/kp20k --repo-type dataset"
     with pytest.raises(UserError, match=message):
         list(rows_at("midas/kp20k:raw", "train"))
@@ -61,11 +66,6 @@ def test_hub_data_set_is_read_by_name_and_split(monkeypatch):
         asked.append((location, split))
         yield Row(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
 
-    monkeypatch.setattr(places, "read_rows", rows)
-    (example,) = importer("cnn_dailymail").read("abisee/cnn_dailymail:3.0.0", "test")
+    monkeypatch.setattr(layout, "read_rows", rows)
+    (example,) = IMPORTERS["cnn_dailymail"].read("abisee/cnn_dailymail:3.0.0", "test")
     assert (example.target, asked) == (("H",), [("abisee/cnn_dailymail:3.0.0", "test")])
-
-
-def test_unknown_importer_is_refused_with_the_names_that_there_are():
-    with pytest.raises(UserError, match="no importer is called 'squad'; the importers are msqa, kp20k"):
-        importer("squad")

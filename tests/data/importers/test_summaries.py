@@ -3,7 +3,8 @@
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import IMPORTERS, cnn_dailymail, pubmed
+from pipedec_cli.data.importers import IMPORTERS
+from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed
 
 STORY = [
     "(CNN) -- It rained.",
@@ -27,14 +28,14 @@ def one(read, path):
 
 def test_each_highlight_of_cnn_dailymail_is_a_sentence(write_lines):
     row = {"article": "It rained.", "highlights": "Rain fell .\nAll day .", "id": "abc"}
-    example = one(cnn_dailymail.read, write_lines("test.jsonl", row))
+    example = one(cnn_dailymail, write_lines("test.jsonl", row))
     assert (example.id, example.source, example.target) == ("abc", "It rained.", ("Rain fell .", "All day ."))
 
 
 def test_story_files_of_the_release_are_read(write_lines):
     write_lines("stories/b2.story", *STORY)
     folder = write_lines("stories/a1.story", *STORY).parent
-    examples = list(cnn_dailymail.read(str(folder), None))
+    examples = list(cnn_dailymail(str(folder), None))
     assert [example.id for example in examples] == ["a1", "b2"]
     assert examples[0].source == "(CNN) -- It rained. All day."
     assert examples[0].target == ("Rain fell", "All day")
@@ -42,13 +43,13 @@ def test_story_files_of_the_release_are_read(write_lines):
 
 
 def test_story_without_an_article_has_an_empty_source(write_lines):
-    assert one(cnn_dailymail.read, write_lines("a.story", *STORY[4:])).source == ""
+    assert one(cnn_dailymail, write_lines("a.story", *STORY[4:])).source == ""
 
 
 def test_story_without_highlights_is_refused(write_lines):
     path = write_lines("a.story", "Only text.")
     with pytest.raises(UserError, match=r"a\.story: expected a line '@highlight', found none"):
-        list(cnn_dailymail.read(str(path), None))
+        list(cnn_dailymail(str(path), None))
 
 
 def test_parquet_of_the_hub_is_read_by_split(tmp_path):
@@ -57,7 +58,7 @@ def test_parquet_of_the_hub_is_read_by_split(tmp_path):
     rows = [{"article": "A.", "highlights": "H .", "id": "1"}]
     Dataset.from_list(rows).to_parquet(tmp_path / "validation-00000-of-00001.parquet")
     assert IMPORTERS["cnn_dailymail"].splits(str(tmp_path)) == ("dev",)
-    (example,) = cnn_dailymail.read(str(tmp_path), "dev")
+    (example,) = cnn_dailymail(str(tmp_path), "dev")
     assert example.target == ("H .",)
 
 
@@ -66,7 +67,7 @@ def test_highlights_that_are_a_list_are_refused(write_lines):
     with pytest.raises(
         UserError, match=r"test\.jsonl:1: field 'highlights': expected a string, found a list of 1"
     ):
-        list(cnn_dailymail.read(str(path), None))
+        list(cnn_dailymail(str(path), None))
 
 
 def test_pubmed_as_released_has_its_sentences_between_marks(write_lines):
@@ -78,7 +79,7 @@ def test_pubmed_as_released_has_its_sentences_between_marks(write_lines):
         "section_names": ["intro"],
         "sections": [["first .", "second ."]],
     }
-    example = one(pubmed.read, write_lines("val.txt", row))
+    example = one(pubmed, write_lines("val.txt", row))
     assert example.id == "PMC1"
     assert example.source == "first . second ."
     assert example.target == ("we tried .", "it worked .")
@@ -86,7 +87,7 @@ def test_pubmed_as_released_has_its_sentences_between_marks(write_lines):
 
 def test_pubmed_of_the_hub_is_text(write_lines):
     row = {"article": " first .\n second .", "abstract": " we tried . it worked . "}
-    example = one(pubmed.read, write_lines("train.jsonl", row))
+    example = one(pubmed, write_lines("train.jsonl", row))
     assert (example.source, example.target) == ("first .\n second .", "we tried . it worked .")
 
 
@@ -94,7 +95,7 @@ def test_sumpubmed_as_released_pairs_its_folders_by_number(write_lines, tmp_path
     for number in (2, 10):
         write_lines(f"text/text_{number}.txt", "an article", "", f"numbered {number}.")
         write_lines(f"shorter_abstract/abst_{number}.txt", "one.", f"number {number}.")
-    examples = list(pubmed.read(str(tmp_path), None))
+    examples = list(pubmed(str(tmp_path), None))
     assert [example.id for example in examples] == ["2", "10"]
     assert examples[1].source == "an article numbered 10."
     assert examples[1].target == ("one.", "number 10.")
@@ -107,14 +108,14 @@ def test_sumpubmed_article_without_its_summary_is_refused(write_lines, tmp_path)
     with pytest.raises(
         UserError, match=r"text_1\.txt: expected its summary .*abst_1\.txt, found no such file"
     ):
-        list(pubmed.read(str(tmp_path), None))
+        list(pubmed(str(tmp_path), None))
 
 
 def test_sumpubmed_of_the_hub_is_text_where_its_line_ends_are_lost(write_lines):
     row = {"text": "An article.", "shorter_abstract": "One. Two.", "abstract": "Long.", "filename_text": 12}
-    example = one(pubmed.read, write_lines("test.jsonl", row))
+    example = one(pubmed, write_lines("test.jsonl", row))
     assert (example.id, example.target) == ("12", "One. Two.")
-    lines = one(pubmed.read, write_lines("lines.jsonl", row | {"shorter_abstract": "One.\nTwo."}))
+    lines = one(pubmed, write_lines("lines.jsonl", row | {"shorter_abstract": "One.\nTwo."}))
     assert lines.target == ("One.", "Two.")
 
 
@@ -136,5 +137,5 @@ def test_sumpubmed_of_the_hub_is_text_where_its_line_ends_are_lost(write_lines):
 def test_wrong_pubmed_layout_is_refused_at_its_line(write_lines, row, message):
     path = write_lines("train.txt", row)
     with pytest.raises(UserError) as caught:
-        list(pubmed.read(str(path), None))
+        list(pubmed(str(path), None))
     assert (caught.value.where, message in caught.value.what) == (f"{path}:1", True)

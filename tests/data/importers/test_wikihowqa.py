@@ -4,7 +4,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS
-from pipedec_cli.data.importers.wikihowqa import read
+from pipedec_cli.data.importers.summaries import wikihowqa as read
 
 SUMMARY = "summary.txt"
 

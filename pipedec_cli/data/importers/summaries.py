@@ -1,0 +1,205 @@
+r"""A text and its summary: WikiHowQA, CNN/DailyMail and PubMed, each in the layouts that it is published in.
+
+WikiHowQA (Deng et al. 2020): a question, a long answer of wikiHow, and the summary that answers the question. As
+released (linked from dengyang17/wikihowQA; read so by ``datasets/wikihowqa/wikihowqa.py`` in ExpressAI/DataLab and by
+``project_BilgicYamac/code/LoadData.py`` in sinankalkan/CENG501-Spring2021) it is a folder with
+
+- ``train.txt``, ``valid.txt``, ``test.txt``: ``question \t answer id \t label`` a line, label 1 if the answer is one to
+  the question;
+- ``summary.txt``: ``answer id \t answer \t summary`` a line.
+
+Flat copies have one object an example: ``answer``, ``article`` or ``text``; ``summary``; and ``question``, if there.
+
+CNN/DailyMail (Hermann et al. 2015; See et al. 2017): a news article, and the highlights that sum it up.
+
+- The hub's abisee/cnn_dailymail (its card; configurations 1.0.0, 2.0.0 and 3.0.0): ``article``, ``highlights`` (one
+  highlight a line) and ``id``.
+- The story files of the original release, as abisee/cnn-dailymail reads them (``make_datafiles.py``): a folder of
+  ``HASH.story``, each the article's paragraphs, then ``@highlight`` on a line by itself before each highlight.
+
+PubMed: a biomedical article and its abstract, in the layouts of Cohan et al. (2018) and of SumPubMed.
+
+- Cohan et al. as released (armancohan/long-summarization, its README): ``train.txt``, ``val.txt``, ``test.txt``, JSON
+  lines with ``article_id``, ``article_text`` and ``abstract_text`` (lists of sentences; those of the abstract stand
+  between ``<S>`` and ``</S>``), ``section_names``, ``sections``.
+- The hub's ccdv/pubmed-summarization and armanc/scientific_papers: ``article`` and ``abstract``, strings.
+- SumPubMed (Gupta et al. 2021) as released (vgupta123/sumpubmed): folders ``text/text_N.txt``,
+  ``shorter_abstract/abst_N.txt`` ("final short summary", one sentence a line) and ``abstract/abstract_N.txt`` (the long
+  one, with its headings); no splits. Its copy on the hub, Blaise-g/SumPubmed, has these as the fields ``text``,
+  ``shorter_abstract`` (its line ends lost) and ``abstract``.
+
+The sizes in the paper's Table 1 (120 K train, 7 K test) are those of Cohan et al. (119,924 and 6,658). For CNN/DailyMail
+the paper cites Gupta et al. (2021), and for PubMed Hermann et al. (2015): the two are exchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.importers.layout import (
+    Example,
+    Fields,
+    files_of,
+    one_line,
+    parts,
+    question_and_context,
+    rows_at,
+    splits_at,
+    text_lines,
+)
+from pipedec_cli.data.records import SplitName
+
+_SUMMARIES = ("summary.txt", "summary.txt.gz")
+_HIGHLIGHT = "@highlight"
+_SENTENCE_MARKS = re.compile(r"</?S>")
+_SHORT_SUMMARY = "shorter_abstract"
+
+
+# --- WikiHowQA --------------------------------------------------------------------------------------------
+
+
+def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
+    """The answered questions of the released files, of a flat file, or of a hub data set.
+
+    The source is ``question: … context: …`` with the answer as context, the target the summary. Pairs with label 0
+    are left out: they are there for answer selection. The order is that of ``summary.txt``.
+    """
+    path = Path(location)
+    if path.is_dir() and _summaries_in(path):
+        for pairs in files_of(path, split):
+            yield from _answered(pairs)
+    elif path.is_file() and path.name.removesuffix(".gz").endswith(".txt") and _summaries_in(path.parent):
+        yield from _answered(path)
+    else:
+        for fields in map(Fields, rows_at(location, split)):
+            answer = fields.text(fields.first_of("answer", "article", "text")).strip()
+            question = fields.text("question").strip() if fields.has("question") else ""
+            source = question_and_context(question, answer) if question and answer else answer
+            yield fields.example(source, fields.text("summary").strip())
+
+
+def _answered(pairs: Path) -> Iterator[Example]:
+    """The positive pairs of a split. Summaries are streamed, since with their answers they are far larger."""
+    questions: dict[str, list[tuple[str, str]]] = {}  # by answer id, each with its place
+    for number, line in text_lines(pairs):
+        where = f"{pairs}:{number}"
+        question, identifier, label = _columns(line, ("question", "answer id", "label"), where)
+        if label not in ("0", "1"):
+            raise UserError(f"column 'label': expected 0 or 1, found {label!r}", where=where)
+        if label == "1":
+            questions.setdefault(identifier, []).append((question.strip(), where))
+    summaries = _summaries_in(pairs.parent)
+    if summaries is None:
+        raise UserError("expected summary.txt beside it, found no such file", where=str(pairs))
+    for number, line in text_lines(summaries):
+        where = f"{summaries}:{number}"
+        identifier, answer, summary = _columns(line, ("answer id", "answer", "summary"), where)
+        for question, _ in questions.pop(identifier, ()):
+            source = question_and_context(question, answer.strip()) if answer.strip() else ""
+            yield Example(where, identifier, source, summary.strip())
+    for identifier, asked in questions.items():
+        raise UserError(f"answer id {identifier!r} is not in {summaries.name}", where=asked[0][1])
+
+
+def _columns(line: str, names: tuple[str, str, str], where: str) -> tuple[str, str, str]:
+    columns = line.split("\t")
+    if len(columns) != len(names):
+        raise UserError(
+            f"expected {len(names)} columns with tabs between them ({', '.join(names)}), found {len(columns)}",
+            where=where,
+        )
+    return columns[0], columns[1].strip(), columns[2].strip()
+
+
+def _summaries_in(folder: Path) -> Path | None:
+    return next((folder / name for name in _SUMMARIES if (folder / name).is_file()), None)
+
+
+# --- CNN/DailyMail ----------------------------------------------------------------------------------------
+
+
+def cnn_dailymail_splits(location: str) -> tuple[SplitName, ...]:
+    """The splits that a place holds; () for a file or a folder of stories."""
+    return () if _stories(location) else splits_at(location)
+
+
+def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
+    """The articles of a file, a folder, a folder of stories or a hub data set.
+
+    The source is the article; the target its highlights, which are its sentences as far as the data set goes.
+    """
+    stories = _stories(location)
+    for path in stories:
+        lines = [line.strip() for _, line in text_lines(path)]
+        if _HIGHLIGHT not in lines:
+            raise UserError(f"expected a line {_HIGHLIGHT!r}, found none", where=str(path))
+        end = lines.index(_HIGHLIGHT)
+        highlights = parts(line for line in lines[end:] if line != _HIGHLIGHT)
+        yield Example(str(path), path.stem, " ".join(parts(lines[:end])), highlights)
+    if not stories:
+        for fields in map(Fields, rows_at(location, split)):
+            article, highlights = fields.text("article").strip(), parts(fields.text("highlights").split("\n"))
+            yield fields.example(article, highlights)
+
+
+def _stories(location: str) -> list[Path]:
+    path = Path(location)
+    if path.is_dir():
+        return sorted(path.glob("*.story"))
+    return [path] if path.suffix == ".story" and path.is_file() else []
+
+
+# --- PubMed -----------------------------------------------------------------------------------------------
+
+
+def pubmed_splits(location: str) -> tuple[SplitName, ...]:
+    """The splits that a place holds; () for a file or SumPubMed's folders."""
+    return () if _is_sumpubmed(location) else splits_at(location)
+
+
+def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
+    """The articles of a file, a folder or a hub data set in one of the layouts above.
+
+    The target is the list of sentences where the data set has them apart, else the abstract as text. SumPubMed's
+    target is its short summary.
+    """
+    if _is_sumpubmed(location):
+        yield from _sumpubmed(Path(location))
+        return
+    target: str | tuple[str, ...]
+    for fields in map(Fields, rows_at(location, split)):
+        layout = fields.first_of("article_text", "article", "text")
+        if layout == "article_text":
+            sentences = fields.strings("abstract_text", "a list of sentences")
+            source = " ".join(map(one_line, fields.strings("article_text", "a list of sentences")))
+            target = parts(_SENTENCE_MARKS.sub(" ", sentence) for sentence in sentences)
+        elif layout == "article":
+            source, target = fields.text("article").strip(), fields.text("abstract").strip()
+        else:
+            source, summary = fields.text("text").strip(), fields.text(_SHORT_SUMMARY)
+            # One sentence a line as released; the copy on the hub has lost its line ends, and is text.
+            lines = parts(summary.split("\n"))
+            target = lines if len(lines) > 1 else summary.strip()
+        yield fields.example(source, target, identified_by=("article_id", "id", "filename_text"))
+
+
+def _is_sumpubmed(location: str) -> bool:
+    folder = Path(location)
+    return (folder / "text").is_dir() and (folder / _SHORT_SUMMARY).is_dir()
+
+
+def _sumpubmed(folder: Path) -> Iterator[Example]:
+    """SumPubMed's articles by rising number."""
+    articles = sorted((folder / "text").glob("text_*.txt"), key=lambda path: (len(path.name), path.name))
+    if not articles:
+        raise UserError("expected files text_1.txt, text_2.txt, …, found none", where=str(folder / "text"))
+    for article in articles:
+        number = article.stem.removeprefix("text_")
+        summary = folder / _SHORT_SUMMARY / f"abst_{number}.txt"
+        if not summary.is_file():
+            raise UserError(f"expected its summary {summary}, found no such file", where=str(article))
+        source, target = (parts(line for _, line in text_lines(path)) for path in (article, summary))
+        yield Example(str(article), number, " ".join(source), target)
