@@ -1,24 +1,72 @@
-"""Predictions as `generate` writes them, or as other systems do with the same few fields: JSON lines."""
+"""Files of predictions: what a line holds, reading them back, and how a stopped run goes on.
+
+A run has two files. NAME.manifest.json, written before the first line, says what the run is: its settings, its data and
+how many lines there are to be. NAME.jsonl grows by one flushed line at a time, in input order. A run is whole when it
+has as many lines as its manifest says; else it was stopped, and another run of the same settings and data goes on
+behind the last whole line.
+
+A new run takes the names over. What stood there is kept beside it as NAME.jsonl.bak and NAME.manifest.json.bak, except
+that the lines of a stopped run never replace a whole run that is kept already.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Generated, generated_of
+from pipedec_cli.data.records import FieldNames, Generated, Record, generated_of
 from pipedec_cli.data.rows import Row, read_rows
+from pipedec_cli.data.writing import read_json, read_whole_lines, to_json, write_json
+
+#: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
+FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
+
+
+def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dict[str, Any]:
+    """One line of predictions: what was generated, and every field of its record as it was.
+
+    The input's source and target are there under these names, too, whatever the input calls them, since that is where
+    the other commands look. With `trace` it holds the grid and what the encoder saw.
+    """
+    record = generated.record
+    assert record is not None, "a line is written of what was generated from a record"
+    fields = {name: value for name, value in record.fields.items() if name != "id"}
+    if names.source != "source":
+        fields["source"] = record.source
+    if names.target != "target" and names.target in fields:
+        fields["target"] = fields[names.target]
+    given = record.fields.get("id")
+    made = {
+        "id": given if str(given) == record.id else record.id,
+        "prediction": generated.text,
+        "segments": list(generated.segments),
+        "steps": generated.steps,
+        "tokens": generated.tokens,
+        "truncated": generated.truncated,
+        "seconds": round(generated.seconds, 6),
+        **fields,
+    }
+    if trace:
+        made["grid"] = [{"start": start, "tokens": list(tokens)} for start, tokens in generated.grid]
+        made["source_token_ids"] = list(generated.source_ids)
+    return made
 
 
 def read_predictions(path: Path) -> list[Generated]:
-    """Read the predictions of a JSON-lines file; see `generated_of`.
-
-    What there is to score against may be missing: that is for the metric to say.
+    """Read the predictions of a JSON-lines file, as `generate` or another system writes them; see `generated_of`.
 
     Raises:
         UserError: the file is not there or empty, its last line is torn, or a field is not as it must be; it names
             file, line and field.
     """
+    if not path.is_file():
+        raise UserError("no such file", where=str(path))
     predictions: list[Generated] = []
     seen: dict[str, str] = {}
     for row in _whole_rows(path):
@@ -36,28 +84,169 @@ def read_predictions(path: Path) -> list[Generated]:
 
 def _whole_rows(path: Path) -> Iterator[Row]:
     """The file's rows; a last line that a stopped run left unfinished is told from one that is wrong."""
-    if not path.is_file():
-        raise UserError("no such file", where=str(path))
-    number = 0
     try:
-        for row in read_rows(path):
-            number = row.number
-            yield row
+        yield from read_rows(path)
     except UserError as error:
-        torn = _unended_last_line(path)
-        if torn is not None and torn > number and error.where == f"{path}:{torn}":
+        with path.open("rb") as file:
+            ended = sum(line.endswith(b"\n") for line in file)
+        if error.where != f"{path}:{ended + 1}":  # another place than a last line that no line feed ends
+            raise
+        raise UserError(
+            "the last line is cut short, as a stopped run leaves it",
+            where=error.where,
+            todo="finish the run with `pipedec generate --resume`",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Records that have all been looked at once, so that what is wrong with them is said before anything is generated.
+
+    Attributes:
+        count: how many there are.
+        sha256: of all that they hold, in order.
+        longest: characters of the longest source.
+        names: what they call their fields.
+        read: gives them again, from the first one on.
+    """
+
+    count: int
+    sha256: str
+    longest: int
+    names: FieldNames
+    read: Callable[[], Iterator[Record]]
+
+
+def look_through(
+    read: Callable[[], Iterator[Record]], names: FieldNames, *, limit: int | None = None, keep: bool = False
+) -> Inputs:
+    """Check and count the first `limit` records that `read` gives.
+
+    With `keep` they are held in memory, as what comes through a pipe can be read only once.
+
+    Raises:
+        UserError: a record is not as it must be, or has a field that `generate` writes.
+    """
+    kept: list[Record] = []
+    count = longest = 0
+    digest = hashlib.sha256()
+    for record in islice(read(), limit):
+        names.check([record])
+        count, longest = count + 1, max(longest, len(record.source))
+        digest.update((to_json([record.id, record.source, dict(record.fields)]) + "\n").encode())
+        if keep:
+            kept.append(record)
+    again = (lambda: iter(kept)) if keep else (lambda: islice(read(), limit))
+    return Inputs(count, digest.hexdigest(), longest, names, again)
+
+
+class GenerationFiles:
+    """The two files of a run: `lines`, NAME.jsonl, and `manifest`, NAME.manifest.json. Nothing is touched yet."""
+
+    def __init__(self, lines: Path) -> None:
+        self.lines = lines
+        self.manifest = lines.with_name(f"{lines.stem}.manifest.json")
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to go on with."""
+        return self.lines.exists()
+
+    def count(self) -> int:
+        """How many whole lines there are."""
+        with self.lines.open("rb") as file:
+            return sum(line.endswith(b"\n") for line in file)
+
+    def done(self, manifest: Mapping[str, Any], records: Iterable[Record]) -> int:
+        """How many whole lines a stopped run has left, of a run with this manifest and these records.
+
+        Raises:
+            UserError: the file is of another run: it names what differs.
+        """
+        if not self.manifest.exists():
             raise UserError(
-                "the last line is cut short, as a stopped run leaves it",
-                where=f"{path}:{torn}",
-                todo="finish the run with `pipedec generate --resume`",
-            ) from None
-        raise
+                f"there is no {self.manifest.name} beside it to say what it was made with",
+                where=str(self.lines),
+                todo="leave out --resume to start anew",
+            )
+        changed = list(differences(read_manifest(self.manifest), manifest))
+        if changed:
+            raise self._other_run("; ".join(changed))
+        following = iter(records)
+        count = 0
+        for count, written in enumerate(read_whole_lines(self.lines), start=1):
+            record, found = next(following, None), written.get("id")
+            if record is None:
+                raise self._other_run(f"it has more than the {count - 1:,} lines that there are to be")
+            if str(found) != record.id:
+                raise self._other_run(f"line {count:,} is of id {found!r} where {record.id!r} belongs")
+        return count
+
+    def start(self, manifest: Mapping[str, Any]) -> Path | None:
+        """Take the names over for a new run.
+
+        Returns:
+            Where the lines that stood there are kept; None if there were none, or none worth keeping.
+        """
+        kept = None
+        if self.lines.exists():
+            backup = _backup(self.lines)
+            expected = read_manifest(self.manifest).get("examples") if self.manifest.exists() else None
+            stopped = isinstance(expected, int) and self.count() < expected
+            if stopped and backup.exists():
+                self.lines.unlink()  # what is kept already is whole, or as good as these lines
+            elif self.lines.stat().st_size:
+                self.lines.replace(backup)
+                kept = backup
+                with suppress(FileNotFoundError):
+                    self.manifest.replace(_backup(self.manifest))
+        # The old lines have gone before the new manifest comes: a kill in between leaves nothing that passes for its own.
+        write_json(self.manifest, manifest)
+        return kept
+
+    def _other_run(self, what: str) -> UserError:
+        return UserError(
+            f"cannot go on: {what}",
+            where=str(self.lines),
+            todo="leave out --resume to start anew, or name another file with --out",
+        )
 
 
-def _unended_last_line(path: Path) -> int | None:
-    """The number of a last line that no line feed ends; None if all are ended."""
-    number, ended = 0, True
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):  # noqa: B007  # the last one's is wanted
-            ended = line.endswith(b"\n")
-    return None if ended else number
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a run; the waiting schedule, which older versions called ``sequential``, is ``wait``.
+
+    Raises:
+        UserError: it is not there, or not what `generate` writes.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError("not what `pipedec generate` writes", where=str(path))
+    settings = content.get("settings")
+    if isinstance(settings, dict) and settings.get("delay") == "sequential":
+        settings["delay"] = "wait"
+    return content
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """What differs between the manifests of two runs and keeps their lines from being alike, in words."""
+    old, new = before.get("settings") or {}, now["settings"]
+    for name in new:
+        if name not in FREE_SETTINGS and old.get(name) != new[name]:
+            yield f"{name} was {to_json(old.get(name))} and is now {to_json(new[name])}"
+    for what in ("model", "data"):
+        if (before.get(what) or {}).get("sha256") != now[what]["sha256"]:
+            yield f"the {what} changed"
+
+
+def other_versions(manifest: Path, now: Mapping[str, Any]) -> list[str]:
+    """Packages that have another version than when a run was begun, in words: their results may differ a little."""
+    before = read_manifest(manifest).get("versions") or {}
+    return [
+        f"{name} {before.get(name)} → {version}"
+        for name, version in now["versions"].items()
+        if before.get(name) != version
+    ]
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(f"{path.name}.bak")

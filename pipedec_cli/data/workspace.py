@@ -1,24 +1,34 @@
-"""Where the commands find each other's results when no path is given.
+"""Where the commands find each other's results when no path is given, and what `segment` leaves for the others.
 
 pipedec-workspace/
-    data/          train.jsonl, dev.jsonl, test.jsonl and segmentation.json     (segment)
-    models/        pipelined/, sequential/: folders that transformers loads     (train)
-    generations/   NAME.jsonl and NAME.manifest.json, a decoder each            (generate, report)
-    scores/        NAME.json and NAME.examples.jsonl                            (score)
-    report/        report.json, report.md                                       (report)
+    data/          train.jsonl, dev.jsonl, test.jsonl, segmentation.json, sentences.json   (segment)
+    models/        pipelined/, sequential/: folders that transformers loads                (train)
+    generations/   NAME.jsonl and NAME.manifest.json, a decoder each                       (generate, report)
+    scores/        NAME.json and NAME.examples.jsonl                                       (score)
+    report/        report.json, report.md                                                  (report)
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
+
+import msgspec
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SplitName
+from pipedec_cli.data.reading import read_records
+from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
+from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
+from pipedec_cli.data.sentences import SentenceModel
+from pipedec_cli.data.writing import atomic_writer, naming, read_json, record_fields, to_json, write_json
 
-VARIABLE = "PIPEDEC_WORKSPACE"
-DEFAULT = Path("pipedec-workspace")
+SEGMENTATION_FILE: Final = "segmentation.json"
+SENTENCES_FILE: Final = "sentences.json"
+_SEGMENT_FIRST: Final = "run `pipedec segment DATA` first, or give a path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,7 @@ class Workspace:
     @classmethod
     def find(cls, given: Path | None = None) -> Workspace:
         """The folder that was given, else the one that PIPEDEC_WORKSPACE names, else ``pipedec-workspace`` here."""
-        return cls(given or Path(os.environ.get(VARIABLE) or DEFAULT))
+        return cls(given or Path(os.environ.get("PIPEDEC_WORKSPACE") or "pipedec-workspace"))
 
     @property
     def data(self) -> Path:
@@ -44,12 +54,7 @@ class Workspace:
     @property
     def segmentation(self) -> Path:
         """How the targets were split: a `Segmentation` and what `segment` counted, as JSON."""
-        return self.data / "segmentation.json"
-
-    @property
-    def sentences(self) -> Path:
-        """What was learnt of the data's sentences, so that other texts can be segmented as the targets were."""
-        return self.data / "sentences.json"
+        return self.data / SEGMENTATION_FILE
 
     def model(self, decoder: str) -> Path:
         """The checkpoint folder of ``pipelined`` or ``sequential``."""
@@ -78,3 +83,108 @@ class Workspace:
         if not path.exists():
             raise UserError(f"{path} is not there yet", todo=f"run `{made_by}` first, or give a path")
         return path
+
+
+def load_split(path: Path) -> list[Record]:
+    """The records of a split as `segment` wrote it, each with its target and target_segments; may be empty.
+
+    Raises:
+        UserError: the file is not there, or not what `segment` writes.
+    """
+    records = list(read_records(_there(path), need_target=True, allow_empty=True))
+    for record in records:
+        if record.target_segments is None:
+            raise UserError(
+                "the target is not segmented", where=record.where, todo="run `pipedec segment` on this file"
+            )
+    return records
+
+
+def load_segmentation(path: Path) -> Segmentation:
+    """How a data set was segmented, from its segmentation.json.
+
+    Raises:
+        UserError: the file is not there, or not what `segment` writes.
+    """
+    try:
+        return msgspec.convert(read_json(_there(path)), Segmentation)
+    except msgspec.ValidationError:
+        raise UserError(
+            "not what `pipedec segment` writes", where=str(path), todo="run `pipedec segment` again"
+        ) from None
+
+
+def load_segmenter(folder: Path) -> Segmenter:
+    """The segmenter that cut the targets in a folder written by `segment`, to cut predictions in the same way.
+
+    Raises:
+        UserError: segmentation.json or sentences.json is not there, or not what `segment` writes.
+    """
+    return segmenter_of(load_segmentation(folder / SEGMENTATION_FILE), folder)
+
+
+def segmenter_of(segmentation: Segmentation, folder: Path) -> Segmenter:
+    """The segmenter of a segmentation, with the sentence model that a data or checkpoint folder holds.
+
+    Raises:
+        UserError: the level needs a sentences.json and it is not there, or not what `segment` writes.
+    """
+    if segmentation.level == "phrase":
+        return make_segmenter("phrase", separators=segmentation.separators)
+    path = _there(folder / SENTENCES_FILE)
+    return make_segmenter(segmentation.level, model=SentenceModel.from_json(read_json(path), str(path)))
+
+
+def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
+    """Write the sentence model of a segmenter that has one, for `segmenter_of` to find."""
+    if not isinstance(segmenter, PhraseSegmenter):
+        write_json(folder / SENTENCES_FILE, segmenter.model.to_json())
+
+
+def save_segmented(
+    folder: Path,
+    splits: Mapping[SplitName, Sequence[Record]],
+    segmentation: Segmentation,
+    segmenter: Segmenter,
+    details: Mapping[str, Any],
+) -> list[Path]:
+    """Write what the other commands read: all of it or, on an error, none.
+
+    Args:
+        folder: where to; made if need be.
+        splits: the segmented records; a split without any becomes an empty file.
+        segmentation: how they were segmented.
+        segmenter: what segmented them; its sentence model is kept, if it has one.
+        details: what else segmentation.json is to hold.
+
+    Returns:
+        The files, in the order of writing.
+    """
+    lines = {f"{name}.jsonl": map(record_fields, splits.get(name, ())) for name in SPLITS}
+    whole: dict[str, Any] = {SEGMENTATION_FILE: {**msgspec.to_builtins(segmentation), **details}}
+    if not isinstance(segmenter, PhraseSegmenter):
+        whole[SENTENCES_FILE] = segmenter.model.to_json()
+    with ExitStack() as stack:  # each takes its name only when the last has been written
+        files = {name: stack.enter_context(atomic_writer(folder / name)) for name in (*lines, *whole)}
+        for name, file in files.items():
+            with naming(folder / name):
+                if name in lines:
+                    file.writelines(to_json(item) + "\n" for item in lines[name])
+                else:
+                    file.write(to_json(whole[name], indent=2) + "\n")
+                file.flush()
+    return [folder / name for name in files]
+
+
+def recipe_of(path: Path) -> str | None:
+    """The recipe that data were segmented with, as their segmentation.json tells; None if there is none."""
+    content: Any = read_json(path) if path.is_file() else None
+    for key in ("manifest", "settings", "recipe"):
+        content = content.get(key) if isinstance(content, dict) else None
+    return content if isinstance(content, str) else None
+
+
+def _there(path: Path) -> Path:
+    if not path.exists():
+        raise UserError("no such file", where=str(path), todo=_SEGMENT_FIRST)
+    return path

@@ -1,46 +1,42 @@
-"""Files that are either whole or not there, and files that grow by one whole line at a time."""
+"""Files that are either whole or not there, files that grow by one whole line at a time, and what made a result."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import tempfile
+import platform
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from io import RawIOBase
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Final, Self, TextIO
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
 
+PACKAGES: Final = ("pipedec", "torch", "transformers", "tokenizers", "datasets", "nltk")
+
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 text file that takes its name only once all of it is on disk.
+    """Open a UTF-8 text file that takes its name only once all of it is on disk; line ends are written as given.
 
     It is written under a temporary name in the same folder (made if need be), synchronised, and renamed at the
     end. On any exception, Ctrl-C and a full disk among them, it is removed and what stood at `path` stays.
-
-    Args:
-        path: the file to make or replace.
-
-    Yields:
-        The open file; line ends are written as given.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        with naming(path), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+        with naming(path), temporary.open("x", encoding="utf-8", newline="") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(_usual_mode())
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -128,18 +124,12 @@ def read_json(path: Path) -> Any:
 
 
 class JsonLinesAppender:
-    """A JSON-lines file that grows by one flushed line at a time, so that a kill costs at most the line in hand.
-
-    Attributes:
-        path: the file.
-    """
+    """A JSON-lines file that grows by one flushed line at a time, so that a kill costs at most the line in hand."""
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
-        """Open the file.
+        """Open the file, its folder made if need be.
 
-        Args:
-            path: the file; its folder is made if need be.
-            resume: keep the whole lines that are there and cut off a torn last one; otherwise start empty.
+        With `resume` the whole lines that are there are kept and a torn last one is cut off; else it starts empty.
 
         Raises:
             OSError: the file cannot be written to.
@@ -176,9 +166,7 @@ class JsonLinesAppender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -188,23 +176,15 @@ def whole_lines_size(path: Path) -> int:
     A line is whole if a line feed ends it and it is JSON. A torn last line, left by a kill or a full disk, is
     not counted.
     """
-    size = torn_from = 0
+    size, last = 0, b""
     with path.open("rb") as file:
-        for line in file:
-            torn_from = size
-            size += len(line)
-    if size == 0:
-        return 0
-    with path.open("rb") as file:
-        file.seek(torn_from)
-        last = file.read()
-    if not last.endswith(b"\n"):
-        return torn_from
+        for last in file:
+            size += len(last)
     try:
         json.loads(last)
     except ValueError:
-        return torn_from
-    return size
+        return size - len(last)
+    return size if last.endswith(b"\n") else size - len(last)
 
 
 def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -231,8 +211,41 @@ def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _usual_mode() -> int:
-    """The mode that a file opened the plain way would get; `mkstemp` makes files that only the owner can read."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) -> dict[str, Any]:
+    """What made a result, to be saved beside it: versions, machine, resolved settings and hashes of what was read.
+
+    It holds no time of day: the same command on the same data writes the same. Paths are written as strings; standard
+    input, folders and hub data sets have no hash.
+    """
+    return {
+        "versions": package_versions(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "inputs": [
+            {"path": str(path), "sha256": file_sha256(Path(path)) if Path(path).is_file() else None}
+            for path in inputs
+        ],
+        "settings": {
+            name: str(value)
+            if isinstance(value, Path)
+            else list(value)
+            if isinstance(value, tuple)
+            else value
+            for name, value in settings.items()
+        },
+    }
+
+
+def package_versions() -> dict[str, str | None]:
+    """The installed versions of what results depend on, read without importing any of it; None if not installed."""
+    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.manifest import package_versions
+from pipedec_cli.data.writing import package_versions
 
 #: Packages whose speed is measured, beside those of every manifest.
 PEER_PACKAGES: Final = ("ctranslate2",)

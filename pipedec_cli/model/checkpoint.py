@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
-from pipedec_cli.data.segmented import save_segmenter, segmenter_of
+from pipedec_cli.data.workspace import save_segmenter, segmenter_of
 from pipedec_cli.model.text import TextCodec
 
 FAMILIES: Final = ("t5", "mt5", "umt5")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.manifest import file_sha256
 from pipedec_cli.data.records import Delay, Generated, Segmentation
 from pipedec_cli.data.segmentation import cut
+from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 from pipedec_cli.model.device import choose_device, choose_dtype
 from pipedec_cli.model.engine import Engine

@@ -134,8 +134,7 @@ class LiveScreen:
 
 def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14) -> None:
     """Save as SVG what the view shows of a workspace's first test example after so many decoder calls."""
-    from pipedec_cli.data.segmented import load_split
-    from pipedec_cli.data.workspace import Workspace
+    from pipedec_cli.data.workspace import Workspace, load_split
     from pipedec_cli.data.writing import write_text
     from pipedec_cli.model.decoder import load
 

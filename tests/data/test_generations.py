@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.generations import (
+from pipedec_cli.data.predictions import (
     GenerationFiles,
     differences,
     look_through,
     other_versions,
 )
-from pipedec_cli.data.generations import line as line_of
+from pipedec_cli.data.predictions import line as line_of
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record
 from pipedec_cli.data.writing import JsonLinesAppender
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipedec_cli.data.manifest import PACKAGES, manifest
+from pipedec_cli.data.writing import PACKAGES, manifest
 
 
 def test_a_manifest_holds_versions_settings_and_hashes_as_plain_json(tmp_path):
@@ -21,6 +21,6 @@ def test_a_manifest_holds_versions_settings_and_hashes_as_plain_json(tmp_path):
 
 
 def test_a_manifest_is_made_without_importing_what_it_names():
-    code = "import sys; from pipedec_cli.data.manifest import manifest; manifest({}); print('torch' in sys.modules)"
+    code = "import sys; from pipedec_cli.data.writing import manifest; manifest({}); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

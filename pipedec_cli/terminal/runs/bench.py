@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.records import Segmentation
-from pipedec_cli.data.writing import to_json, write_json
+from pipedec_cli.data.writing import manifest, to_json, write_json
 from pipedec_cli.evaluate.bandwidth import MemoryProbe
 from pipedec_cli.evaluate.bench import Bench, BenchEntry, Kind
 from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder

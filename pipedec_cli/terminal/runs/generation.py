@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.generations import GenerationFiles, Inputs, line, other_versions
+from pipedec_cli.data.predictions import GenerationFiles, Inputs, line, other_versions
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, to_json

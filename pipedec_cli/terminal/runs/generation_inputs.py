@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.generations import Inputs, look_through
+from pipedec_cli.data.predictions import Inputs, look_through
 from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import FieldNames, Record, SplitName, whole_text
 from pipedec_cli.data.rows import STDIN, given_splits

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.generations import Inputs
-from pipedec_cli.data.manifest import manifest
+from pipedec_cli.data.predictions import Inputs
 from pipedec_cli.data.records import DecoderKind, Delay
-from pipedec_cli.data.segmented import SEGMENTATION_FILE, load_segmenter
-from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.workspace import SEGMENTATION_FILE, Workspace, load_segmenter
+from pipedec_cli.data.writing import manifest
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.device import choose_batch_size
@@ -161,7 +160,7 @@ def _without_mps(device: str, talk: Talk) -> str:
 def _delay(method: Method) -> Delay | None:
     if isinstance(method.schedule, Fixed):
         return method.schedule.delay
-    return "sequential" if isinstance(method.schedule, Waiting) else None
+    return "wait" if isinstance(method.schedule, Waiting) else None
 
 
 def _say_what_was_chosen(

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
-from pipedec_cli.data.segmented import recipe_of
-from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import to_json, write_json, write_text
+from pipedec_cli.data.workspace import Workspace, recipe_of
+from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
 from pipedec_cli.evaluate.advice import advise
 from pipedec_cli.evaluate.breakdown import Run, SizeRow, by_size
 from pipedec_cli.evaluate.comparison import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.generations import GenerationFiles
+from pipedec_cli.data.predictions import GenerationFiles
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import read_json
 from pipedec_cli.evaluate.items import ScoringItem, Task

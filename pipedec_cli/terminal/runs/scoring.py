@@ -9,12 +9,10 @@ from typing import Any
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.recipes import RECIPES
 from pipedec_cli.data.records import Generated
-from pipedec_cli.data.segmented import load_segmentation, recipe_of
-from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import read_json, write_json, write_json_lines
+from pipedec_cli.data.workspace import Workspace, load_segmentation, recipe_of
+from pipedec_cli.data.writing import manifest, read_json, write_json, write_json_lines
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.items import ANSWER_FIELDS, TASKS, ScoringItem, Task, scoring_item
 from pipedec_cli.evaluate.measure import Measure

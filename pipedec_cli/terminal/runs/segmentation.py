@@ -12,16 +12,14 @@ import msgspec
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.gathering import SplitRules, gather_splits
 from pipedec_cli.data.lengths import TokenCounter, WordCounter
-from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.preparation import Fit, Preparer, joiner_of
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import STDIN, is_hub_name
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
-from pipedec_cli.data.segmented import save_segmented
 from pipedec_cli.data.splits import count_leaks
 from pipedec_cli.data.statistics import describe_targets
-from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import to_json
+from pipedec_cli.data.workspace import Workspace, save_segmented
+from pipedec_cli.data.writing import manifest, to_json
 from pipedec_cli.evaluate.promise import Promise, doubt, promise
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.terminal.console import Talk, write_stdout
@@ -193,7 +191,7 @@ def _outdated_models(
     models, before = place.root / "models", folder / "train.jsonl"
     if folder != place.data or not before.exists() or not models.is_dir() or not any(models.iterdir()):
         return None
-    from pipedec_cli.data.segmented import load_split
+    from pipedec_cli.data.workspace import load_split
 
     try:
         known = {record.source for record in load_split(before)}

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.manifest import manifest
 from pipedec_cli.data.records import DecoderKind, Record
-from pipedec_cli.data.segmented import load_segmentation, load_segmenter, load_split
-from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import read_json, to_json, write_json
+from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
+from pipedec_cli.data.writing import manifest, read_json, to_json, write_json
 from pipedec_cli.evaluate.items import ScoringItem
 from pipedec_cli.evaluate.scoring import score
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings

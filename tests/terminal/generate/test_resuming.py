@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipedec_cli.data.generations import GenerationFiles, Inputs
+from pipedec_cli.data.predictions import GenerationFiles, Inputs
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.terminal.console import Talk

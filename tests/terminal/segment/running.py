@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLITS
-from pipedec_cli.data.segmented import load_split
+from pipedec_cli.data.workspace import load_split
 from pipedec_cli.terminal.app import app
 
 FACTS = [

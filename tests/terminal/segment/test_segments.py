@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipedec_cli.data.segmented import load_segmentation, load_segmenter
+from pipedec_cli.data.workspace import load_segmentation, load_segmenter
 from tests.terminal.segment.running import data_of, examples, run, write
 
 

@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 from pipedec_cli.data.records import SPLITS, Segmentation
-from pipedec_cli.data.segmented import load_segmentation, load_split
-from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.workspace import Workspace, load_segmentation, load_split
 from tests.terminal.segment.running import FACTS, data_of, examples, refusal, run, write
 
 
@@ -23,7 +22,7 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
         assert record.id == str(int(record.source.removeprefix("case ")) + 1)
     workspace = Workspace.find()
     assert load_segmentation(workspace.segmentation) == Segmentation("sentence", (), " ", 20)
-    assert workspace.sentences.exists()
+    assert (workspace.data / "sentences.json").exists()
     assert "wrote train.jsonl, dev.jsonl, test.jsonl, segmentation.json" in result.stderr
     assert "counted in words" in result.stderr
 

@@ -7,7 +7,7 @@ import pytest
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, cut, make_segmenter
-from pipedec_cli.data.segmented import load_segmentation, load_segmenter, load_split, save_segmented
+from pipedec_cli.data.workspace import load_segmentation, load_segmenter, load_split, save_segmented
 from pipedec_cli.data.writing import write_json
 
 SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
