@@ -7,13 +7,10 @@
 
 #include <vector>
 
-#include "elementwise.h"
-#include "products.h"
 #include "team.h"
+#include "vectors.h"
 
-// ---- what Python hands over (mirrored in library.py) -------------------------------------------------------------
-
-extern "C" {
+extern "C" { // what Python hands over, mirrored in library.py
 
 struct Layer { // an encoder's has no cross_… parts
     const float *self_norm, *cross_norm, *feed_norm;
@@ -31,18 +28,35 @@ struct Model {
     const Word *head; // the decoder's
     const Layer *layer;
 };
+
+struct Cache {
+    int64_t sequences, room, source_room; // columns; multiples of PANEL
+    Word *keys, *values;                  // [layers][sequences][heads][room / PANEL panels], [room / NUMBERS][padded width]
+    Word *source_keys, *source_values;
+    int32_t *subsequence, *time;  // [sequences][room]
+    const int64_t *source_length; // [sequences]
+};
+
+// One row of a call; rows are ordered by sequence, and within a sequence by column.
+struct Row {
+    int64_t token, sequence, column, subsequence, time;
+};
 }
 
 namespace {
 
 // Buffers of one thread.
 struct Scratch {
-    std::vector<float> x, sums, scores, best_value;
-    std::vector<int64_t> best;
+    std::vector<float> x, sums, scores;
+};
+
+// One head's cache: keys are panels with a token to each column, values rows of whole panels.
+struct Head {
+    Word *keys, *values;
 };
 
 template <class E> class Block {
-  protected:
+  public:
     // `piece`: the most rows that a panel is multiplied with in one piece of work.
     Block(const Model &model, long rows, long piece, int threads)
         : m(model), team(threads), n(rows), pieces((rows + piece - 1) / piece), inner(m.heads * m.head_width),
@@ -50,6 +64,22 @@ template <class E> class Block {
           x_row(round_up(m.width, PANEL) + LANES), qkv_row(round_up(3 * inner, PANEL) + LANES), attended_row(inner + LANES),
           fed_row(round_up(m.feed_width, PANEL) + LANES), h(n * x_row), qkv(n * qkv_row), scratch(threads) {}
 
+    // Keep the keys and values of a source for every layer; the rows are the encoder's last states, [length][width].
+    void keep_source(const Cache &cache, long sequence, const float *states) {
+        for (long r = 0; r < n; ++r) std::copy_n(states + r * m.width, m.width, h.data() + r * x_row);
+        team.run([&](int) {
+            for (long l = 0; l < m.layers; ++l) {
+                project(h.data(), m.layer[l].cross_kv, 2 * inner);
+                team.share(m.heads, [&](long head) {
+                    const long place = (l * cache.sequences + sequence) * m.heads + head;
+                    const Head mine = head_at(cache.source_keys, cache.source_values, place, cache.source_room);
+                    for (long c = 0; c < n; ++c) remember(mine, c, qkv.data() + c * qkv_row + head * m.head_width);
+                });
+            }
+        });
+    }
+
+  protected:
     // Room for attention of up to `queries` rows at once over up to `longest` columns, and for the layers' products.
     void make_room(long queries, long longest) {
         attended.resize(n * attended_row);
@@ -87,12 +117,15 @@ template <class E> class Block {
         });
     }
 
+    // out[rows][PANEL] = x · one panel of a matrix
+    static void multiply(const float *x, long x_row, long rows, const Word *matrix, long panel, long inputs, float *out, long out_row) {
+        product<E>(x, x_row, rows, matrix + panel * units(inputs) * PANEL, PANEL, units(inputs), out, out_row);
+    }
+
     // qkv[rows][outputs] = x · matrix
     void project(const float *x, const Word *matrix, long outputs) {
-        const long size = units(m.width) * PANEL;
         panels(outputs, [&](long first, long count, long p) {
-            product<E>(x + first * x_row, x_row, count, matrix + p * size, PANEL, units(m.width),
-                       qkv.data() + first * qkv_row + p * PANEL, qkv_row);
+            multiply(x + first * x_row, x_row, count, matrix, p, m.width, qkv.data() + first * qkv_row + p * PANEL, qkv_row);
         });
     }
 
@@ -100,22 +133,22 @@ template <class E> class Block {
     void add_product(Scratch &s, const std::vector<float> &y, long y_row, const Word *matrix, long inputs) {
         panels(m.width, [&](long first, long count, long p) {
             float *sums = s.sums.data();
-            product<E>(y.data() + first * y_row, y_row, count, matrix + p * units(inputs) * PANEL, PANEL, units(inputs), sums, PANEL);
-            for (long r = 0; r < count; ++r) {
-                float *to = h.data() + (first + r) * x_row + p * PANEL;
-                for (long j = 0; j < PANEL; j += LANES) store(to + j, load(to + j) + load(sums + r * PANEL + j));
-            }
+            multiply(y.data() + first * y_row, y_row, count, matrix, p, inputs, sums, PANEL);
+            for (long r = 0; r < count; ++r)
+                for (long j = 0; j < PANEL; j += LANES) {
+                    float *to = h.data() + (first + r) * x_row + p * PANEL + j;
+                    store(to, load(to) + load(sums + r * PANEL + j));
+                }
         });
     }
 
     // h += act(x · wi) · wo, or act(x · wi_0) · (x · wi_1) · wo where it is gated: there panels of the two take turns.
     void feed_forward(Scratch &s, const float *x, const Layer &layer) {
-        const long size = units(m.width) * PANEL;
         panels(m.feed_width, [&](long first, long count, long p) {
-            const Word *matrix = layer.feed_in + p * size * (1 + m.gated);
+            const float *from = x + first * x_row;
             float *to = fed.data() + first * fed_row + p * PANEL, *sums = s.sums.data();
-            product<E>(x + first * x_row, x_row, count, matrix, PANEL, units(m.width), to, fed_row);
-            if (m.gated) product<E>(x + first * x_row, x_row, count, matrix + size, PANEL, units(m.width), sums, PANEL);
+            multiply(from, x_row, count, layer.feed_in, p * (1 + m.gated), m.width, to, fed_row);
+            if (m.gated) multiply(from, x_row, count, layer.feed_in, 2 * p + 1, m.width, sums, PANEL);
             for (long r = 0; r < count; ++r)
                 for (long j = 0; j < PANEL; j += LANES) {
                     float *at = to + r * fed_row + j;
@@ -126,14 +159,13 @@ template <class E> class Block {
         add_product(s, fed, fed_row, layer.feed_out, m.feed_width);
     }
 
-    // Attention of neighbouring rows over one head's keys and values. `bias(r, scores)` adds to the r-th row's scores.
-    template <class F>
-    void attend(Scratch &s, long first, long count, long head, long length, const Word *keys, const Word *values, F bias) {
+    // Attention of neighbouring rows over the first columns of a head's cache; `bias(r, scores)` adds to a row's scores.
+    template <class F> void attend(Scratch &s, long first, long count, long head, long length, Head cache, F bias) {
         const long padded = round_up(length, PANEL);
         const float *query = qkv.data() + first * qkv_row + head * m.head_width;
         float *scores = s.scores.data(), *sums = s.sums.data();
         for (long c = 0; c < padded; c += PANEL)
-            product<E>(query, qkv_row, count, keys + c * head_units, PANEL, head_units, scores + c, score_row);
+            product<E>(query, qkv_row, count, cache.keys + c * head_units, PANEL, head_units, scores + c, score_row);
         for (long r = 0; r < count; ++r) {
             float *row = scores + r * score_row;
             bias(r, row);
@@ -141,7 +173,7 @@ template <class E> class Block {
             row[score_row - 1] = exponentials(row, padded); // their sum stands behind them
         }
         for (long j = 0; j < head_room; j += PANEL)
-            product<E>(scores, score_row, count, values + j, head_room, units(length), sums + j, head_room);
+            product<E>(scores, score_row, count, cache.values + j, head_room, units(length), sums + j, head_room);
         for (long r = 0; r < count; ++r) {
             const float factor = 1.0f / scores[r * score_row + score_row - 1];
             float *to = attended.data() + (first + r) * attended_row + head * m.head_width;
@@ -149,18 +181,23 @@ template <class E> class Block {
         }
     }
 
-    // Put one token's key and value into its column of a head: keys are panels, values rows of whole panels.
-    void remember(Word *keys, Word *values, long column, const float *key, const float *value) const {
-        Word *panel = keys + column / PANEL * PANEL * head_units + column % PANEL;
+    // The cache of one head in buffers with `room` columns for each.
+    Head head_at(Word *keys, Word *values, long place, long room) const {
+        return {keys + place * room * head_units, values + place * (room / E::NUMBERS) * head_room};
+    }
+
+    // Put one token's key, and its value `inner` numbers behind it, into its column.
+    void remember(Head cache, long column, const float *key) const {
+        Word *panel = cache.keys + column / PANEL * PANEL * head_units + column % PANEL;
         for (long u = 0; u < head_units; ++u)
             panel[u * PANEL] = E::pack(key[u * E::NUMBERS], key[u * E::NUMBERS + E::NUMBERS - 1]);
-        Word *row = values + column / E::NUMBERS * head_room;
+        Word *row = cache.values + column / E::NUMBERS * head_room;
         for (long j = 0; j < m.head_width; ++j) {
             if constexpr (E::NUMBERS == 1) {
-                row[j] = to_bits(value[j]);
+                row[j] = bits_as<Word>(key[inner + j]);
             } else { // neighbouring columns share a word
                 const int shift = column % 2 * 16;
-                row[j] = (row[j] & ~(0xffffu << shift)) | BFloat16::round(value[j]) << shift;
+                row[j] = (row[j] & ~(0xffffu << shift)) | BFloat16::round(key[inner + j]) << shift;
             }
         }
     }

@@ -8,29 +8,11 @@
 
 #include "block.h"
 
-// ---- what Python hands over (mirrored in library.py) -------------------------------------------------------------
-
-extern "C" {
-
-struct Cache {
-    int64_t sequences, room, source_room; // columns; multiples of PANEL
-    Word *keys, *values;                  // [layers][sequences][heads][room / PANEL panels], [room / NUMBERS][padded width]
-    Word *source_keys, *source_values;
-    int32_t *subsequence, *time;  // [sequences][room]
-    const int64_t *source_length; // [sequences]
-};
-
-// One row of a call; rows are ordered by sequence, and within a sequence by column.
-struct Row {
-    int64_t token, sequence, column, subsequence, time;
-};
-}
-
 namespace {
 
 template <class E> class Step : Block<E> {
     using B = Block<E>;
-    using B::m, B::n, B::team, B::inner, B::head_units, B::head_room, B::x_row, B::qkv_row, B::attended_row, B::qkv,
+    using B::m, B::n, B::team, B::inner, B::x_row, B::qkv_row, B::attended_row, B::qkv,
         B::attended, B::scratch, B::units;
 
     struct Span { // the rows of one sequence
@@ -51,15 +33,13 @@ template <class E> class Step : Block<E> {
         }
         B::make_room(most, std::max(longest, longest_source));
         distances.resize(n * longest);
-        for (auto &s : scratch) {
-            s.x.resize(n * x_row);
-            s.best.resize(n);
-            s.best_value.assign(n, -INF);
-        }
+        for (auto &s : scratch) s.x.resize(n * x_row);
     }
 
-    // Whatever is not null is filled: `probabilities` needs `logits`.
+    // `logits` gets [rows][vocabulary in whole panels]; `probabilities`, if not null, the softmax of each answer, and
+    // then there are no logits left.
     void run(int64_t *answers, float *logits, float *probabilities) {
+        const long vocabulary = round_up(m.vocabulary, PANEL);
         place_rows();
         team.run([&](int thread) {
             Scratch &s = scratch[thread];
@@ -78,19 +58,17 @@ template <class E> class Step : Block<E> {
                 B::feed_forward(s, x, layer);
             }
             normalise_all(s, m.final_norm, static_cast<float>(m.scale));
-            find_best(s, logits);
-            if (probabilities)
-                team.share(n, [&](long r) { probabilities[r] = largest_share(logits + r * m.vocabulary, m.vocabulary); });
+            B::panels(vocabulary, [&](long, long, long p) {
+                B::multiply(x, x_row, n, m.head, p, m.width, logits + p * PANEL, vocabulary);
+            });
+            team.share(n, [&](long r) { // the lowest id wins among equals
+                float *row = logits + r * vocabulary;
+                std::fill(row + m.vocabulary, row + vocabulary, -INF);
+                const float largest = largest_of(row, vocabulary);
+                answers[r] = std::find(row, row + vocabulary, largest) - row;
+                if (probabilities) probabilities[r] = 1.0f / exponentials(row, vocabulary);
+            });
         });
-        for (long r = 0; r < n; ++r) {
-            float value = -INF;
-            answers[r] = 0;
-            for (const auto &s : scratch) // threads in any order: the lowest id wins among equals
-                if (s.best_value[r] > value || (s.best_value[r] == value && s.best[r] < answers[r])) {
-                    value = s.best_value[r];
-                    answers[r] = s.best[r];
-                }
-        }
     }
 
   private:
@@ -124,14 +102,11 @@ template <class E> class Step : Block<E> {
     // Attention of every sequence's rows over its grid, head by head; their own keys and values join it first.
     void attend_grid(Scratch &s, long layer, const float *bias) {
         each_head(layer, [&](const Span &span, long head, long place) {
-            Word *keys = cache.keys + place * cache.room * head_units;
-            Word *values = cache.values + place * (cache.room / E::NUMBERS) * head_room;
+            const Head mine = B::head_at(cache.keys, cache.values, place, cache.room);
             const float *by_distance = bias + head * (m.reach + 1);
-            for (long r = span.first; r < span.first + span.count; ++r) {
-                const float *key = qkv.data() + r * qkv_row + inner + head * m.head_width;
-                B::remember(keys, values, rows[r].column, key, key + inner);
-            }
-            B::attend(s, span.first, span.count, head, span.length, keys, values, [&](long r, float *scores) {
+            for (long r = span.first; r < span.first + span.count; ++r)
+                B::remember(mine, rows[r].column, qkv.data() + r * qkv_row + inner + head * m.head_width);
+            B::attend(s, span.first, span.count, head, span.length, mine, [&](long r, float *scores) {
                 const int32_t *distance = distances.data() + (span.first + r) * longest;
                 for (long c = 0; c < span.length; ++c) {
                     const float added = by_distance[distance[c]];
@@ -143,9 +118,8 @@ template <class E> class Step : Block<E> {
 
     void attend_source(Scratch &s, long layer) {
         each_head(layer, [&](const Span &span, long head, long place) {
-            B::attend(s, span.first, span.count, head, cache.source_length[span.sequence],
-                      cache.source_keys + place * cache.source_room * head_units,
-                      cache.source_values + place * (cache.source_room / E::NUMBERS) * head_room, [](long, float *) {});
+            const Head source = B::head_at(cache.source_keys, cache.source_values, place, cache.source_room);
+            B::attend(s, span.first, span.count, head, cache.source_length[span.sequence], source, [](long, float *) {});
         });
     }
 
@@ -156,55 +130,11 @@ template <class E> class Step : Block<E> {
         });
     }
 
-    void find_best(Scratch &s, float *logits) {
-        const long size = units(m.width) * PANEL;
-        B::panels(m.vocabulary, [&](long, long, long p) {
-            float *sums = s.sums.data();
-            product<E>(s.x.data(), x_row, n, m.head + p * size, PANEL, units(m.width), sums, PANEL);
-            const long count = std::min(PANEL, m.vocabulary - p * PANEL);
-            for (long r = 0; logits && r < n; ++r)
-                std::copy_n(sums + r * PANEL, count, logits + r * m.vocabulary + p * PANEL);
-            for (long r = 0; r < n; ++r)
-                for (long j = 0; j < count; ++j)
-                    if (sums[r * PANEL + j] > s.best_value[r]) {
-                        s.best_value[r] = sums[r * PANEL + j];
-                        s.best[r] = p * PANEL + j;
-                    }
-        });
-    }
-
     const Cache &cache;
     const Row *rows;
     long longest = 0;
     std::vector<Span> spans;
     std::vector<int32_t> distances;
-};
-
-// Keys and values of one source for every layer, from the encoder's last states, [length][width].
-template <class E> class Source : Block<E> {
-    using B = Block<E>;
-    using B::m, B::n, B::inner, B::x_row, B::qkv_row;
-
-  public:
-    Source(const Model &model, long length, int threads) : B(model, length, PIECE, threads) {}
-
-    void run(const Cache &cache, long sequence, const float *states) {
-        for (long r = 0; r < n; ++r) std::copy_n(states + r * m.width, m.width, B::h.data() + r * x_row);
-        B::team.run([&](int) {
-            for (long l = 0; l < m.layers; ++l) {
-                B::project(B::h.data(), m.layer[l].cross_kv, 2 * inner);
-                B::team.share(m.heads, [&](long head) {
-                    const long place = (l * cache.sequences + sequence) * m.heads + head;
-                    Word *keys = cache.source_keys + place * cache.source_room * B::head_units;
-                    Word *values = cache.source_values + place * (cache.source_room / E::NUMBERS) * B::head_room;
-                    for (long c = 0; c < n; ++c) {
-                        const float *key = B::qkv.data() + c * qkv_row + head * m.head_width;
-                        B::remember(keys, values, c, key, key + inner);
-                    }
-                });
-            }
-        });
-    }
 };
 
 } // namespace

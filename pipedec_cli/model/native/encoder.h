@@ -82,18 +82,17 @@ class Encoding : Block<Float32> {
     }
 
     // Keys and values lie source by source and head by head.
-    Word *place(std::vector<Word> &buffer, const Source &source, long head, long width) const {
-        return buffer.data() + (source.column * m.heads + head * round_up(source.length, PANEL)) * width;
+    Head cache_of(const Source &source, long head) {
+        const long column = source.column * m.heads + head * round_up(source.length, PANEL);
+        return head_at(keys.data(), values.data(), 1, column);
     }
 
     void remember_all() {
         team.share(static_cast<long>(sources.size()) * m.heads, [&](long i) {
             const Source &source = sources[i / m.heads];
             const long head = i % m.heads;
-            for (long c = 0; c < source.length; ++c) {
-                const float *key = qkv.data() + (source.first + c) * qkv_row + inner + head * m.head_width;
-                remember(place(keys, source, head, m.head_width), place(values, source, head, head_room), c, key, key + inner);
-            }
+            for (long c = 0; c < source.length; ++c)
+                remember(cache_of(source, head), c, qkv.data() + (source.first + c) * qkv_row + inner + head * m.head_width);
         });
     }
 
@@ -101,12 +100,11 @@ class Encoding : Block<Float32> {
         team.share(static_cast<long>(blocks.size()) * m.heads, [&](long i) {
             const Queries &block = blocks[i / m.heads];
             const Source &source = sources[block.source];
-            const long head = i % m.heads, padded = round_up(source.length, PANEL);
-            attend(s, source.first + block.from, block.count, head, source.length, place(keys, source, head, m.head_width),
-                   place(values, source, head, head_room), [&](long r, float *scores) {
-                       const float *by_distance = bias.data() + head * bias_row + (longest - 1) - (block.from + r);
-                       for (long c = 0; c < padded; c += LANES) store(scores + c, load(scores + c) + load(by_distance + c));
-                   });
+            const long head = i % m.heads;
+            attend(s, source.first + block.from, block.count, head, source.length, cache_of(source, head), [&](long r, float *scores) {
+                const float *by_distance = bias.data() + head * bias_row + (longest - 1) - (block.from + r);
+                for (long c = 0; c < source.length; c += LANES) store(scores + c, load(scores + c) + load(by_distance + c));
+            });
         });
     }
 

@@ -1,5 +1,6 @@
 // The compiled kernels, as Python calls them; `library.py` mirrors what is here.
 
+#include <memory>
 #include <new>
 
 #include "decoder.h"
@@ -46,48 +47,34 @@ int64_t pipedec_panel() { return PANEL; }
 
 // What this was compiled with and for.
 const char *pipedec_features() {
-    return
-#if defined(__AVX512F__)
-        "AVX-512"
-#elif defined(__AVX2__)
-        "AVX2"
-#elif defined(__aarch64__)
-        "NEON"
+#ifdef _OPENMP
+    return FEATURES;
 #else
-        "plain vectors"
+    return FEATURES ", one thread";
 #endif
-#ifndef _OPENMP
-        ", one thread"
-#endif
-        ;
 }
 
 // Ask for large pages, so that reading on is not held up by looking addresses up. A refusal does no harm.
-void pipedec_use_large_pages(void *memory, int64_t bytes) {
+void pipedec_use_large_pages([[maybe_unused]] void *memory, [[maybe_unused]] int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-#else
-    (void)memory, (void)bytes;
 #endif
 }
 
-// Read memory from front to back, each thread its own part, as a step reads its weights; the sum keeps the reading from
-// being left out. A whole number of vectors for each thread is read.
+// Read memory from front to back with all threads, as a step reads its weights, a whole number of blocks; the sum keeps
+// the reading from being left out.
 int64_t pipedec_read(const void *memory, int64_t bytes, int64_t threads) {
-    constexpr int64_t AT_ONCE = 8;
-    const int64_t each = bytes / threads / (AT_ONCE * sizeof(Ints)) * (AT_ONCE * sizeof(Ints));
-    int64_t sum = 0;
-#pragma omp parallel for num_threads(static_cast<int>(threads)) schedule(static, 1) reduction(+ : sum)
-    for (int64_t thread = 0; thread < threads; ++thread) {
-        const auto *from = static_cast<const Word *>(memory) + thread * (each / WORD_BYTES);
-        Ints sums[AT_ONCE] = {};
-        for (int64_t at = 0; at < each / WORD_BYTES; at += AT_ONCE * LANES) {
+    constexpr int64_t BLOCK = 1 << 10; // words
+    uint32_t sum = 0;
+#pragma omp parallel for num_threads(static_cast<int>(threads)) schedule(static) reduction(+ : sum)
+    for (int64_t block = 0; block < bytes / (BLOCK * WORD_BYTES); ++block) {
+        const Word *from = static_cast<const Word *>(memory) + block * BLOCK;
+        Ints sums[4] = {};
+        for (int64_t at = 0; at < BLOCK; at += LANES) {
             __builtin_prefetch(from + at + AHEAD);
-            __builtin_prefetch(from + at + AHEAD + AT_ONCE * LANES / 2);
-            for (int64_t part = 0; part < AT_ONCE; ++part) sums[part] += load_words(from + at + part * LANES);
+            sums[at / LANES % 4] += load_words(from + at);
         }
-        for (const Ints &part : sums)
-            for (int lane = 0; lane < LANES; ++lane) sum += part[lane];
+        for (int lane = 0; lane < LANES; ++lane) sum += (sums[0] + sums[1] + sums[2] + sums[3])[lane];
     }
     return sum;
 }
@@ -113,8 +100,8 @@ int64_t pipedec_remember_source(const Model *decoder, const Cache *cache, int64_
                                 int64_t threads) {
     return enough_memory([&] {
         const auto team = static_cast<int>(threads);
-        if (decoder->bfloat16) Source<BFloat16>(*decoder, length, team).run(*cache, sequence, states);
-        else Source<Float32>(*decoder, length, team).run(*cache, sequence, states);
+        if (decoder->bfloat16) Block<BFloat16>(*decoder, length, PIECE, team).keep_source(*cache, sequence, states);
+        else Block<Float32>(*decoder, length, PIECE, team).keep_source(*cache, sequence, states);
     });
 }
 
@@ -126,12 +113,13 @@ int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengt
     });
 }
 
-// One decoder call; `answers` gets a token id a row, `logits`, if not null, [rows][vocabulary], and `probabilities`, if
-// not null (it needs `logits`), the softmax of each answer.
+// One decoder call; `answers` gets a token id a row, `logits` and `probabilities`, if not null, what `Step::run` says.
 int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, int64_t threads,
                      int64_t *answers, float *logits, float *probabilities) {
     return enough_memory([&] {
         const auto team = static_cast<int>(threads);
+        std::unique_ptr<float[]> own(logits ? nullptr : new float[count * round_up(decoder->vocabulary, PANEL)]);
+        if (!logits) logits = own.get();
         if (decoder->bfloat16) Step<BFloat16>(*decoder, *cache, count, rows, team).run(answers, logits, probabilities);
         else Step<Float32>(*decoder, *cache, count, rows, team).run(answers, logits, probabilities);
     });

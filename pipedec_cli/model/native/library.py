@@ -164,8 +164,8 @@ class Library:
             cache: what is remembered; the rows are added to it.
             rows: the fields of `RowStruct`, ordered by sequence and column.
             threads: how many take part.
-            logits: address of float32 [rows, vocabulary], if they are wanted.
-            probabilities: address of float32 [rows] for the softmax of each answer; needs `logits`.
+            logits: address of float32 [rows, vocabulary in whole panels], if they are wanted.
+            probabilities: address of float32 [rows] for the softmax of each answer; then the logits are spoilt.
         """
         count = len(rows)
         answers = (c_int64 * count)()

@@ -17,7 +17,7 @@ class NativeStepper:
     """Decoder calls by the compiled kernels, for a number of sequences. A row's answer depends on its own sequence alone.
 
     Its buffers grow by doubling and are never given back while it lives. Keys are kept as panels, values as rows
-    of a width that is a whole number of panels; see ``native/numbers.h``.
+    of a width that is a whole number of panels; see ``native/vectors.h``.
     """
 
     def __init__(self, weights: NativeWeights, sequences: int) -> None:
@@ -63,13 +63,13 @@ class NativeStepper:
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call: each row's token, and its softmax over the vocabulary."""
         probabilities = torch.empty(len(rows))
-        return self._call(rows, self._room_for_logits(rows), probabilities), probabilities.tolist()
+        return self._call(rows, probabilities=probabilities), probabilities.tolist()
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice: float32 [rows, vocabulary]."""
         logits = self._room_for_logits(rows)
         self._call(rows, logits)
-        return logits
+        return logits[:, : self.weights.struct.vocabulary]
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence: what lies beyond its columns in use is never looked at."""
@@ -93,7 +93,7 @@ class NativeStepper:
         )
 
     def _room_for_logits(self, rows: Sequence[Row]) -> Tensor:
-        return torch.empty(len(rows), self.weights.struct.vocabulary)
+        return torch.empty(len(rows), self._rounded(self.weights.struct.vocabulary))
 
     def release(self, sequence: int) -> None:
         """Forget what is in a sequence: what lies beyond its columns in use is never looked at."""

@@ -34,21 +34,18 @@ class Team {
 
     // work(0) … work(threads − 1), each on a thread of its own.
     template <class F> void run(F work) {
-#ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
         {
+            const FlushTiny flush;
+#ifdef _OPENMP
 #pragma omp single
             threads = omp_get_num_threads(); // may be fewer than were asked for
-            {
-                const FlushTiny flush;
-                work(omp_get_thread_num());
-            }
-        }
+            work(omp_get_thread_num());
 #else
-        threads = 1;
-        const FlushTiny flush;
-        work(0);
+            threads = 1;
+            work(0);
 #endif
+        }
     }
 
     // Do work(0) … work(count − 1) among all threads, each of which calls this; wait until all of it is done.
