@@ -1,16 +1,62 @@
-"""From records to segmented records: cutting, merging and splitting, with a count of all that was done."""
+"""From records to segmented records that fit the grid: cut, merged, split, with a count of all that was done."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.fitting import TIME_MAX, Measure, longest_fitting, merge, split_long
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, choose_joiner, cut
+from pipedec_cli.data.scripts import count_words, mostly_spaceless
+from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, clause_ends, cut
+
+#: How long texts are, each at least 1: in words while there is no tokenizer, or in its tokens.
+Measure = Callable[[Sequence[str]], list[int]]
+
+
+def word_lengths(texts: Sequence[str]) -> list[int]:
+    """The words of each text."""
+    return [max(1, count_words(text)) for text in texts]
+
+
+def token_lengths(name: str) -> Measure:
+    """Counts the tokens of each text, special ones left out, by a tokenizer that transformers loads.
+
+    Args:
+        name: a folder, which is then read without asking the hub, or a hub name.
+
+    Raises:
+        UserError: there is no tokenizer of that name.
+    """
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # it warns of texts longer than the model, which are only counted here
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=Path(name).exists())
+    except Exception as error:  # whatever its parsers and its HTTP client raise
+        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UserError(
+            f"no tokenizer can be loaded from {name!r}: {why}", todo="give a checkpoint folder or a hub name"
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+
+    def measure(texts: Sequence[str]) -> list[int]:
+        if not texts:
+            return []
+        batch = tokenizer(list(texts), add_special_tokens=False, verbose=False)
+        return [max(1, len(ids)) for ids in batch["input_ids"]]
+
+    return measure
 
 
 @dataclass(slots=True)
@@ -18,7 +64,6 @@ class Counts:
     """What was done to the targets, so that nothing is done in silence.
 
     Attributes:
-        targets: all of them.
         given: targets that came segmented, as a list.
         empty: targets without a segment.
         merged: targets with too many segments, of which neighbours were joined.
@@ -39,106 +84,206 @@ class Counts:
     too_long_targets: int = 0
     longest: int = 0
 
-    def to_json(self) -> dict[str, int]:
-        """The counts by name."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The bounds that targets are made to fit.
-
-    Attributes:
-        measure: how long texts are.
-        time_max: the last time-step.
-        split_long: whether segments that are too long are split, or only counted.
-    """
-
-    measure: Measure
-    time_max: int = TIME_MAX
-    split_long: bool = False
-
-
-def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
-    """The joiner that suits the targets; see `segmentation.choose_joiner`."""
-    separators = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
-    if separators:
-        return choose_joiner(separators, (), ())
-    sample = records[:: max(1, len(records) // 1000)]  # a thousand targets tell
-    return choose_joiner((), _gaps(sample, segmenter), (record.target or "" for record in sample))
-
 
 class Preparer:
     """Segments the targets of records, one after the other, and counts what it does.
 
     Targets that came as lists are kept as they are, but for empty parts and for merging.
-
-    Attributes:
-        counts: what was done so far.
     """
 
-    def __init__(self, segmenter: Segmenter, segmentation: Segmentation, fit: Fit) -> None:
+    def __init__(
+        self,
+        segmenter: Segmenter,
+        segmentation: Segmentation,
+        measure: Measure,
+        *,
+        time_max: int,
+        split_long: bool = False,
+    ) -> None:
         """Start with nothing counted.
 
         Args:
             segmenter: cuts targets that are strings.
             segmentation: gives the joiner and sub_max.
-            fit: what else targets are made to fit.
+            measure: how long texts are.
+            time_max: the last time-step.
+            split_long: whether segments that are too long are split, or only counted.
         """
         self.counts = Counts()
         self._segmenter = segmenter
         self._joiner = segmentation.joiner
         self._most = segmentation.sub_max - 1  # the empty subsequence that closes every target needs a place
-        self._fit = fit
+        self._measure = measure
+        self._time_max = time_max
+        self._split_long = split_long
 
     def segment(self, record: Record) -> Record:
         """The record with its `target_segments`; a target that was a list is now one string."""
-        target = record.target or ""
+        target, counts = record.target or "", self.counts
         if record.target_segments is None:
-            segments = self._cut(target)
+            segments = cut(target, self._segmenter)
+            if isinstance(self._segmenter, PhraseSegmenter):
+                counts.dropped += self._segmenter.dropped(target)
+            if self._split_long:
+                pieces = split_long(segments, self._time_max, self._most, self._measure)
+                counts.split += len(pieces) - len(segments)
+                segments = pieces
         else:
-            segments = self._tidy(record.target_segments)
-            if target == " ".join(record.target_segments):  # as the reader put a list together
+            given = record.target_segments
+            segments = tuple(filter(None, map(str.strip, given)))
+            counts.given += 1
+            counts.dropped += len(given) - len(segments)
+            if target == " ".join(given):  # as the reader put a list together
                 target = self._joiner.join(segments)
         if len(segments) > self._most:
-            self.counts.merged += 1
-            segments = merge(segments, self._most, self._joiner, self._fit.measure)
-        self._count(segments)
+            counts.merged += 1
+            segments = merge(segments, self._most, self._joiner, self._measure)
+        lengths = self._measure(segments)
+        too_long = sum(
+            length > longest_fitting(place, self._time_max) for place, length in enumerate(lengths, start=1)
+        )
+        counts.targets += 1
+        counts.empty += not segments
+        counts.too_long += too_long
+        counts.too_long_targets += too_long > 0
+        counts.longest = max(counts.longest, *lengths, 0)
         return replace(record, target=target, target_segments=segments)
 
-    def _cut(self, target: str) -> tuple[str, ...]:
-        segments = cut(target, self._segmenter)
-        if isinstance(self._segmenter, PhraseSegmenter):
-            self.counts.dropped += self._segmenter.dropped(target)
-        if self._fit.split_long:
-            pieces = split_long(segments, self._fit.time_max, self._most, self._fit.measure)
-            self.counts.split += len(pieces) - len(segments)
-            segments = pieces
-        return segments
 
-    def _tidy(self, given: Sequence[str]) -> tuple[str, ...]:
-        parts = [part.strip() for part in given]
-        segments = tuple(filter(None, parts))
-        self.counts.given += 1
-        self.counts.dropped += len(parts) - len(segments)
-        return segments
-
-    def _count(self, segments: Sequence[str]) -> None:
-        lengths = self._fit.measure(segments)
-        too_long = sum(
-            length > longest_fitting(place, self._fit.time_max)
-            for place, length in enumerate(lengths, start=1)
-        )
-        self.counts.targets += 1
-        self.counts.empty += not segments
-        self.counts.too_long += too_long
-        self.counts.too_long_targets += too_long > 0
-        self.counts.longest = max(self.counts.longest, *lengths, 0)
+# ---- not too many subsequences -----------------------------------------------------------------------------------
 
 
-def _gaps(records: Iterable[Record], segmenter: Segmenter) -> Iterator[str]:
+def merge(segments: Sequence[str], most: int, joiner: str, measure: Measure) -> tuple[str, ...]:
+    """Join neighbouring segments until there are at most `most`, the longest as short as can be."""
+    if len(segments) <= most:
+        return tuple(segments)
+    merged, start = [], 0
+    for size in group_adjacent(measure(segments), most):
+        merged.append(joiner.join(segments[start : start + size]))
+        start += size
+    return tuple(merged)
+
+
+def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
+    """The sizes of at most `most` groups of neighbours such that the longest group is as short as can be.
+
+    No more is grouped than need be: of more than `most` items come exactly `most` groups.
+    """
+    if len(lengths) <= most:
+        return [1] * len(lengths)
+    low, high = max(lengths), sum(lengths)
+    while low < high:
+        middle = (low + high) // 2
+        if len(_filled(lengths, middle)) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    sizes = _filled(lengths, low)
+    # Filling groups up may need fewer than allowed; take grouped items apart again, the last groups first: what
+    # starts late should be short.
+    spare = most - len(sizes)
+    apart: list[int] = []
+    for size in reversed(sizes):
+        taken = min(spare, size - 1)
+        spare -= taken
+        apart[:0] = [size - taken] + [1] * taken
+    return apart
+
+
+def _filled(lengths: Sequence[int], limit: int) -> list[int]:
+    """The sizes of groups filled one after the other up to a limit."""
+    sizes: list[int] = []
+    total = limit + 1
+    for length in lengths:
+        if total + length > limit:
+            sizes.append(0)
+            total = 0
+        sizes[-1] += 1
+        total += length
+    return sizes
+
+
+# ---- and none too long -------------------------------------------------------------------------------------------
+
+
+def longest_fitting(place: int, time_max: int) -> int:
+    """How long subsequence number `place`, from 1, may be at Δt = 1: m_i such that start_i + m_i + 1 ≤ time_max."""
+    return time_max - place
+
+
+def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measure) -> tuple[str, ...]:
+    """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end that fits.
+
+    Where no clause end fits it is the last white space, in scripts without spaces the last character. A single word
+    that is too long stays whole. There may be more than `most` pieces: merging keeps to it later.
+    """
+    waiting = list(reversed(segments))
+    done: list[str] = []
+    while waiting:
+        segment = waiting.pop()
+        allowed = max(1, longest_fitting(min(len(done) + 1, most), time_max))
+        if measure([segment])[0] > allowed:
+            segment, rest = _split(segment, allowed, measure)
+            if rest:
+                waiting.append(rest)
+        done.append(segment)
+    return tuple(done)
+
+
+def _split(segment: str, allowed: int, measure: Measure) -> tuple[str, str]:
+    """The longest start of a segment that fits and ends well, and the rest; all and nothing if it is one word."""
+    spaces = [match.start() for match in re.finditer(r"\s+", segment)]
+    places = spaces or (range(1, len(segment)) if mostly_spaceless([segment]) else ())
+    for ends in (clause_ends(segment), places):
+        fitting = bisect_right(ends, allowed, key=lambda end: measure([segment[:end]])[0])
+        if fitting:
+            head, rest = segment[: ends[fitting - 1]].strip(), segment[ends[fitting - 1] :].strip()
+            if rest:
+                return head, rest
+    if places:  # the first word alone does not fit; what follows may
+        return segment[: places[0]].strip(), segment[places[0] :].strip()
+    return segment, ""
+
+
+# ---- what came of it ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatistics:
+    """The paper's Table 1 for one set of records; words are counted by white space (or `count_words`' other rule).
+
+    Attributes:
+        words_per_subsequence: words over subsequences, over the whole set.
+        histogram: how many targets have n subsequences, by n, ascending.
+    """
+
+    examples: int
+    words_per_target: float
+    subsequences_per_target: float
+    words_per_subsequence: float
+    histogram: Mapping[int, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON, the averages rounded to what a table shows and a bit more."""
+        return {
+            name: round(value, 3) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def describe_targets(records: Iterable[Record]) -> TargetStatistics:
+    """The statistics of segmented records; those without segments are left out."""
+    words = 0
+    histogram: Counter[int] = Counter()
     for record in records:
-        if record.target_segments is None and record.target:
-            spans = segmenter.spans(record.target)
-            for (_, end), (start, _) in pairwise(spans):
-                yield record.target[end:start]
+        if record.target_segments is not None:
+            words += sum(map(count_words, record.target_segments))
+            histogram[len(record.target_segments)] += 1
+    examples, subsequences = histogram.total(), sum(n * count for n, count in histogram.items())
+    return TargetStatistics(
+        examples=examples,
+        words_per_target=words / examples if examples else 0.0,
+        subsequences_per_target=subsequences / examples if examples else 0.0,
+        words_per_subsequence=words / subsequences if subsequences else 0.0,
+        histogram=dict(sorted(histogram.items())),
+    )

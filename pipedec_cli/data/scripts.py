@@ -16,15 +16,8 @@ SPACELESS: Final = (
 #: Marks that end a sentence wherever they stand: unlike the full stop they do nothing else.
 SENTENCE_ENDERS: Final = (
     "。｡！？‼⁇⁈⁉"  # Chinese and Japanese, and the doubled marks
-    "؟۔"  # Arabic, Urdu
-    "।॥"  # Devanagari and its neighbours
-    "։"  # Armenian
-    "\u037e"  # the Greek question mark
-    "།༎"  # Tibetan
-    "၊။"  # Myanmar
-    "។៕"  # Khmer
-    "።፧፨"  # Ethiopic
-    "᠃᠉"  # Mongolian
+    "؟۔।॥։\u037e"  # Arabic and Urdu, Devanagari and its neighbours, Armenian, the Greek question mark
+    "།༎၊။។៕።፧፨᠃᠉"  # Tibetan, Myanmar, Khmer, Ethiopic, Mongolian
 )
 
 #: Marks of the same kind that end a clause wherever they stand, but not between two digits.
@@ -41,9 +34,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 def count_words(text: str) -> int:
     """Words by white space; where a script has no spaces, its characters."""
-    if text.isascii():
-        return len(text.split())
-    return len(_WORD.findall(text))
+    return len(text.split()) if text.isascii() else len(_WORD.findall(text))
 
 
 def mostly_spaceless(texts: Iterable[str]) -> bool:

@@ -9,12 +9,13 @@ are left out and restored by the joiner: the first separator stands for all of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, assert_never
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Level
+from pipedec_cli.data.records import Level, Record
 from pipedec_cli.data.scripts import CLAUSE_ENDERS, SURE_CLOSERS, mostly_spaceless
 from pipedec_cli.data.sentences import SentenceModel, ends_of_words, train_sentences
 
@@ -36,29 +37,22 @@ _CLAUSE_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SentenceSegmenter:
-    """Cuts after each sentence."""
-
-    model: SentenceModel
-
-    def spans(self, text: str) -> list[Span]:
-        """The sentences; a text without one ends where it ends."""
-        return spans_between(text, self.model.ends(text))
-
-
-@dataclass(frozen=True, slots=True)
-class ClauseSegmenter:
-    """Cuts after each sentence and after any other punctuation that ends a clause.
+    """Cuts after each sentence or, if `clauses`, after any punctuation that ends a clause, too.
 
     That is ``, ; : ! ? … —`` before white space, and the like of other scripts anywhere: so ``3.5``, ``1,000``,
     ``10:30`` and ``well-known`` stay whole. Whether a full stop ends anything is left to the sentence model.
     """
 
     model: SentenceModel
+    clauses: bool = False
 
     def spans(self, text: str) -> list[Span]:
-        """The clauses."""
-        ends = sorted({*self.model.ends(text), *clause_ends(text)})
-        return spans_between(text, ends_of_words(text, ends))
+        """The segments' places, in order; a text without an end ends where it ends."""
+        ends = self.model.ends(text)
+        if self.clauses:
+            ends = ends_of_words(text, sorted({*ends, *clause_ends(text)}))
+        pieces = (_stripped(text, start, end) for start, end in pairwise([0, *ends]))
+        return [span for span in pieces if span[0] < span[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +60,9 @@ class PhraseSegmenter:
     """Cuts at separators, which are part of no segment."""
 
     separators: tuple[str, ...] = DEFAULT_SEPARATORS
-    _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not self.separators or not all(self.separators):
-            raise UserError("a separator must not be empty")
-        longest_first = sorted(self.separators, key=len, reverse=True)
-        object.__setattr__(self, "_pattern", re.compile("|".join(map(re.escape, longest_first))))
 
     def spans(self, text: str) -> list[Span]:
-        """The phrases, empty ones left out."""
+        """The phrases' places, empty ones left out."""
         return [span for span in self._all_spans(text) if span[0] < span[1]]
 
     def dropped(self, text: str) -> int:
@@ -86,15 +73,15 @@ class PhraseSegmenter:
         return sum(start == end for start, end in spans) if len(spans) > 1 or text.strip() else 0
 
     def _all_spans(self, text: str) -> list[Span]:
+        longest_first = sorted(self.separators, key=len, reverse=True)
         start, spans = 0, []
-        for match in self._pattern.finditer(text):
+        for match in re.finditer("|".join(map(re.escape, longest_first)), text):
             spans.append(_stripped(text, start, match.start()))
             start = match.end()
         return [*spans, _stripped(text, start, len(text))]
 
 
-#: A way to cut a text: `spans` gives the segments' places, in order, none of them empty, none with white space around.
-Segmenter = SentenceSegmenter | ClauseSegmenter | PhraseSegmenter
+Segmenter = SentenceSegmenter | PhraseSegmenter
 
 
 def make_segmenter(
@@ -118,19 +105,14 @@ def make_segmenter(
         UserError: separators at a level that has none, or an empty one.
     """
     if level == "phrase":
+        if not all(separators):
+            raise UserError("a separator must not be empty")
         return PhraseSegmenter(tuple(separators) or DEFAULT_SEPARATORS)
     if separators:
         raise UserError(
             f"level {level} has no separators", todo="leave out --separator, or use --level phrase"
         )
-    model = model or train_sentences(targets, sources)
-    match level:
-        case "sentence":
-            return SentenceSegmenter(model)
-        case "clause":
-            return ClauseSegmenter(model)
-        case _:
-            assert_never(level)
+    return SentenceSegmenter(model or train_sentences(targets, sources), clauses=level == "clause")
 
 
 def cut(text: str, segmenter: Segmenter) -> tuple[str, ...]:
@@ -138,43 +120,32 @@ def cut(text: str, segmenter: Segmenter) -> tuple[str, ...]:
     return tuple(text[start:end] for start, end in segmenter.spans(text))
 
 
-def choose_joiner(separators: Sequence[str], gaps: Iterable[str], texts: Iterable[str]) -> str:
+def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
     """What stands between two segments when a prediction is put together again.
 
-    A space; nothing for scripts without spaces. The data decides: whether there mostly is white space between two
+    A space; nothing for scripts without spaces. The targets decide: whether there mostly is white space between two
     segments and, where line breaks and lists leave that open, which script most of the letters belong to. For
     phrases it is the first separator and, unless that is white space or of full width, a space.
-
-    Args:
-        separators: the separators of the level ``phrase``; () at the others.
-        gaps: what stands between two segments in the targets as they were given.
-        texts: the targets.
     """
-    if separators:
-        first = separators[0]
+    if isinstance(segmenter, PhraseSegmenter):
+        first = segmenter.separators[0]
         wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", first) is not None
         return first if first.isspace() or wide else f"{first} "
+    gaps = []
+    sample = records[:: max(1, len(records) // 1000)]  # a thousand targets tell
+    for record in sample:
+        if record.target_segments is None and record.target:
+            spans = segmenter.spans(record.target)
+            gaps += [record.target[end:start] for (_, end), (start, _) in pairwise(spans)]
     telling = [gap for gap in gaps if not gap or gap.strip("\n\r\u2028\u2029\u0085\v\f")]
-    spaced = sum(map(bool, telling))
     if telling:
-        return " " if 2 * spaced >= len(telling) else ""
-    return "" if mostly_spaceless(texts) else " "
+        return " " if 2 * sum(map(bool, telling)) >= len(telling) else ""
+    return "" if mostly_spaceless(record.target or "" for record in sample) else " "
 
 
 def clause_ends(text: str) -> list[int]:
     """The positions right after the punctuation that ends a clause, the single full stop left out."""
     return [match.end() for match in _CLAUSE_END.finditer(text)]
-
-
-def spans_between(text: str, ends: Iterable[int]) -> list[Span]:
-    """The pieces of a text that end at the given, ascending positions, without white space around them."""
-    start, spans = 0, []
-    for end in ends:
-        span = _stripped(text, start, end)
-        if span[0] < span[1]:
-            spans.append(span)
-        start = end
-    return spans
 
 
 def _stripped(text: str, start: int, end: int) -> Span:

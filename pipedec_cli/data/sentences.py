@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,36 +20,47 @@ TRAINING_CHARACTERS: Final = 2_000_000
 #: Abbreviations that are no domain's own: titles, which stand before names and so look like the ends of sentences,
 #: and what small files have too seldom to learn from.
 COMMON_ABBREVIATIONS: Final = frozenset(
-    (
-        *(
-            "capt",
-            "col",
-            "dr",
-            "gen",
-            "gov",
-            "jr",
-            "lt",
-            "maj",
-            "messrs",
-            "mme",
-            "mr",
-            "mrs",
-            "ms",
-            "mt",
-            "prof",
-            "rev",
-        ),
-        *("sen", "sgt", "sr", "st"),
-        *("al", "approx", "cf", "e.g", "eq", "eqs", "etc", "fig", "figs", "i.e", "vs"),
-        *("inc", "ltd"),
-    )
+    [
+        "capt",
+        "col",
+        "dr",
+        "gen",
+        "gov",
+        "jr",
+        "lt",
+        "maj",
+        "messrs",
+        "mme",
+        "mr",
+        "mrs",
+        "ms",
+        "mt",
+        "prof",
+        "rev",
+        "sen",
+        "sgt",
+        "sr",
+        "st",
+        "al",
+        "approx",
+        "cf",
+        "e.g",
+        "eq",
+        "eqs",
+        "etc",
+        "fig",
+        "figs",
+        "i.e",
+        "vs",
+        "inc",
+        "ltd",
+    ]
 )
 
 #: The share of an abbreviation's occurrences that must stand inside of a sentence, by what follows, for it to be learnt.
 INSIDE_SHARE: Final = 0.2
 
-_LINE_BREAKS = "\n\r\u2028\u2029\u0085\v\f"
-_BREAK = re.compile(f"[{_LINE_BREAKS}]+")
+_BREAK = re.compile("[\n\r\u2028\u2029\u0085\v\f]+")
 _SURE_END = re.compile(
     rf"[{SENTENCE_ENDERS}][{SENTENCE_ENDERS}!?…]*[{SURE_CLOSERS}]*|[!?]+[{SURE_CLOSERS}]*(?=[{SPACELESS}])"
 )
@@ -62,10 +73,9 @@ _LONGEST_LINE = 100_000  # characters; what a training line holds beyond them is
 
 
 class SentenceModel:
-    """A trained Punkt and what goes with it: finds the ends of sentences in a text."""
+    """A trained Punkt and what goes with it: finds the ends of sentences in a text. `train_sentences` makes it."""
 
     def __init__(self, parameters: PunktParameters) -> None:
-        """Take over trained parameters; see `train_sentences` and `SentenceModel.from_json`."""
         from nltk.tokenize.punkt import PunktSentenceTokenizer
 
         self._parameters = parameters
@@ -90,10 +100,7 @@ class SentenceModel:
         return ends_of_words(text, sorted(ends))
 
     def _punkt_ends(self, line: str) -> Iterator[int]:
-        """The ends that Punkt finds in a line, a window of it at a time.
-
-        Punkt gives up on a text that takes it longer than some seconds; windows keep it far from that.
-        """
+        # Punkt gives up on a text that takes it longer than some seconds; windows keep it far from that.
         start = 0
         while len(line) - start > _WINDOW:
             stop = line.rfind(" ", start, start + _WINDOW) + 1 or start + _WINDOW
@@ -114,11 +121,7 @@ class SentenceModel:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> SentenceModel:
-        """The model that `to_json` wrote.
-
-        Args:
-            value: the object.
-            where: the file that it stands in, for messages.
+        """The model that `to_json` wrote into the file `where`.
 
         Raises:
             UserError: it is not such an object.
@@ -142,10 +145,6 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     """Train Punkt on the data's own text: the targets, then the sources, at most `TRAINING_CHARACTERS` of them.
 
     Of texts that are too many a regular sample is taken, so that the result depends on the data alone.
-
-    Args:
-        targets: the texts that are to be segmented.
-        sources: more text of the same domain.
     """
     from nltk.tokenize.punkt import PunktTrainer
 
@@ -153,7 +152,10 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     sample += _sample(sources, TRAINING_CHARACTERS - sum(map(len, sample)))
     # Each text is a paragraph of its own: an empty line tells Punkt that a sentence starts.
     text = "\n\n".join(line[:_LONGEST_LINE] for text in sample for _, line in _lines(text))
-    known = COMMON_ABBREVIATIONS | _acronyms(targets)
+    # Letters with full stops between them, as in U.S., are an abbreviation. Punkt alone would go by statistics, which
+    # call it none where it often ends a sentence or lacks its last stop.
+    acronyms = {match[1][:-1].lower() for target in targets for match in _ACRONYM.finditer(target)}
+    known = COMMON_ABBREVIATIONS | acronyms
     plausible = _inside_sentences(text, targets, known)
 
     class Trainer(PunktTrainer):  # type: ignore[misc]
@@ -176,13 +178,13 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     return SentenceModel(parameters)
 
 
-def _inside_sentences(text: str, targets: Sequence[str], known: Container[str]) -> set[str]:
+def _inside_sentences(text: str, targets: Sequence[str], known: frozenset[str]) -> set[str]:
     """The words, in lower case, whose full stop often enough has something after it that starts no sentence.
 
     Punkt's statistics take a word that always has a full stop for an abbreviation. In texts made from templates that
     is the last word of every sentence; what tells the two apart is what follows. Inside of a sentence that is, in
     cased text, anything but a capital letter, in other text a word that no target starts with; or another word with a
-    full stop.
+    full stop, as in "Acta Math. Hung.", if it is no title or initial, which open sentences.
     """
     initials = [target.split(maxsplit=1)[0].lstrip(_OPENERS) for target in targets if target.strip()]
     cased = 2 * sum(word[:1].isupper() for word in initials) >= len(initials)
@@ -193,9 +195,12 @@ def _inside_sentences(text: str, targets: Sequence[str], known: Container[str]) 
         if word.endswith("."):
             kind = word[:-1].lstrip(_OPENERS).lower()
             after = following.lstrip(_OPENERS)
-            seen[kind] += 1
             starts = after[:1].isupper() or (not cased and after.lower() in starters)
-            inside[kind] += not starts or _is_short_form(after.rstrip(_CLOSERS), known)
+            short = after.rstrip(_CLOSERS)
+            seen[kind] += 1
+            inside[kind] += not starts or (
+                short.endswith(".") and len(short) > 2 and short[:-1].lower() not in known
+            )
     return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
 
 
@@ -213,35 +218,16 @@ def ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
     return kept or [len(text)]
 
 
-def _is_short_form(word: str, known: Container[str]) -> bool:
-    """Whether a word ends in a full stop as if in a chain such as "Acta Math. Hung.": no title or initial, which open sentences."""
-    return word.endswith(".") and len(word) > 2 and word[:-1].lower() not in known
-
-
 def _sample(texts: Sequence[str], characters: int) -> list[str]:
     """Every n-th text, n such that about that many characters come together."""
     total = sum(map(len, texts))
-    if total <= characters:
-        return list(texts)
-    if characters <= 0:
-        return []
-    return list(texts[:: -(-total // characters)])
-
-
-def _acronyms(texts: Iterable[str]) -> set[str]:
-    """Every ``U.S.`` and ``a.k.a.`` in the texts: letters with full stops between them are an abbreviation.
-
-    Punkt alone would go by statistics, which call it none where it often ends a sentence or lacks its last stop.
-    """
-    return {match[1][:-1].lower() for text in texts for match in _ACRONYM.finditer(text)}
+    if total > characters:
+        return list(texts[:: -(-total // characters)]) if characters > 0 else []
+    return list(texts)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text that hold more than white space, each with its position."""
-    start = 0
-    for match in _BREAK.finditer(text):
-        if line := text[start : match.start()].rstrip():
+    for start, end in pairwise([0, *(match.end() for match in _BREAK.finditer(text)), len(text)]):
+        if line := text[start:end].rstrip():
             yield start, line
-        start = match.end()
-    if line := text[start:].rstrip():
-        yield start, line

@@ -1,20 +1,81 @@
-"""Train, dev and test out of one file, such that equal sources stay together."""
+"""Train, dev and test: from files of their own, from a field, or out of one file, equal sources together."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, Record, SplitName
+from pipedec_cli.data.reading import read_records
+from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, FieldNames, Record, SplitName
+from pipedec_cli.data.rows import given_splits
 
-DEV_FRACTION: Final = 0.1
-TEST_FRACTION: Final = 0.1
-SPLIT_FIELD: Final = "split"
 _HELD_OUT: Final[tuple[SplitName, ...]] = ("test", "dev")
 
 Splits = dict[SplitName, list[Record]]
+
+
+def gather_splits(
+    data: str | Path,
+    extra: Mapping[SplitName, str | Path],
+    names: FieldNames,
+    fractions: Mapping[SplitName, float],
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> tuple[Splits, dict[SplitName, str]]:
+    """Read all records and see to it that there is a train, a dev and a test split.
+
+    Splits that are given stay as they are: the files of a folder, the splits of a hub data set, files named apart, a
+    ``split`` field. What is missing is split off from train.
+
+    Args:
+        data: a file, a folder, ``-`` or a hub data set.
+        extra: files of dev and test beside it.
+        names: what the input calls its fields.
+        fractions: the share of dev and of test, where they have to be split off.
+        seed: of that split.
+        limit: read no more records than that of each place.
+        warn: told about text that had to be mended.
+
+    Returns:
+        the records by split, and where each split comes from, in words.
+
+    Raises:
+        UserError: bad input, or two places for the same split.
+    """
+
+    def read(place: str | Path, split: SplitName | None = None) -> list[Record]:
+        return list(islice(read_records(place, names, need_target=True, split=split, warn=warn), limit))
+
+    origin = f"given in {data}"
+    if found := given_splits(data):
+        splits: Splits = {name: read(data, name) for name in found}
+    else:
+        splits = {"train": read(data)}
+        if by_field := split_by_field(splits["train"]):
+            splits = {name: rows for name, rows in by_field.items() if rows}
+            origin = "given by the field 'split'"
+    origins: dict[SplitName, str] = dict.fromkeys(splits, origin)
+    for name, place in extra.items():
+        if name in splits:
+            raise UserError(f"{data} brings its own {name} split", todo=f"leave out --{name}")
+        splits[name] = read(place)
+        origins[name] = f"given in {place}"
+    if not splits.get("train"):
+        raise UserError(
+            "has no records to train on", where=str(data), todo=f"its splits are {', '.join(splits)}"
+        )
+    missing = {name: share for name, share in fractions.items() if name not in splits}
+    if missing:
+        parts = split_by_source(splits["train"], missing, seed)
+        splits |= {name: parts[name] for name in ("train", *missing)}
+        origins |= dict.fromkeys(missing, "split off by source")
+    return {name: splits[name] for name in SPLITS}, origins
 
 
 def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, float], seed: int) -> Splits:
@@ -38,7 +99,7 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
             todo="let --dev-fraction and --test-fraction come to less than 1",
         )
     records = list(records)
-    drawn = {source: _draw(source, seed) for source in dict.fromkeys(record.source for record in records)}
+    drawn = {record.source: _draw(record.source, seed) for record in records}
     order = sorted(drawn, key=lambda source: (drawn[source], source))
     place: dict[str, SplitName] = {}
     for source in order:
@@ -49,11 +110,33 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
             if drawn[source] < bound:
                 place[source] = name
                 break
-    _fill_empty(place, order, fractions)
+    _fill_empty(place, order, [name for name in _HELD_OUT if fractions.get(name, 0.0) > 0])
     splits: Splits = {name: [] for name in SPLITS}
     for record in records:
         splits[place[record.source]].append(record)
     return splits
+
+
+def _draw(source: str, seed: int) -> float:
+    """A number in [0, 1) that depends on source and seed alone."""
+    digest = hashlib.blake2b(f"{seed}\0{source}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _fill_empty(place: dict[str, SplitName], order: Sequence[str], wanted: Sequence[SplitName]) -> None:
+    """Give each wanted split a source of its own, if there are enough: order ascends from test over dev to train."""
+    if len(order) <= len(wanted):
+        place.update(dict.fromkeys(order, "train"))
+        return
+    counts = {name: list(place.values()).count(name) for name in (*wanted, "train")}
+    if all(counts.values()):
+        return
+    sizes = [max(1, counts[name]) for name in wanted]
+    while sum(sizes) >= len(order):
+        sizes[sizes.index(max(sizes))] -= 1
+    names = [name for name, size in zip(wanted, sizes, strict=True) for _ in range(size)]
+    place.update(dict.fromkeys(order, "train"))
+    place.update(zip(order, names, strict=False))
 
 
 def split_by_field(records: Sequence[Record]) -> Splits | None:
@@ -62,14 +145,14 @@ def split_by_field(records: Sequence[Record]) -> Splits | None:
     Raises:
         UserError: some records name a split there, and others do not.
     """
-    named = [SPLIT_NAMES.get(str(record.fields.get(SPLIT_FIELD)).lower()) for record in records]
+    named = [SPLIT_NAMES.get(str(record.fields.get("split")).lower()) for record in records]
     if not any(named):
         return None
     splits: Splits = {name: [] for name in SPLITS}
     for record, name in zip(records, named, strict=True):
         if name is None:
             raise UserError(
-                f"{SPLIT_FIELD!r} names no split, as it does in other records",
+                "'split' names no split, as it does in other records",
                 where=record.where,
                 todo="write train, dev or test",
             )
@@ -81,28 +164,3 @@ def count_leaks(splits: Mapping[SplitName, Sequence[Record]]) -> int:
     """How many records of dev and test have a source that train has, too."""
     known = {record.source for record in splits["train"]}
     return sum(record.source in known for name in ("dev", "test") for record in splits[name])
-
-
-def _draw(source: str, seed: int) -> float:
-    """A number in [0, 1) that depends on source and seed alone."""
-    digest = hashlib.blake2b(f"{seed}\0{source}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
-
-
-def _fill_empty(
-    place: dict[str, SplitName], order: Sequence[str], fractions: Mapping[SplitName, float]
-) -> None:
-    """Give each wanted split a source of its own, if there are enough: order ascends from test over dev to train."""
-    wanted: list[SplitName] = [name for name in _HELD_OUT if fractions.get(name, 0.0) > 0]
-    if len(order) < len(wanted) + 1:
-        place.update(dict.fromkeys(order, "train"))
-        return
-    if all(name in place.values() for name in (*wanted, "train")):
-        return
-    counts = {name: sum(there == name for there in place.values()) for name in (*wanted, "train")}
-    sizes = [max(1, counts[name]) for name in wanted]
-    while sum(sizes) >= len(order):
-        sizes[sizes.index(max(sizes))] -= 1
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    for rank, source in enumerate(order):
-        place[source] = next((name for name, end in zip(wanted, ends, strict=True) if rank < end), "train")

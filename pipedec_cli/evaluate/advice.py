@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from pipedec_cli.evaluate.promise import WORTHWHILE
+from pipedec_cli.evaluate.estimate import WORTHWHILE
 from pipedec_cli.evaluate.significance import Difference
 
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its

@@ -10,14 +10,13 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal import import_, recipes
+from pipedec_cli.terminal import import_, recipes, segment
 from pipedec_cli.terminal.commands import (
     bench,
     demo,
     generate,
     report,
     score,
-    segment,
     train,
 )
 from pipedec_cli.terminal.console import Talk
@@ -78,7 +77,7 @@ def root(
     """The options that stand before a subcommand."""
 
 
-app.command("segment", epilog=segment.EXAMPLES)(segment.segment)
+add(app, "segment", segment.segment, segment.EXAMPLES)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
 app.command("score", epilog=score.EXAMPLES)(score.score)

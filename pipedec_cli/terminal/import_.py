@@ -18,11 +18,11 @@ from rich.text import Text
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS, Tally, cleaned, parallel
 from pipedec_cli.data.paper import TARGET_LENGTHS, TargetLengths
+from pipedec_cli.data.preparation import TargetStatistics, describe_targets
 from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import cut, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
-from pipedec_cli.data.statistics import TargetStatistics, describe_targets
 from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.progress import track

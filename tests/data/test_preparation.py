@@ -1,16 +1,24 @@
+from itertools import combinations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.lengths import WordCounter
-from pipedec_cli.data.preparation import Fit, Preparer, joiner_of
+from pipedec_cli.data.preparation import (
+    Preparer,
+    describe_targets,
+    group_adjacent,
+    longest_fitting,
+    merge,
+    split_long,
+    token_lengths,
+    word_lengths,
+)
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Record, Segmentation
-from pipedec_cli.data.segmentation import PhraseSegmenter, SentenceSegmenter
-from pipedec_cli.data.sentences import train_sentences
+from pipedec_cli.data.segmentation import PhraseSegmenter
 
-PHRASES = PhraseSegmenter()
-SEGMENTATION = Segmentation("phrase", (";",), "; ", sub_max=4)
+LENGTHS = st.lists(st.integers(0, 9), max_size=9)
 
 
 def record(target, given=None, **fields):
@@ -18,7 +26,8 @@ def record(target, given=None, **fields):
 
 
 def preparer(**options):
-    return Preparer(PHRASES, SEGMENTATION, Fit(WordCounter(), **options))
+    segmentation = Segmentation("phrase", (";",), "; ", sub_max=4)
+    return Preparer(PhraseSegmenter(), segmentation, word_lengths, **{"time_max": 50, **options})
 
 
 def test_too_many_segments_are_merged_to_leave_a_place_for_the_closing_one():
@@ -84,9 +93,134 @@ def test_a_field_that_a_renamed_one_would_replace_is_refused():
     FieldNames().check([record("a", target_segments=["a"])])
 
 
-def test_the_joiner_is_what_stands_between_the_datas_own_segments():
-    segmenter = SentenceSegmenter(train_sentences(["It rains. I read.", "今天很热。我很好。"], []))
-    assert joiner_of([record("It rains. I read.")] * 3, segmenter) == " "
-    assert joiner_of([record("今天很热。我很好。")] * 3, segmenter) == ""
-    assert joiner_of([record("今天很热。 我很好。", ("今天很热。", "我很好。"))], segmenter) == ""
-    assert joiner_of([record("a;b")], PHRASES) == "; "
+def groups(lengths, sizes):
+    start, result = 0, []
+    for size in sizes:
+        result.append(sum(lengths[start : start + size]))
+        start += size
+    return result
+
+
+@given(LENGTHS, st.integers(1, 6))
+def test_grouping_loses_nothing_and_groups_no_more_than_it_must(lengths, most):
+    sizes = group_adjacent(lengths, most)
+    assert sum(sizes) == len(lengths)
+    assert len(sizes) == min(most, len(lengths))
+    assert all(size >= 1 for size in sizes)
+
+
+@given(LENGTHS.filter(lambda lengths: len(lengths) > 1), st.integers(1, 6))
+def test_the_longest_group_is_as_short_as_can_be(lengths, most):
+    n = len(lengths)
+    most = min(most, n)
+    best = min(
+        max(groups(lengths, [b - a for a, b in zip((0, *ends), (*ends, n), strict=True)]))
+        for ends in combinations(range(1, n), most - 1)
+    )
+    assert max(groups(lengths, group_adjacent(lengths, most))) == best
+
+
+def test_merging_joins_neighbours_with_the_joiner():
+    assert merge(["a", "b b b", "c", "d"], 3, "; ", word_lengths) == ("a", "b b b", "c; d")
+    assert merge(["a", "b"], 2, "; ", word_lengths) == ("a", "b")
+
+
+def test_a_subsequence_fits_if_its_eos_stands_within_time_max():
+    assert longest_fitting(1, 50) == 49
+    assert longest_fitting(20, 50) == 30
+
+
+def test_a_long_segment_is_split_at_the_last_clause_end_that_fits():
+    segment = "one two, three four, five six seven"
+    assert split_long([segment], 6, 9, word_lengths) == ("one two, three four,", "five six seven")
+
+
+def test_without_a_clause_end_it_is_split_at_a_word():
+    assert split_long(["a b c d e f g"], 5, 9, word_lengths) == ("a b c d", "e f g")
+
+
+def test_later_pieces_have_less_time():
+    pieces = split_long([" ".join("abcdefghij")], 5, 9, word_lengths)
+    assert [len(piece.split()) for piece in pieces] == [4, 3, 2, 1]
+
+
+def test_a_text_without_spaces_is_split_at_a_character():
+    assert split_long(["今天我们去公园"], 5, 9, word_lengths) == ("今天我们", "去公园")
+
+
+def test_a_single_word_that_is_too_long_stays_whole_and_what_follows_is_split_off():
+    def characters(texts):
+        return [len(text) for text in texts]
+
+    assert split_long(["incomprehensibilities"], 10, 9, characters) == ("incomprehensibilities",)
+    assert split_long(["incomprehensibilities are so"], 10, 9, characters) == (
+        "incomprehensibilities",
+        "are so",
+    )
+
+
+@given(
+    st.lists(st.text(st.characters(codec="utf-8") | st.sampled_from("ab ,. ")).map(str.strip).filter(bool)),
+    st.integers(2, 8),
+)
+def test_splitting_loses_nothing_but_white_space(segments, time_max):
+    pieces = split_long(segments, time_max, 9, word_lengths)
+    assert "".join("".join(pieces).split()) == "".join("".join(segments).split())
+    assert all(pieces)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("", 1), ("a b\nc", 3), ("今天 很热。", 4), ("GPT模型。 ok", 4), ("été – ok", 3)]
+)
+def test_words_are_counted_by_white_space_and_in_spaceless_scripts_by_character(text, words):
+    assert word_lengths([text]) == [words]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A tokenizer that knows four words and closes every text with </s>."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(
+        models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2, "b": 3, "-": 4}, unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>").save_pretrained(
+        tmp_path
+    )
+    return str(tmp_path)
+
+
+def test_tokens_are_counted_without_special_ones(folder):
+    count = token_lengths(folder)
+    assert count(["a b", "a-b", ""]) == [2, 3, 1]
+    assert count([]) == []
+
+
+def test_a_tokenizer_that_is_not_there_is_one_line(tmp_path):
+    for name in (str(tmp_path), "no-such-owner/no-such-tokenizer"):
+        with pytest.raises(UserError, match="no tokenizer can be loaded from") as caught:
+            token_lengths(name)
+        assert "\n" not in str(caught.value)
+
+
+def test_averages_are_those_of_the_papers_first_table():
+    statistics = describe_targets([record("", ("a b c", "d")), record("", ("e f g h",)), record("", ())])
+    assert statistics.examples == 3
+    assert statistics.words_per_target == 8 / 3
+    assert statistics.subsequences_per_target == 1
+    assert statistics.words_per_subsequence == 8 / 3
+    assert statistics.histogram == {0: 1, 1: 1, 2: 1}
+
+
+def test_no_records_are_no_error():
+    statistics = describe_targets([record("t")])
+    assert statistics.to_json() == {
+        "examples": 0,
+        "words_per_target": 0.0,
+        "subsequences_per_target": 0.0,
+        "words_per_subsequence": 0.0,
+        "histogram": {},
+    }

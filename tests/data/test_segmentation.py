@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Record
 from pipedec_cli.data.segmentation import (
-    ClauseSegmenter,
     PhraseSegmenter,
     SentenceSegmenter,
-    choose_joiner,
     cut,
+    joiner_of,
     make_segmenter,
 )
 from pipedec_cli.data.sentences import train_sentences
@@ -34,7 +34,7 @@ def test_joining_sentences_gives_the_text_back_white_space_aside(model, text, jo
 
 @given(text=MARKED, joiner=st.sampled_from([" ", "", "\n"]))
 def test_joining_clauses_gives_the_text_back_white_space_aside(model, text, joiner):
-    assert solid(joiner.join(cut(text, ClauseSegmenter(model)))) == solid(text)
+    assert solid(joiner.join(cut(text, SentenceSegmenter(model, clauses=True)))) == solid(text)
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("; ;a")))
@@ -58,7 +58,11 @@ def test_the_first_separator_stands_for_all_of_them(text, separators):
 
 @given(MARKED)
 def test_segments_are_never_empty_and_have_no_white_space_around_them(model, text):
-    for segmenter in (SentenceSegmenter(model), ClauseSegmenter(model), PhraseSegmenter((";",))):
+    for segmenter in (
+        SentenceSegmenter(model),
+        SentenceSegmenter(model, clauses=True),
+        PhraseSegmenter((";",)),
+    ):
         for segment in cut(text, segmenter):
             assert segment
             assert segment == segment.strip()
@@ -86,7 +90,7 @@ def test_segments_are_never_empty_and_have_no_white_space_around_them(model, tex
     ],
 )
 def test_a_clause_ends_at_punctuation_but_not_inside_words_and_numbers(model, text, expected):
-    assert list(cut(text, ClauseSegmenter(model))) == expected
+    assert list(cut(text, SentenceSegmenter(model, clauses=True))) == expected
 
 
 @pytest.mark.parametrize(
@@ -108,22 +112,28 @@ def test_phrases_stand_between_separators_and_empty_ones_are_counted(text, phras
 
 
 @pytest.mark.parametrize(
-    ("separators", "gaps", "texts", "joiner"),
+    ("separators", "targets", "joiner"),
     [
-        ((), [" ", " ", ""], [], " "),
-        ((), ["", "", " "], [], ""),
-        ((), ["\n", "\n"], ["今天很热。\n我很好。"], ""),
-        ((), ["\n"], ["It rains.\nI am fine."], " "),
-        ((), [], ["การเดินทาง"], ""),
-        ((), [], ["여행은 즐겁다"], " "),
-        ((), [], [], " "),
-        ((";",), [], ["a"], "; "),
-        (("；",), [], [], "；"),
-        (("\n",), [], [], "\n"),
+        ((), ["It rains. I read. 好。好"], " "),
+        ((), ["今天很热。我很好。你好。 好"], ""),
+        ((), ["今天很热。\n我很好。"], ""),
+        ((), ["It rains.\nI am fine."], " "),
+        ((), ["การเดินทาง"], ""),
+        ((), ["여행은 즐겁다"], " "),
+        ((), [("今天很热。", "我很好。")], ""),
+        ((), [], " "),
+        ((";",), ["a;b"], "; "),
+        (("；",), [], "；"),
+        (("\n",), [], "\n"),
     ],
 )
-def test_the_joiner_suits_the_script(separators, gaps, texts, joiner):
-    assert choose_joiner(separators, gaps, texts) == joiner
+def test_the_joiner_is_what_stands_between_the_datas_own_segments(model, separators, targets, joiner):
+    segmenter = PhraseSegmenter(separators) if separators else SentenceSegmenter(model)
+    cut_before = [None if isinstance(target, str) else target for target in targets]
+    records = [
+        Record("1", "s", "".join(t), cuts, (), "") for t, cuts in zip(targets, cut_before, strict=True)
+    ]
+    assert joiner_of(records, segmenter) == joiner
 
 
 def test_separators_belong_to_phrases_alone():

@@ -9,9 +9,8 @@ from typing import Final
 
 from pipedec_cli.data.demo import FactCount, check_facts, make_demo
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.gathering import SplitRules
 from pipedec_cli.data.predictions import read_predictions
-from pipedec_cli.data.records import DecoderKind, FieldNames
+from pipedec_cli.data.records import DecoderKind
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.model.train_settings import usual_settings
@@ -20,8 +19,8 @@ from pipedec_cli.terminal.runs.generation import run_generation
 from pipedec_cli.terminal.runs.generation_request import GenerateRequest
 from pipedec_cli.terminal.runs.report import run_report
 from pipedec_cli.terminal.runs.report_lineup import ReportRequest
-from pipedec_cli.terminal.runs.segmentation import SegmentRequest, run_segment
 from pipedec_cli.terminal.runs.training import TrainRequest, run_training
+from pipedec_cli.terminal.segment import SegmentSettings, segment
 
 DELAY: Final = 2
 #: Stands in the demo's folder, so that a later demo knows it for its own.
@@ -60,7 +59,7 @@ def run_demo(request: DemoRequest, *, out: Path, talk: Talk) -> None:
     data = out / "data.jsonl"
     write_json_lines(data, make_demo(request.examples, request.seed))
     _headline(talk, f"1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence)")
-    run_segment(_segment(str(data), request.seed), out=None, workspace=out, talk=talk, as_json=False)
+    segment(SegmentSettings(data=str(data), seed=request.seed, workspace=out, quiet=talk.quiet))
     for step, decoder in ((2, "pipelined"), (3, "sequential")):
         kind: DecoderKind = "pipelined" if decoder == "pipelined" else "sequential"
         _headline(talk, f"{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
@@ -102,25 +101,6 @@ def _clear(out: Path) -> None:
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()
-
-
-def _segment(data: str, seed: int) -> SegmentRequest:
-    return SegmentRequest(
-        data=data,
-        level="sentence",
-        separators=(),
-        joiner=None,
-        names=FieldNames(),
-        dev=None,
-        test=None,
-        rules=SplitRules(seed=seed),
-        sub_max=20,
-        time_max=50,
-        split_long=False,
-        tokenizer=None,
-        limit=None,
-        recipe=None,
-    )
 
 
 def _train(decoder: DecoderKind, request: DemoRequest) -> TrainRequest:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipedec_cli.data.preparation import Counts
-from pipedec_cli.data.statistics import TargetStatistics
-from pipedec_cli.evaluate.promise import Promise
-from pipedec_cli.terminal.commands.segment import EXAMPLES
-from pipedec_cli.terminal.views.segmentation import describe_counts, describe_too_long, render_summary
+from pipedec_cli.data.preparation import TargetStatistics
+from pipedec_cli.evaluate.estimate import Estimate
+from pipedec_cli.terminal.segment import EXAMPLES, render_summary
 from tests.terminal.segment.running import data_of, examples, refusal, run, write
 
 
@@ -76,12 +74,6 @@ def test_the_examples_name_options_that_there_are():
     assert used <= known
 
 
-def test_the_view_says_what_was_done_and_nothing_else():
-    assert describe_counts(Counts(targets=3), sub_max=20) == []
-    assert describe_too_long(Counts(targets=3), unit="words", time_max=50) is None
-    assert len(describe_counts(Counts(3, 1, 1, 1, 1, 1), sub_max=20)) == 5
-
-
 def test_tables_stand_side_by_side_where_there_is_room():
     rows = {
         "train": TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}),
@@ -90,7 +82,7 @@ def test_tables_stand_side_by_side_where_there_is_room():
     heights = []
     for width in (60, 140):
         console = Console(file=io.StringIO(), width=width)
-        console.print(render_summary(rows, [Promise(1, 2, 9.0, 3.0, 0.25)], "words"))
+        console.print(render_summary(rows, [Estimate(1, 2, 9.0, 3.0, 0.25)], "words"))
         shown = console.file.getvalue()
         assert "25.0%" in shown
         assert "3.0" in shown

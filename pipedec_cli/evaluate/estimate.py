@@ -1,4 +1,4 @@
-"""What the grid promises before any training: decoder calls, counted on the targets themselves."""
+"""What can be saved before anything is trained: decoder calls, counted on the targets themselves."""
 
 from __future__ import annotations
 
@@ -14,18 +14,13 @@ DELAYS: Final = (1, 2, 3)
 #: Fewer steps by less than this factor are not worth a method of one's own.
 WORTHWHILE: Final = 1.3
 
-_NO_END: Final = 10**9
-
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """The decoder calls of both decoders, if they wrote just the targets, to their ends.
+class Estimate:
+    """Mean decoder calls a target at one Δt, if both decoders wrote just the targets, to their ends.
 
     Attributes:
-        delay: Δt.
-        targets: how many targets were replayed.
-        sequential_steps: mean calls of the sequential decoder: each token of the target, and <eos>.
-        pipelined_steps: mean calls of the pipelined decoder.
+        sequential_steps: each token of the target, and <eos>.
         truncated: the share of targets that time_max or sub_max would cut, 0 to 1; their steps are counted uncut.
     """
 
@@ -48,13 +43,9 @@ class Promise:
         }
 
 
-def promise(
-    wholes: Sequence[int],
-    parts: Sequence[Sequence[int]],
-    limits: Limits,
-    *,
-    delays: Sequence[int] = DELAYS,
-) -> list[Promise]:
+def estimate(
+    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = DELAYS
+) -> list[Estimate]:
     """Replay targets on the grid, a result for each delay.
 
     Args:
@@ -63,27 +54,20 @@ def promise(
         limits: the pipelined decoder's bounds.
         delays: the Δt to try.
     """
-    results = []
     count = max(1, len(parts))
-    endless = replace(limits, time_max=_NO_END)  # a text that is cut has fewer steps, which is no gain
+    sequential = sum(length + 1 for length in wholes) / count
+    endless = replace(limits, time_max=10**9)  # a text that is cut has fewer steps, which is no gain
+    results = []
     for delay in delays:
-        runs = [replay(lengths, Fixed(delay), endless) for lengths in parts]
-        cut = [replay(lengths, Fixed(delay), limits).truncated for lengths in parts]
-        results.append(
-            Promise(
-                delay=delay,
-                targets=len(parts),
-                sequential_steps=sum(length + 1 for length in wholes) / count,
-                pipelined_steps=sum(run.steps for run in runs) / count,
-                truncated=sum(reason is not None for reason in cut) / count,
-            )
-        )
+        steps = sum(replay(lengths, Fixed(delay), endless).steps for lengths in parts)
+        cut = sum(replay(lengths, Fixed(delay), limits).truncated is not None for lengths in parts)
+        results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
     return results
 
 
-def doubt(subsequences_per_target: float, promises: Sequence[Promise]) -> str | None:
+def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
     """Why the method will not help on these targets; None if it may."""
-    best = max((entry.ratio for entry in promises), default=0.0)
+    best = max((entry.ratio for entry in estimates), default=0.0)
     if subsequences_per_target > 2 and best >= WORTHWHILE:
         return None
     return (

@@ -1,0 +1,377 @@
+"""`pipedec segment`: the data that the other commands work on, and what the method can save on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.settings import (
+    ConfigOption,
+    JsonOption,
+    QuietOption,
+    RecipeOption,
+    Settings,
+    WorkspaceOption,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from pipedec_cli.data.preparation import Counts, TargetStatistics
+    from pipedec_cli.data.splits import Splits
+    from pipedec_cli.evaluate.estimate import Estimate
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  pipedec segment data.jsonl --level sentence     [dim]# {"source": "…", "target": "…"} a line; splits it, too[/dim]
+
+  pipedec segment train.csv --dev dev.csv --test test.csv --source-field article --target-field highlights
+
+  pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    [dim]# a list, or "a; b; c"[/dim]
+
+  pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        [dim]# counts tokens instead of words[/dim]
+
+  zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json | jq .promise
+"""
+
+#: Targets that steps are counted on; more change no digit that is shown.
+COUNTED: Final = 1000
+
+_fields = partial(typer.Option, rich_help_panel="Fields of the input")
+_splits = partial(typer.Option, rich_help_panel="Splits")
+_grid = partial(typer.Option, rich_help_panel="Fitting the grid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentSettings(Settings):
+    """What `pipedec segment` is asked for."""
+
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="JSON lines (.jsonl, .jsonl.gz or - for standard input), .json, .csv, .tsv or .parquet; a folder with "
+            "train, dev and test files; or a hub data set, OWNER/NAME or OWNER/NAME:CONFIG."
+        ),
+    ]
+    level: Annotated[
+        Level,
+        typer.Option(
+            help="What a subsequence is: a sentence (the ends are learnt from your text); a phrase, between separators; "
+            "or a clause, up to any punctuation."
+        ),
+    ] = "sentence"
+    separator: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            help=r"What stands between two phrases; may be given several times, \n and \t are understood. "
+            "The first is put back when phrases are joined \\[default: ;]."
+        ),
+    ] = ()
+    joiner: Annotated[
+        str | None,
+        typer.Option(
+            help="What stands between two segments when a prediction is put together \\[default: a space; '; ' for "
+            "phrases; nothing for scripts without spaces]."
+        ),
+    ] = None
+    source_field: Annotated[str, _fields(help="The field that text is generated from.")] = "source"
+    target_field: Annotated[
+        str, _fields(help="The field with the right answer: a string, or a list that is segmented already.")
+    ] = "target"
+    id_field: Annotated[str, _fields(help="The field with the identifier; else the line number is one.")] = (
+        "id"
+    )
+    dev: Annotated[str | None, _splits(help="A file of its own for dev \\[default: split off].")] = None
+    test: Annotated[str | None, _splits(help="A file of its own for test \\[default: split off].")] = None
+    dev_fraction: Annotated[float, _splits(help="The share that is split off for dev.", min=0.0, max=1.0)] = (
+        0.1
+    )
+    test_fraction: Annotated[
+        float, _splits(help="The share that is split off for test.", min=0.0, max=1.0)
+    ] = 0.1
+    seed: Annotated[int, _splits(help="Of the split; equal sources always stay together.")] = 0
+    sub_max: Annotated[
+        int,
+        _grid(
+            help="Most subsequences in decoding; targets with more segments than one less are merged.", min=2
+        ),
+    ] = 20
+    time_max: Annotated[
+        int, _grid(help="The last time-step in decoding; longer segments are reported.", min=2)
+    ] = 50
+    split_long: Annotated[
+        bool,
+        _grid("--split-long", help="Split segments that are too long for it, at a clause or a word."),
+    ] = False
+    tokenizer: Annotated[
+        str | None,
+        _grid(help="Count the tokens of this checkpoint folder or hub model \\[default: count words]."),
+    ] = None
+    limit: Annotated[int | None, typer.Option(help="Read the first N records only, of each file.", min=1)] = (
+        None
+    )
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write to \\[default: data in the workspace].")
+    ] = None
+    recipe: RecipeOption = None
+    workspace: WorkspaceOption = None
+    config: ConfigOption = None
+    quiet: QuietOption = False
+    as_json: JsonOption = False
+
+    @property
+    def held_out(self) -> dict[SplitName, str]:
+        """The files that were named for dev and test."""
+        files: dict[SplitName, str | None] = {"dev": self.dev, "test": self.test}
+        return {name: file for name, file in files.items() if file is not None}
+
+    @property
+    def inputs(self) -> list[str]:
+        """All that is read."""
+        return [self.data, *self.held_out.values()]
+
+
+def segment(settings: SegmentSettings) -> None:
+    """Cut every target into its subsequences, and the data into train, dev and test.
+
+    A pipelined decoder writes the subsequences of a text at the same time. This command says what they are, and shows what that can save before anything is trained: the decoder steps of the sequential and of the pipelined decoder, if a new subsequence starts every Δt = 1, 2 or 3 time-steps.
+
+    Every field of the input is kept; train.jsonl, dev.jsonl and test.jsonl get `target_segments` besides. Nothing of a target is lost but white space: too many segments are merged, too long ones reported, empty phrases counted.
+    """
+    from msgspec import to_builtins
+
+    from pipedec_cli.data.preparation import Preparer, describe_targets, token_lengths, word_lengths
+    from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
+    from pipedec_cli.data.workspace import save_segmented
+    from pipedec_cli.data.writing import manifest, to_json
+    from pipedec_cli.evaluate.estimate import doubt, estimate
+    from pipedec_cli.pipeline.grid import Limits
+    from pipedec_cli.terminal.progress import stage
+
+    place, talk = Workspace.find(settings.workspace), Talk(settings.quiet)
+    folder = settings.out or place.data
+    _check_inputs(settings.inputs, folder)
+    unit = "tokens" if settings.tokenizer else "words"
+    measure = token_lengths(settings.tokenizer) if settings.tokenizer else word_lengths
+    splits, origins = _read(settings, talk)
+    records = [record for rows in splits.values() for record in rows]
+    separators = tuple(map(_unescape, settings.separator))
+    with stage(talk, "learning where sentences end"):
+        segmenter = make_segmenter(
+            settings.level,
+            separators=separators,
+            targets=[record.target or "" for record in records],
+            sources=[record.source for record in records],
+        )
+    joiner = None if settings.joiner is None else _unescape(settings.joiner)
+    segmentation = Segmentation(
+        level=settings.level,
+        separators=segmenter.separators if isinstance(segmenter, PhraseSegmenter) else (),
+        joiner=joiner_of(splits["train"], segmenter) if joiner is None else joiner,
+        sub_max=settings.sub_max,
+    )
+    preparer = Preparer(
+        segmenter, segmentation, measure, time_max=settings.time_max, split_long=settings.split_long
+    )
+    segmented: dict[SplitName, list[Record]] = {name: [] for name in SPLITS}
+    with stage(talk, "segmenting", total=len(records)) as advance:
+        for name, rows in splits.items():
+            for record in rows:
+                segmented[name].append(preparer.segment(record))
+                advance()
+    statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
+    with stage(talk, "counting steps"):
+        sample = segmented["train"][:: -(-len(segmented["train"]) // COUNTED)]
+        estimates = estimate(
+            measure([record.target or "" for record in sample]),
+            [measure(record.target_segments or ()) for record in sample],
+            Limits(time_max=settings.time_max, sub_max=settings.sub_max),
+        )
+    asked = {
+        "data": settings.data,
+        "level": settings.level,
+        "separators": separators,
+        "joiner": joiner,
+        **{name: getattr(settings, name) for name in _IN_MANIFEST},
+    }
+    details: dict[str, Any] = {
+        "time_max": settings.time_max,
+        "unit": unit,
+        "counts": asdict(preparer.counts),
+        "statistics": {name: row.to_json() for name, row in statistics.items()},
+        "promise": [row.to_json() for row in estimates],
+        "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
+        "manifest": manifest(asked, inputs=settings.inputs),
+    }
+    outdated = _outdated_models(place, folder, segmented["train"])
+    written = save_segmented(folder, segmented, segmentation, segmenter, details)
+
+    if not talk.quiet and not settings.as_json:
+        talk.console.print(render_summary(statistics, estimates, unit))
+    _tell(talk, settings, preparer.counts, segmented, origins)
+    if why := doubt(statistics["train"].subsequences_per_target, estimates):
+        talk.warn(why)
+    if outdated:
+        talk.warn(
+            f"{outdated} was trained on other data than {folder} holds now: train again, or its test is not one"
+        )
+    talk.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
+    if settings.as_json:
+        write_stdout(to_json({"out": str(folder), **to_builtins(segmentation), **details}, indent=2) + "\n")
+
+
+_IN_MANIFEST: Final = (
+    *("dev", "test", "sub_max", "time_max", "split_long", "tokenizer", "limit", "recipe"),
+    *("source_field", "target_field", "id_field", "dev_fraction", "test_fraction", "seed"),
+)
+
+
+def _read(settings: SegmentSettings, talk: Talk) -> tuple[Splits, dict[SplitName, str]]:
+    from pipedec_cli.data.rows import is_hub_name
+    from pipedec_cli.data.splits import gather_splits
+    from pipedec_cli.terminal.progress import stage
+
+    for location in filter(is_hub_name, settings.inputs):
+        talk.say(f"there is no {location} here: asking the hub for a data set of that name")
+    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    with stage(talk, "reading"):
+        splits, origins = gather_splits(
+            settings.data,
+            settings.held_out,
+            names,
+            {"dev": settings.dev_fraction, "test": settings.test_fraction},
+            seed=settings.seed,
+            limit=settings.limit,
+            warn=talk.warn,
+        )
+    for rows in splits.values():
+        names.check(rows)
+    return splits, origins
+
+
+def _unescape(text: str) -> str:
+    r"""A line feed and a tab for ``\n`` and ``\t``, which are hard to type in a shell."""
+    return text.replace(r"\n", "\n").replace(r"\t", "\t")
+
+
+def _check_inputs(inputs: Sequence[str], folder: Path) -> None:
+    """Refuse standard input twice, and to write over what is read."""
+    if inputs.count("-") > 1:
+        raise UserError(
+            "standard input can be read only once", todo="give one of DATA, --dev and --test as `-`"
+        )
+    written = {folder.resolve(), *((folder / f"{name}.jsonl").resolve() for name in SPLITS)}
+    for place in inputs:
+        if place != "-" and Path(place).resolve() in written:
+            raise UserError(
+                f"{place} would be written over with what is read from it", todo="give another --out"
+            )
+
+
+def _outdated_models(place: Workspace, folder: Path, train: Sequence[Record]) -> Path | None:
+    """The workspace's models, if they were trained on sources that are now held out."""
+    from pipedec_cli.data.workspace import load_split
+
+    models, before = place.root / "models", folder / "train.jsonl"
+    if folder != place.data or not before.exists() or not models.is_dir() or not any(models.iterdir()):
+        return None
+    try:
+        known = {record.source for record in load_split(before)}
+    except UserError:
+        return models
+    return models if known != {record.source for record in train} else None
+
+
+def _tell(
+    talk: Talk,
+    settings: SegmentSettings,
+    counts: Counts,
+    segmented: Splits,
+    origins: Mapping[SplitName, str],
+) -> None:
+    """What was done to the targets, a line for each thing that happened at all."""
+    from pipedec_cli.data.splits import count_leaks
+
+    for count, what in (
+        (counts.given, "targets came segmented and were kept as they are"),
+        (counts.merged, f"targets had too many segments: neighbours were merged to {settings.sub_max - 1}"),
+        (counts.split, "splits were made in segments that were too long"),
+        (counts.dropped, "empty segments between separators were left out"),
+        (counts.empty, "targets are empty"),
+    ):
+        if count:
+            talk.say(f"{count:,} {what}")
+    talk.say("records: " + ", ".join(f"{name} {len(segmented[name]):,} ({origins[name]})" for name in SPLITS))
+    if counts.too_long:
+        talk.warn(
+            f"{counts.too_long:,} subsequences in {counts.too_long_targets:,} of {counts.targets:,} targets do not "
+            f"fit into {settings.time_max} time-steps at Δt = 1 (the longest has {counts.longest:,} "
+            f"{'tokens' if settings.tokenizer else 'words'}) and would be cut: --split-long splits them, or decode "
+            "with a larger --time-max"
+        )
+    if leaks := count_leaks(segmented):
+        talk.warn(f"{leaks:,} records of dev and test have a source that train has, too")
+    for name in SPLITS:
+        if not segmented[name]:
+            talk.warn(f"{name} is empty: there are too few different sources")
+    if settings.tokenizer is None:
+        talk.say(
+            "lengths are counted in words, as there is no tokenizer yet: tokens are more (--tokenizer counts them)"
+        )
+
+
+def render_summary(
+    statistics: Mapping[SplitName, TargetStatistics], estimates: Sequence[Estimate], unit: str
+) -> RenderableType:
+    """Table 1 for each split and the steps, side by side where there is room, and how n is spread in train."""
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.text import Text
+
+    paper = _table("split", "examples", "words /\ntarget", "subsequences /\ntarget", "words /\nsubsequence")
+    paper.columns[0].justify = "left"
+    for split, row in statistics.items():
+        averages = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
+        shown = [f"{value:.1f}" for value in averages] if row.examples else ["–"] * len(averages)
+        paper.add_row(split, f"{row.examples:,}", *shown)
+    steps = _table("Δt", "sequential\nsteps", "pipelined\nsteps", "times\nfewer", "targets\ncut")
+    for entry in estimates:
+        figures = (entry.sequential_steps, entry.pipelined_steps, entry.ratio)
+        steps.add_row(str(entry.delay), *(f"{value:.1f}" for value in figures), f"{entry.truncated:.1%}")
+    train, spread = statistics["train"], []
+    for low, high in ((0, 0), (1, 2), (3, 5), (6, 10), (11, 10**9)):
+        if count := sum(n for length, n in train.histogram.items() if low <= length <= high):
+            name = str(low) if low == high else f"{low} or more" if high == 10**9 else f"{low} to {high}"
+            spread.append(f"{name}: {count / train.examples:.0%}")
+    left = Group(Text("Targets, as in the paper's Table 1", style="bold"), paper)
+    right = Group(Text(f"Decoder steps that the grid promises, in {unit}", style="bold"), steps)
+    return Group(
+        Columns([left, right], padding=(0, 3)),
+        Text(
+            f"train, by subsequences a target: {', '.join(spread) or 'none'}\n"
+            f"The promise is counted on {estimates[0].targets if estimates else 0:,} targets of train: what both "
+            "decoders would need to write just them.",
+            style="dim",
+        ),
+    )
+
+
+def _table(*columns: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    for name in columns:
+        table.add_column(name, justify="right")
+    return table
