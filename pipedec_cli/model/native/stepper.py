@@ -21,12 +21,6 @@ class NativeStepper:
     """
 
     def __init__(self, weights: NativeWeights, sequences: int) -> None:
-        """Make the buffers.
-
-        Args:
-            weights: the packed weights.
-            sequences: how many examples can be in flight.
-        """
         self.weights = weights
         self.sequences = sequences
         self._panel = weights.library.panel
@@ -34,9 +28,7 @@ class NativeStepper:
         self._filled = [0] * sequences
         self._source_length = torch.zeros(sequences, dtype=torch.long)
         self._room = self._source_room = 0
-        self._keys, self._values = self._buffers(0)
-        self._source_keys, self._source_values = self._buffers(0)
-        self._places = torch.zeros(2, sequences, 0, dtype=torch.int32)
+        self._grid, self._source = self._buffers(0), self._buffers(0)
         self._reserve(FIRST_ROOM)
 
     @property
@@ -102,54 +94,42 @@ class NativeStepper:
 
     def _reserve(self, columns: int) -> None:
         """Make room for this many columns a sequence, keeping what is there."""
-        if columns <= self._room:
-            return
-        self._room = self._rounded(max(columns, 2 * self._room))
-        self._keys, self._values = _kept((self._keys, self._values), self._buffers(self._room))
-        wider = torch.zeros(2, self.sequences, self._room, dtype=torch.int32)
-        wider[:, :, : self._places.shape[2]] = self._places
-        self._places = wider
+        if columns > self._room:
+            self._room = self._rounded(max(columns, 2 * self._room))
+            self._grid = _widened(self._grid, self._buffers(self._room))
 
     def _reserve_source(self, length: int) -> None:
         """Make room for sources of this length, keeping what is there."""
-        if length <= self._source_room:
-            return
-        self._source_room = self._rounded(length)
-        wider = self._buffers(self._source_room)
-        self._source_keys, self._source_values = _kept((self._source_keys, self._source_values), wider)
+        if length > self._source_room:
+            self._source_room = self._rounded(length)
+            self._source = _widened(self._source, self._buffers(self._source_room))
 
     def _rounded(self, columns: int) -> int:
         return -(-columns // self._panel) * self._panel
 
-    def _buffers(self, room: int) -> tuple[Tensor, Tensor]:
-        """Keys, [layers, sequences, heads, panels, d, panel], and values, [layers, sequences, heads, room, padded d].
+    def _buffers(self, room: int) -> tuple[Tensor, ...]:
+        """Keys, [layers, sequences, heads, panels, d, panel], values, [layers, sequences, heads, room, padded d], places.
 
-        Both in 32-bit words: of bfloat16 keys two neighbours in d share one, of values two neighbouring columns.
+        Keys and values are 32-bit words: of bfloat16 keys two neighbours in d share one, of values two neighbouring
+        columns. Places are the subsequences and the times, [sequences, room] each; a source has no use for them.
         """
-        shape = self.weights.struct
+        shape, words = self.weights.struct, self._numbers
         outer = (shape.layers, self.sequences, shape.heads)
-        width = shape.head_width // self._numbers
-        keys = torch.zeros(*outer, room // self._panel, width, self._panel, dtype=torch.int32)
-        padded = self._rounded(shape.head_width)
-        return keys, torch.zeros(*outer, room // self._numbers, padded, dtype=torch.int32)
+        keys = (*outer, room // self._panel, shape.head_width // words, self._panel)
+        values = (*outer, room // words, self._rounded(shape.head_width))
+        places = (self.sequences, room)
+        return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places))
 
     def _struct(self) -> CacheStruct:
+        grid, source = ([buffer.data_ptr() for buffer in buffers] for buffers in (self._grid, self._source))
+        lengths = self._source_length.data_ptr()
         return CacheStruct(
-            sequences=self.sequences,
-            room=self._room,
-            source_room=self._source_room,
-            keys=self._keys.data_ptr(),
-            values=self._values.data_ptr(),
-            source_keys=self._source_keys.data_ptr(),
-            source_values=self._source_values.data_ptr(),
-            subsequence=self._places[0].data_ptr(),
-            time=self._places[1].data_ptr(),
-            source_length=self._source_length.data_ptr(),
+            self.sequences, self._room, self._source_room, *grid[:2], *source[:2], *grid[2:], lengths
         )
 
 
-def _kept(old: tuple[Tensor, Tensor], wider: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The wider buffers with what was in the old ones."""
     for before, after in zip(old, wider, strict=True):
-        after[:, :, :, : before.shape[3]] = before
+        after[tuple(map(slice, before.shape))] = before
     return wider
