@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from pipedec_cli.evaluate.bandwidth import MemoryProbe, step_bytes
 from pipedec_cli.evaluate.timing import Clock
-from pipedec_cli.model.engine import Engine
-from pipedec_cli.model.weights import DecoderWeights
+from pipedec_cli.model.steps.engine import DecoderWeights, Engine
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.model.layers import PADDING
+from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Whole, draw_schedules, place
 
 IGNORED = -100

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from torch import Tensor
+
+#: Stands for the subsequence and the time of padding: nothing real sees it, and it sees everything, so that no
+#: row of attention is empty. Padding is told by position, never by token id: T5's <bos> is its pad token.
+PADDING: Final = 1 << 20
 
 
 def position(subsequence: Tensor, time: Tensor) -> Tensor:
-    """The scalar position p = t + i of tokens.
+    """The scalar position p = t + i of tokens: integers of any shape, subsequences counted from 1.
 
     For every visible pair both differences are ≥ 0, so the paper's Manhattan distance |t1 − t2| + |i1 − i2| is
     p1 − p2: one number a token gives it to T5's relative buckets and to any rotary or ALiBi model.
-
-    Args:
-        subsequence: integers of any shape, counted from 1.
-        time: integers of the same shape.
     """
     return subsequence + time
 
@@ -34,13 +36,5 @@ def visible(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def distance(query: Tensor, key: Tensor) -> Tensor:
-    """The distance of visible pairs; negative or meaningless for invisible ones.
-
-    Args:
-        query: positions of shape [..., Q].
-        key: positions of shape [..., K].
-
-    Returns:
-        Integers of shape [..., Q, K].
-    """
+    """The distances [..., Q, K] of positions [..., Q] and [..., K]; negative or meaningless for invisible pairs."""
     return query[..., :, None] - key[..., None, :]

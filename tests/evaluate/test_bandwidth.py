@@ -8,7 +8,6 @@ import torch
 from pipedec_cli.evaluate.bandwidth import MemoryProbe, step_bytes
 from pipedec_cli.model.native.build import BuildError
 from pipedec_cli.model.native.library import VARIABLE, library
-from pipedec_cli.model.weights import lay_out
 from tests.evaluate.decoders import FakeClock
 from tests.model.families import KINDS, small_model
 
@@ -45,7 +44,6 @@ def test_without_kernels_it_says_that_its_reading_may_be_too_low(monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_steps_bytes_are_its_matrices_and_one_examples_keys_and_values(kind):
     model = small_model(kind)
-    weights = lay_out(model, prepack=False)
     config = model.config
     blocks = [block.layer for block in model.decoder.block]
     matrices = model.lm_head.weight.numel()
@@ -58,6 +56,6 @@ def test_a_steps_bytes_are_its_matrices_and_one_examples_keys_and_values(kind):
             )
         )
         matrices += sum(p.numel() for p in feed.DenseReluDense.parameters())
-    cached = 2 * len(blocks) * weights.heads * config.d_kv * (10 + 6)
+    cached = 2 * len(blocks) * config.num_heads * config.d_kv * (10 + 6)
 
     assert step_bytes(config, item=4, source=10, cached=6) == 4 * (matrices + cached)

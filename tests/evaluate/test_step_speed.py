@@ -8,8 +8,7 @@ import time
 import pytest
 
 from pipedec_cli.evaluate.step_speed import CACHED, STEPS, time_steps
-from pipedec_cli.model.engine import Engine
-from pipedec_cli.model.weights import lay_out
+from pipedec_cli.model.steps.engine import Engine, lay_out
 from tests.evaluate.decoders import FakeClock
 from tests.model.families import SOURCES, small_model
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from pipedec_cli.model.engine import Engine
+from pipedec_cli.model.steps.engine import Engine
 from pipedec_cli.pipeline.decode import Finished, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.model.collate import IGNORED, Collator, Encoded, Scheduler, encode, scheduler
-from pipedec_cli.model.layers import PADDING
+from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole, place
 from tests.checkpoints import fresh_toy
 

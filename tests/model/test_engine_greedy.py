@@ -7,8 +7,7 @@ import copy
 import pytest
 import torch
 
-from pipedec_cli.model.engine import Engine
-from pipedec_cli.model.weights import lay_out
+from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Whole
@@ -50,7 +49,7 @@ def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The cache grows on the way, with two sequences in flight."""
-    monkeypatch.setattr("pipedec_cli.model.cache.FIRST_ROOM", 4)
+    monkeypatch.setattr("pipedec_cli.model.steps.operators.FIRST_ROOM", 4)
     model = copy.deepcopy(small_model("t5"))
     with torch.no_grad():
         model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from pipedec_cli.model.engine import Engine
 from pipedec_cli.model.native import build
 from pipedec_cli.model.native.build import BuildError, compiled, find_compiler, is_compiled
 from pipedec_cli.model.native.library import library
 from pipedec_cli.model.native.weights import pack_native
-from pipedec_cli.model.weights import DecoderWeights, lay_out
+from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out
+from pipedec_cli.model.steps.operators import Matrices
 from pipedec_cli.pipeline.decode import Method, Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import SCHEDULES, TIE, expected_of, outcome_of, run_engine
@@ -180,12 +180,12 @@ def test_the_environment_switches_the_kernels_off(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PIPEDEC_NATIVE", "0")
     weights = lay_out(small_model("t5"))
 
-    assert weights.native is None
+    assert isinstance(weights.stepping, Matrices)
     assert "PIPEDEC_NATIVE is 0" in weights.kernels
 
 
 def test_an_argument_switches_the_kernels_off() -> None:
-    assert lay_out(small_model("t5"), native=False).native is None
+    assert isinstance(lay_out(small_model("t5"), native=False).stepping, Matrices)
 
 
 def test_kernels_that_were_asked_for_and_cannot_be_had_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.layers import PADDING
 from pipedec_cli.model.teacher_forcing import TeacherForcing, decoder_logits
+from pipedec_cli.pipeline.attention import PADDING
 from tests.model.families import (
     BOS,
     EOS,

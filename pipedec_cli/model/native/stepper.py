@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.cache import FIRST_ROOM
 from pipedec_cli.model.native.library import CacheStruct
 from pipedec_cli.model.native.weights import NativeWeights
+from pipedec_cli.model.steps.operators import FIRST_ROOM
 from pipedec_cli.pipeline.decode import Row
 
 

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipedec_cli.model.layers import (
+from pipedec_cli.model.native.build import BuildError
+from pipedec_cli.model.native.library import LayerStruct, Library, ModelStruct, library
+from pipedec_cli.model.t5 import (
     bias_embeddings,
     decoder_layers,
     distance_buckets,
@@ -18,8 +20,6 @@ from pipedec_cli.model.layers import (
     offset_buckets,
     output_scale,
 )
-from pipedec_cli.model.native.build import BuildError
-from pipedec_cli.model.native.library import LayerStruct, Library, ModelStruct, library
 
 DTYPES: Final = (torch.float32, torch.bfloat16)
 ACTIVATIONS: Final = ("relu", "gelu_new")

@@ -15,7 +15,7 @@ from pipedec_cli.data.writing import manifest
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.device import choose_batch_size
-from pipedec_cli.model.linear import can_prepack
+from pipedec_cli.model.steps.operators import can_prepack
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from pipedec_cli.terminal.console import Talk, many

@@ -1,7 +1,7 @@
-"""The parts of a T5 decoder by name, and its relative position bias as a table over distances.
+"""T5, Flan-T5, mT5 and UMT5: the parts of the model by name, and its decoder's block for training and stepping alike.
 
-T5, Flan-T5, mT5 and UMT5 share these names; UMT5 has a position bias in every layer, the others one that all
-layers share. This is the only place that knows the module tree of transformers.
+They share these names; UMT5 has a position bias in every layer, the others one that all layers share. This is the only
+place that knows their module tree in transformers.
 """
 
 from __future__ import annotations
@@ -13,23 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-#: Stands for the subsequence and the time of padding: nothing real sees it, and it sees everything, so that no
-#: row of attention is empty. Padding is told by position, never by token id: T5's <bos> is its pad token.
-PADDING = 1 << 20
+from pipedec_cli.model.backbone import Backbone, Block, Form, Function
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """One layer's modules.
-
-    Attributes:
-        self_norm: the norm before self-attention.
-        self_attention: holds q, k, v, o, and in UMT5 relative_attention_bias.
-        cross_norm: the norm before attention over the source.
-        cross_attention: holds q, k, v, o.
-        feed_forward: norm, linear layers, dropout and residual in one.
-        dropout: the one after either attention.
-    """
+    """One layer's modules: attention holds q, k, v and o, `feed_forward` norm, linear layers, dropout and residual."""
 
     self_norm: nn.Module
     self_attention: Any
@@ -124,17 +113,6 @@ def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
     return torch.where(distances < exact, distances, beyond)
 
 
-def split_heads(states: Tensor, heads: int) -> Tensor:
-    """[batch, length, heads · d] → [batch, heads, length, d]."""
-    batch, length, _ = states.shape
-    return states.view(batch, length, heads, -1).transpose(1, 2)
-
-
-def merge_heads(states: Tensor) -> Tensor:
-    """[batch, heads, length, d] → [batch, length, heads · d]."""
-    return states.transpose(1, 2).flatten(2)
-
-
 def output_scale(config: Any) -> float:
     """What the last hidden states are multiplied with before the output matrix, as each family has it.
 
@@ -144,3 +122,72 @@ def output_scale(config: Any) -> float:
         return 1.0
     scaled = config.tie_word_embeddings if config.model_type == "umt5" else config.scale_decoder_outputs
     return float(config.d_model**-0.5) if scaled else 1.0
+
+
+def _blocks(model: Any, form: Form) -> list[Block]:
+    return [
+        Block(
+            norm=form.norm(layer.self_norm),
+            qkv=form.apart(layer.self_attention.q, layer.self_attention.k, layer.self_attention.v),
+            out=form.linear(layer.self_attention.o),
+            source_norm=form.norm(layer.cross_norm),
+            source_q=form.linear(layer.cross_attention.q),
+            source_kv=form.apart(layer.cross_attention.k, layer.cross_attention.v),
+            source_out=form.linear(layer.cross_attention.o),
+            feed_norm=form.norm(layer.feed_forward.layer_norm),
+            feed=_feed(layer.feed_forward.DenseReluDense, form),
+            drop=form.dropout(layer.dropout),
+        )
+        for layer in decoder_layers(model)
+    ]
+
+
+def _feed(dense: Any, form: Form) -> Function:
+    """wo(act(wi x)), or wo(act(wi_0 x) · wi_1 x) where it is gated; ``wo`` may be kept in a wider dtype."""
+    act, drop, outward, wide = (
+        dense.act,
+        form.dropout(dense.dropout),
+        form.linear(dense.wo),
+        dense.wo.weight.dtype,
+    )
+    if hasattr(dense, "wi"):
+        inward = form.linear(dense.wi)
+        return lambda x: outward(drop(act(inward(x))).to(wide))
+    both = form.apart(dense.wi_0, dense.wi_1)
+
+    def gated(x: Tensor) -> Tensor:
+        gate, value = both(x)
+        return outward(drop(act(gate) * value).to(wide))
+
+    return gated
+
+
+def _head(model: Any, form: Form) -> Function:
+    norm = form.norm(model.decoder.final_layer_norm, output_scale(model.config))
+    drop, out = form.dropout(model.decoder.dropout), form.linear(model.lm_head)
+    return lambda hidden: out(drop(norm(hidden)))
+
+
+def _opener(config: Any) -> int:
+    start = config.decoder_start_token_id
+    return int(config.pad_token_id if start is None else start)
+
+
+def _eos(config: Any) -> int:
+    eos = config.eos_token_id
+    return int(eos[0] if isinstance(eos, list) else eos)
+
+
+T5 = Backbone(
+    model_types=("t5", "mt5", "umt5"),
+    auto_class="AutoModelForSeq2SeqLM",
+    opener=_opener,
+    eos=_eos,
+    encoder=lambda model: model.encoder,
+    embedding=lambda model: model.decoder.embed_tokens,
+    dropout=lambda model: model.decoder.dropout,
+    blocks=_blocks,
+    head=_head,
+    biases=bias_embeddings,
+    buckets=distance_buckets,
+)

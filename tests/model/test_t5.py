@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from pipedec_cli.model.layers import (
+from pipedec_cli.model.t5 import (
     bias_embeddings,
     decoder_layers,
     distance_buckets,
-    merge_heads,
     output_scale,
-    split_heads,
 )
 from tests.model.families import KINDS, Kind, small_model
 
@@ -81,13 +79,3 @@ def test_the_layers_are_named_for_what_they_do(kind: Kind) -> None:
 )
 def test_the_output_scale_is_the_familys(kind: Kind, scale: float) -> None:
     assert output_scale(small_model(kind).config) == pytest.approx(scale)
-
-
-def test_heads_are_split_and_merged_without_loss() -> None:
-    states = torch.arange(2 * 3 * 8).view(2, 3, 8)
-
-    split = split_heads(states, 4)
-
-    assert split.shape == (2, 4, 3, 2)
-    assert split[1, 2, 0].tolist() == [28, 29]
-    assert merge_heads(split).equal(states)
