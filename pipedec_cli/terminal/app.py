@@ -10,10 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal import import_, recipes, segment
+from pipedec_cli.terminal import demo, import_, recipes, segment
 from pipedec_cli.terminal.commands import (
     bench,
-    demo,
     generate,
     report,
     score,
@@ -85,7 +84,7 @@ app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 add(app, "import", import_.import_data, import_.EXAMPLES)
 add(app, "recipes", recipes.recipes, recipes.EXAMPLES)
-app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
+add(app, "demo", demo.demo, demo.EXAMPLES)
 
 
 def main() -> None:

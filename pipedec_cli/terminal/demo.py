@@ -1,0 +1,168 @@
+"""`pipedec demo`: the whole workflow on data that the package makes, by the functions of the other commands."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from pipedec_cli.data.demo import check_facts, make_demo
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.predictions import read_predictions
+from pipedec_cli.data.records import DecoderKind
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.writing import write_json, write_json_lines
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.segment import SegmentSettings, segment
+from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  pipedec demo                                    [dim]# about three minutes on two cores, no network[/dim]
+
+  pipedec demo --updates 3000 --out longer-demo   [dim]# better texts[/dim]
+"""
+
+DELAY: Final = 2
+#: Stands in the demo's folder, so that a later demo knows it for its own.
+MARK: Final = "made-by-pipedec-demo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings(Settings):
+    """How large the demo is; the defaults take three to five minutes on two cores."""
+
+    examples: Annotated[int, typer.Option(help="Examples that are made.", min=100)] = 6000
+    updates: Annotated[int, typer.Option(help="Training updates of each decoder, of 8 examples.", min=1)] = (
+        600
+    )
+    test: Annotated[int, typer.Option(help="Test examples that are generated from.", min=2)] = 100
+    seed: Annotated[int, typer.Option(help="Of data and training.")] = 0
+    out: Annotated[Path, typer.Option(help="The folder to work in; an earlier demo there is replaced.")] = (
+        Path("pipedec-demo")
+    )
+    config: ConfigOption = None
+    quiet: QuietOption = False
+
+
+def demo(settings: DemoSettings) -> None:
+    """Run the whole workflow on built-in data: segment, train, generate, report.
+
+    The data are facts about made-up ships, birds, planets and stations, each of which the target states in a sentence of its
+    own, so that what is right can be counted. Two small models are trained from scratch: a pipelined decoder and the
+    ordinary T5 that it is compared with.
+    """
+    talk = Talk(quiet=settings.quiet)
+    _clear(settings.out)
+    data = settings.out / "data.jsonl"
+    write_json_lines(data, make_demo(settings.examples, settings.seed))
+
+    _say(talk, "", f"1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence)")
+    segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=settings.out, quiet=settings.quiet))
+    decoders: tuple[DecoderKind, ...] = ("pipelined", "sequential")
+    for step, decoder in enumerate(decoders, start=2):
+        _say(talk, "", f"{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
+        _train(settings, decoder, talk)
+    _say(talk, "", f"4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
+    _generate(settings, talk)
+    _say(talk, "", "5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
+    _report(settings, talk)
+
+    facts = _count_facts(settings.out / "generations")
+    write_json(Workspace(settings.out).report / "facts.json", facts)
+    _say(talk, "")
+    for name, count in facts.items():
+        stated = count["right"] + count["missing"]
+        if stated:
+            _say(
+                talk,
+                f"{name}: {count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %), "
+                f"{count['wrong']:,} wrong sentences",
+            )
+    _say(
+        talk,
+        "",
+        f"All of it is in {settings.out}. On your own data, a data.jsonl of objects with `source` and `target`:",
+        "  pipedec segment data.jsonl --level sentence",
+        "  pipedec train",
+        "  pipedec train --decoder sequential",
+        f"  pipedec generate --delay {DELAY} --live",
+        "  pipedec report --compare sequential --delays 1,2,3",
+    )
+
+
+def _count_facts(folder: Path) -> dict[str, dict[str, int]]:
+    """Facts stated right, stated wrong and missing, by file of predictions: the demo's targets can be counted."""
+    counts = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        total = Counter(right=0, wrong=0, missing=0)
+        for made in read_predictions(path):
+            if made.record is not None:
+                total.update(check_facts(made.text, made.record.source))
+        counts[path.stem] = dict(total)
+    return counts
+
+
+def _clear(out: Path) -> None:
+    """Remove an earlier demo, and nothing else."""
+    if out.exists():
+        if not (out / MARK).exists():
+            raise UserError(
+                f"{out} is there already and no demo made it", todo="give another folder with --out"
+            )
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    (out / MARK).touch()
+
+
+def _train(settings: DemoSettings, decoder: DecoderKind, talk: Talk) -> None:
+    from pipedec_cli.model.train_settings import usual_settings
+    from pipedec_cli.terminal.runs.training import TrainRequest, run_training
+
+    training = replace(
+        usual_settings(fresh=True),
+        batch_size=8,
+        max_steps=settings.updates,
+        evaluations=3,
+        seed=settings.seed,
+    )
+    request = TrainRequest(
+        model="scratch-tiny",
+        decoder=decoder,
+        delay="any",
+        source_prefix="",
+        max_source_tokens=2048,
+        time_max=50,
+        dev_examples=48,
+        limit=None,
+        resume=False,
+        overwrite=True,
+        training=training,
+    )
+    run_training(request, data=None, out=None, workspace=settings.out, talk=talk, as_json=False)
+
+
+def _generate(settings: DemoSettings, talk: Talk) -> None:
+    from pipedec_cli.terminal.runs.generation import run_generation
+    from pipedec_cli.terminal.runs.generation_request import GenerateRequest
+
+    request = GenerateRequest(delay=DELAY, limit=1, batch_size=1)
+    run_generation(request, out=None, resume=False, live=True, workspace=settings.out, talk=talk)
+
+
+def _report(settings: DemoSettings, talk: Talk) -> None:
+    from pipedec_cli.terminal.runs.report import run_report
+    from pipedec_cli.terminal.runs.report_lineup import ReportRequest
+
+    request = ReportRequest(delays=(1, DELAY, 3), limit=settings.test, timed=16, memory=False, batch_size=8)
+    run_report(request, out=None, workspace=settings.out, talk=talk, as_json=False)
+
+
+def _say(talk: Talk, *lines: str) -> None:
+    for line in lines:
+        talk.say(line)
