@@ -11,6 +11,7 @@ random weights says is not. There are two:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,8 +25,7 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkp
 from pipedec_cli.model.collate import collator, encode
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
 from pipedec_cli.model.teacher_forcing import TeacherForcing
-from pipedec_cli.model.train_settings import TrainSettings
-from pipedec_cli.model.training import train
+from pipedec_cli.model.training import Hyperparameters, train
 
 Family = Literal["t5", "mt5", "umt5"]
 #: Sources, and the segments of their targets.
@@ -46,6 +46,21 @@ TOY: Final[Texts] = (
 )
 TOY_SHAPE: Final = Shape(d_model=64, d_ff=128, layers=2, heads=4, vocabulary=300, dropout=0.0, d_kv=16)
 TOY_UPDATES: Final = 240
+#: A training so short that a test can have several.
+QUICK: Final = Hyperparameters(
+    epochs=10.0,
+    batch_size=3,
+    accumulation=1,
+    optimizer="adamw",
+    learning_rate=1e-3,
+    warmup=0.05,
+    schedule="linear",
+    bf16=False,
+    seed=0,
+    evaluations=2,
+    max_steps=6,
+    cpu=True,
+)
 
 TOLD: Final[Texts] = (
     ("name[The Mill], food[Chinese], price[cheap]", ("The Mill is cheap.", "It serves Chinese food.")),
@@ -103,8 +118,8 @@ def fresh_toy(
 def trained_toy(folder: Path) -> Checkpoint:
     """The toy after training on schedules drawn at random, saved, and loaded from what was saved."""
     checkpoint = fresh_toy()
-    settings = TrainSettings(batch_size=5, max_steps=TOY_UPDATES, learning_rate=3e-3, evaluations=1, cpu=True)
-    train(checkpoint, encode(checkpoint, toy_records()), [], folder, settings)
+    hyper = replace(QUICK, batch_size=5, max_steps=TOY_UPDATES, learning_rate=3e-3, evaluations=1)
+    train(checkpoint, encode(checkpoint, toy_records()), [], folder, hyper)
     return load_checkpoint(str(folder))
 
 

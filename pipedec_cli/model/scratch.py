@@ -1,10 +1,17 @@
-"""Models made on the spot: T5 shapes with fresh weights, and a tokenizer trained on the user's own data."""
+"""What training starts from: a T5 shape with fresh weights and a tokenizer of the user's own data, or a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import torch
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Record
+from pipedec_cli.data.segmentation import Segmenter
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +44,48 @@ SHAPES: Final = {
     "scratch-large": Shape(d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000),
 }
 PAD, EOS, UNKNOWN = 0, 1, 2
+#: Records that a fresh tokenizer is trained on; more of them change it little.
+_TOKENIZER_RECORDS: Final = 20_000
+
+
+def start_checkpoint(
+    name: str,
+    settings: MethodSettings,
+    records: Sequence[Record],
+    seed: int,
+    segmenter: Segmenter | None = None,
+) -> Checkpoint:
+    """The model that training begins with.
+
+    Args:
+        name: ``scratch-tiny`` and so on, a local folder or a hub name.
+        settings: what the checkpoint is to be trained for.
+        records: the training records, on which a fresh tokenizer is trained.
+        seed: of fresh weights.
+        segmenter: what cut the targets, to be kept with the checkpoint.
+
+    Raises:
+        UserError: no such shape, or the checkpoint cannot be loaded.
+    """
+    if name in SHAPES:
+        torch.manual_seed(seed)
+        some = records[:_TOKENIZER_RECORDS]
+        texts = (text for record in some for text in (record.source, *(record.target_segments or ())))
+        tokenizer = train_tokenizer(texts, SHAPES[name].vocabulary)
+        model = make_model(SHAPES[name], len(tokenizer))
+        return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
+    if name.startswith("scratch"):
+        raise UserError(f"there is no shape {name!r}", todo=f"use one of {', '.join(SHAPES)}")
+    checkpoint = load_checkpoint(name)
+    checkpoint.settings, checkpoint.segmenter = settings, segmenter
+    return checkpoint
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     """A byte-level BPE tokenizer with T5's special tokens.
 
-    It has bytes to fall back on, so that no text is lost: newlines, braces and emoji come back as they were.
-
-    Args:
-        texts: what it is trained on.
-        vocabulary: the most tokens that it may have.
+    It has at most so many tokens, and bytes to fall back on, so that no text is lost: newlines, braces and emoji come
+    back as they were.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -73,12 +112,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
 
 
 def make_model(shape: Shape, vocabulary: int) -> Any:
-    """A T5ForConditionalGeneration with fresh weights, drawn from torch's global generator.
-
-    Args:
-        shape: its sizes.
-        vocabulary: how many tokens the tokenizer has.
-    """
+    """A T5ForConditionalGeneration with fresh weights, drawn from torch's global generator."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(

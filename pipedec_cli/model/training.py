@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.optimization import Adafactor
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
@@ -19,7 +19,47 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint, save_checkpoint
 from pipedec_cli.model.collate import Encoded, collator
 from pipedec_cli.model.teacher_forcing import TeacherForcing
-from pipedec_cli.model.train_settings import TrainSettings, updates_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """How to train. `pipedec train` makes it of its options, where the defaults stand, and saves it in the manifest.
+
+    Attributes:
+        epochs: passes over the training examples; fractions are allowed.
+        batch_size: examples a device and step.
+        accumulation: steps whose gradients are added up for one update.
+        optimizer: the rate of ``adafactor`` counts in units of each matrix's own size (the root of the mean of its
+            squares).
+        learning_rate: its peak.
+        warmup: share of the updates over which the rate rises.
+        schedule: how the rate goes on: ``linear`` to zero, or ``constant`` as where a paper names no decay.
+        seed: of weights, order, dropout and drawn schedules.
+        evaluations: how often the dev set is looked at, over the whole training.
+        max_steps: stop after this many updates; None for whole epochs.
+        cpu: train on the CPU even where there is a GPU.
+    """
+
+    epochs: float
+    batch_size: int
+    accumulation: int
+    optimizer: Literal["adamw", "adafactor"]
+    learning_rate: float
+    warmup: float
+    schedule: Literal["linear", "constant"]
+    weight_decay: float = 0.0
+    bf16: bool
+    seed: int
+    evaluations: int
+    max_steps: int | None
+    cpu: bool
+
+    def updates(self, examples: int, devices: int = 1) -> int:
+        """How many updates there will be."""
+        if self.max_steps is not None:
+            return self.max_steps
+        per_epoch = max(1, -(-examples // (self.batch_size * self.accumulation * devices)))
+        return max(1, round(per_epoch * self.epochs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +73,160 @@ class Progress:
         loss: training loss since the last report.
         dev_loss: loss on the dev set, when it was just looked at.
         dev_score: score of texts generated from the dev set, when they just were.
-        seconds: since training began.
     """
 
     step: int
     total: int
     epoch: float
     loss: float | None
-    dev_loss: float | None
-    dev_score: float | None
+    dev_loss: float | None = None
+    dev_score: float | None = None
+
+
+class Estimate(NamedTuple):
+    """What training will take: wall time without looks at the dev set, and disk with two ``checkpoint-N`` folders."""
+
+    updates: int
     seconds: float
+    bytes: int
+    parameters: int
+
+
+def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters) -> Estimate:
+    """Time a few batches forward and backward, without an update, and reckon up.
+
+    Raises:
+        UserError: there are no examples.
+    """
+    _require(examples)
+    collate = collator(checkpoint, hyper.seed)
+    device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
+    module = TeacherForcing(checkpoint.model).to(torch.device(device)).train()
+    stride = max(1, len(examples) // hyper.batch_size)
+    typical = [examples[i] for i in range(0, len(examples), stride)][: hyper.batch_size]
+    batch = {name: tensor.to(device) for name, tensor in collate(typical).items()}
+    seconds = []
+    for _ in range(3):  # the first one warms up
+        began = time.perf_counter()
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=hyper.bf16):
+            module(**batch)["loss"].backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+        module.zero_grad(set_to_none=True)
+    parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
+    updates = hyper.updates(len(examples))
+    # float32 weights, and in each of two checkpoint-N folders the weights and AdamW's two moments; of Adafactor's
+    # one moment a row and a column are kept for each matrix, which is next to nothing
+    size = 4 * parameters * (1 + 2 * (3 if hyper.optimizer == "adamw" else 1))
+    return Estimate(updates, min(seconds[1:]) * hyper.accumulation * updates, size, parameters)
+
+
+def train(
+    checkpoint: Checkpoint,
+    examples: Sequence[Encoded],
+    dev: Sequence[Encoded],
+    folder: Path,
+    hyper: Hyperparameters,
+    *,
+    resume: bool = False,
+    show: Callable[[Progress], None] = lambda _: None,
+    score: Callable[[], float] | None = None,
+) -> Mapping[str, float]:
+    """Train a checkpoint in place and save it.
+
+    Args:
+        checkpoint: the model with its settings; what it holds afterwards is the trained one.
+        examples: the training examples.
+        dev: examples that are looked at but never trained on; may be empty.
+        folder: where the result and the ``checkpoint-N`` folders go.
+        hyper: how to train.
+        resume: go on from the last ``checkpoint-N`` in the folder.
+        show: is told of progress.
+        score: generates from the dev set and gives a score; called at each look at it.
+
+    Returns:
+        ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
+
+    Raises:
+        UserError: nothing to train on, or nothing to resume.
+    """
+    _require(examples)
+    if resume and not _last_checkpoint(folder):
+        raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
+    set_seed(hyper.seed)
+    collate = collator(checkpoint, hyper.seed)
+    arguments = _arguments(len(examples), bool(dev), folder, hyper)
+    relative = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
+    adafactor = (Adafactor, {"lr": hyper.learning_rate, **relative})
+    trainer = _Trainer(
+        checkpoint,
+        args=arguments,
+        optimizer_cls_and_kwargs=adafactor
+        if hyper.optimizer == "adafactor"
+        else None,  # AdamW is the Trainer's
+        train_dataset=_Examples(examples),
+        eval_dataset=_Examples(dev) if dev else None,
+        data_collator=lambda batch: collate([item["example"] for item in batch]),
+        callbacks=[_Reporter(show, score, arguments.max_steps)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    began = time.perf_counter()
+    checkpoint.model.train()
+    outcome = trainer.train(resume_from_checkpoint=_last_checkpoint(folder) if resume else None)
+    checkpoint.model.eval()
+    trainer.save_model(str(folder))
+    return {
+        "seconds": time.perf_counter() - began,
+        "updates": outcome.global_step,
+        "loss": outcome.training_loss,
+        "examples_seen": outcome.global_step * hyper.batch_size * hyper.accumulation * arguments.world_size,
+    }
+
+
+def _require(examples: Sequence[Encoded]) -> None:
+    if not examples:
+        raise UserError("there are no training examples", todo="segment a data set with at least one record")
+
+
+def _arguments(examples: int, dev: bool, folder: Path, hyper: Hyperparameters) -> TrainingArguments:
+    on_cpu = hyper.cpu or not torch.cuda.is_available()
+    updates = hyper.updates(examples, devices=int(os.environ.get("WORLD_SIZE", "1")))
+    every = max(1, updates // max(1, hyper.evaluations))
+    return TrainingArguments(
+        output_dir=str(folder),
+        max_steps=updates,
+        per_device_train_batch_size=hyper.batch_size,
+        per_device_eval_batch_size=hyper.batch_size,
+        gradient_accumulation_steps=hyper.accumulation,
+        learning_rate=hyper.learning_rate,
+        lr_scheduler_type="linear" if hyper.schedule == "linear" else "constant_with_warmup",
+        warmup_steps=round(updates * hyper.warmup),
+        weight_decay=hyper.weight_decay,
+        bf16=hyper.bf16,
+        seed=hyper.seed,
+        use_cpu=on_cpu,
+        logging_steps=max(1, min(50, updates // 20)),
+        eval_strategy="steps" if dev else "no",
+        eval_steps=every,
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=2,
+        remove_unused_columns=False,
+        label_names=["labels"],
+        prediction_loss_only=True,
+        dataloader_pin_memory=not on_cpu,
+        disable_tqdm=True,
+        report_to=[],
+        log_level="error",
+        ddp_find_unused_parameters=False,
+    )
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """The newest whole ``checkpoint-N``: the Trainer writes its state last, so one without it was cut short."""
+    whole = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
+    return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]))) if whole else None
 
 
 class _Examples(Dataset[dict[str, Any]]):
@@ -113,164 +297,18 @@ class _Reporter(TrainerCallback):
         self.show = show
         self.score = score
         self.total = total
-        self.began = time.perf_counter()
         self.loss: float | None = None
-
-    def _progress(self, state: Any, **kwargs: float | None) -> Progress:
-        known = {"dev_loss": None, "dev_score": None, **kwargs}
-        return Progress(
-            state.global_step,
-            self.total,
-            state.epoch or 0.0,
-            self.loss,
-            seconds=time.perf_counter() - self.began,
-            **known,
-        )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
             self.loss = float(logs["loss"])
-            self.show(self._progress(state))
+            self.show(Progress(state.global_step, self.total, state.epoch or 0.0, self.loss))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return
         score = self.score() if self.score else None
-        if metrics is not None and score is not None:
+        if score is not None:
             metrics["eval_score"] = score
-        self.show(self._progress(state, dev_loss=float(metrics["eval_loss"]), dev_score=score))
-
-
-def require_examples(examples: Sequence[Encoded]) -> None:
-    """Refuse a training without examples.
-
-    Raises:
-        UserError: there are none.
-    """
-    if not examples:
-        raise UserError("there are no training examples", todo="segment a data set with at least one record")
-
-
-def train(
-    checkpoint: Checkpoint,
-    examples: Sequence[Encoded],
-    dev: Sequence[Encoded],
-    folder: Path,
-    settings: TrainSettings,
-    *,
-    resume: bool = False,
-    show: Callable[[Progress], None] | None = None,
-    score: Callable[[], float] | None = None,
-) -> Mapping[str, float]:
-    """Train a checkpoint in place and save it.
-
-    Args:
-        checkpoint: the model with its settings; what it holds afterwards is the trained one.
-        examples: the training examples.
-        dev: examples that are looked at but never trained on; may be empty.
-        folder: where the result and the ``checkpoint-N`` folders go.
-        settings: how to train.
-        resume: go on from the last ``checkpoint-N`` in the folder.
-        show: is told of progress.
-        score: generates from the dev set and gives a score; called at each look at it.
-
-    Returns:
-        ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
-
-    Raises:
-        UserError: nothing to train on, or nothing to resume.
-    """
-    require_examples(examples)
-    if resume and not _last_checkpoint(folder):
-        raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
-    set_seed(settings.seed)
-    collate = collator(checkpoint, settings.seed)
-    arguments = _arguments(len(examples), bool(dev), folder, settings)
-    trainer = _Trainer(
-        checkpoint,
-        args=arguments,
-        optimizer_cls_and_kwargs=_optimizer(settings),
-        train_dataset=_Examples(examples),
-        eval_dataset=_Examples(dev) if dev else None,
-        data_collator=lambda batch: collate([item["example"] for item in batch]),
-    )
-    reporter = _Reporter(show or (lambda _: None), score, arguments.max_steps)
-    trainer.add_callback(reporter)
-    for callback in ("PrinterCallback", "ProgressCallback"):
-        _drop_callback(trainer, callback)
-    began = time.perf_counter()
-    checkpoint.model.train()
-    outcome = trainer.train(resume_from_checkpoint=_last_checkpoint(folder) if resume else None)
-    checkpoint.model.eval()
-    trainer.save_model(str(folder))
-    return {
-        "seconds": time.perf_counter() - began,
-        "updates": outcome.global_step,
-        "loss": outcome.training_loss,
-        "examples_seen": outcome.global_step
-        * settings.batch_size
-        * settings.accumulation
-        * arguments.world_size,
-    }
-
-
-def _arguments(examples: int, dev: bool, folder: Path, settings: TrainSettings) -> TrainingArguments:
-    on_cpu = settings.cpu or not torch.cuda.is_available()
-    updates = updates_for(examples, settings, _world_size())
-    every = max(1, updates // max(1, settings.evaluations))
-    return TrainingArguments(
-        output_dir=str(folder),
-        max_steps=updates,
-        per_device_train_batch_size=settings.batch_size,
-        per_device_eval_batch_size=settings.batch_size,
-        gradient_accumulation_steps=settings.accumulation,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="linear" if settings.schedule == "linear" else "constant_with_warmup",
-        warmup_steps=round(updates * settings.warmup),
-        weight_decay=settings.weight_decay,
-        bf16=settings.bf16,
-        seed=settings.seed,
-        use_cpu=on_cpu,
-        logging_steps=max(1, min(50, updates // 20)),
-        eval_strategy="steps" if dev else "no",
-        eval_steps=every,
-        save_strategy="steps",
-        save_steps=every,
-        save_total_limit=2,
-        remove_unused_columns=False,
-        label_names=["labels"],
-        prediction_loss_only=True,
-        dataloader_pin_memory=not on_cpu,
-        disable_tqdm=True,
-        report_to=[],
-        log_level="error",
-        ddp_find_unused_parameters=False,
-    )
-
-
-def _optimizer(settings: TrainSettings) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:
-    """The optimizer that `TrainSettings.optimizer` names; None for AdamW, which is the Trainer's own."""
-    if settings.optimizer == "adamw":
-        return None
-    return Adafactor, {
-        "lr": settings.learning_rate,
-        "scale_parameter": True,
-        "relative_step": False,
-        "warmup_init": False,
-    }
-
-
-def _world_size() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _drop_callback(trainer: Trainer, name: str) -> None:
-    for callback in list(trainer.callback_handler.callbacks):
-        if type(callback).__name__ == name:
-            trainer.remove_callback(callback)
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """The newest whole ``checkpoint-N``: the Trainer writes its state last, so one without it was cut short."""
-    whole = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
-    return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]))) if whole else None
+        loss = float(metrics["eval_loss"])
+        self.show(Progress(state.global_step, self.total, state.epoch or 0.0, self.loss, loss, score))

@@ -10,13 +10,12 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal import demo, import_, recipes, segment
+from pipedec_cli.terminal import demo, import_, recipes, segment, train
 from pipedec_cli.terminal.commands import (
     bench,
     generate,
     report,
     score,
-    train,
 )
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.settings import add
@@ -77,7 +76,7 @@ def root(
 
 
 add(app, "segment", segment.segment, segment.EXAMPLES)
-app.command("train", epilog=train.EXAMPLES)(train.train)
+add(app, "train", train.train, train.EXAMPLES)
 app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
 app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("report", epilog=report.EXAMPLES)(report.report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,6 +19,8 @@ from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.segment import SegmentSettings, segment
 from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings
+from pipedec_cli.terminal.train import TrainSettings
+from pipedec_cli.terminal.train import run as run_training
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -67,7 +69,17 @@ def demo(settings: DemoSettings) -> None:
     decoders: tuple[DecoderKind, ...] = ("pipelined", "sequential")
     for step, decoder in enumerate(decoders, start=2):
         _say(talk, "", f"{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
-        _train(settings, decoder, talk)
+        training = TrainSettings(
+            decoder=decoder,
+            dev_examples=48,
+            batch_size=8,
+            max_steps=settings.updates,
+            evaluations=3,
+            seed=settings.seed,
+            overwrite=True,
+            workspace=settings.out,
+        )
+        run_training(training, talk)
     _say(talk, "", f"4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
     _generate(settings, talk)
     _say(talk, "", "5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
@@ -118,33 +130,6 @@ def _clear(out: Path) -> None:
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()
-
-
-def _train(settings: DemoSettings, decoder: DecoderKind, talk: Talk) -> None:
-    from pipedec_cli.model.train_settings import usual_settings
-    from pipedec_cli.terminal.runs.training import TrainRequest, run_training
-
-    training = replace(
-        usual_settings(fresh=True),
-        batch_size=8,
-        max_steps=settings.updates,
-        evaluations=3,
-        seed=settings.seed,
-    )
-    request = TrainRequest(
-        model="scratch-tiny",
-        decoder=decoder,
-        delay="any",
-        source_prefix="",
-        max_source_tokens=2048,
-        time_max=50,
-        dev_examples=48,
-        limit=None,
-        resume=False,
-        overwrite=True,
-        training=training,
-    )
-    run_training(request, data=None, out=None, workspace=settings.out, talk=talk, as_json=False)
 
 
 def _generate(settings: DemoSettings, talk: Talk) -> None:

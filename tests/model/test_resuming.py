@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -18,11 +19,10 @@ from torch import Tensor, nn
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.collate import Encoded
-from pipedec_cli.model.train_settings import Optimizer
 from pipedec_cli.model.training import Progress, train
-from tests.checkpoints import fresh_toy
+from tests.checkpoints import QUICK, fresh_toy
 from tests.model.families import Kind, small_model
-from tests.model.trainings import QUICK, SMALL, examples_of, weights_of
+from tests.model.trainings import SMALL, examples_of, weights_of
 
 
 def assert_equal_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
@@ -50,13 +50,13 @@ def killed_after(step: int) -> Callable[[Progress], None]:
 )
 @pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
 def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
-    tmp_path: Path, examples: int, optimizer: Optimizer
+    tmp_path: Path, examples: int, optimizer: Literal["adamw", "adafactor"]
 ) -> None:
     """The same examples in the same order, the same schedules, the same dropout: the same weights."""
-    settings = replace(QUICK, max_steps=8, evaluations=2, optimizer=optimizer)  # checkpoints at 4 and 8
+    hyper = replace(QUICK, max_steps=8, evaluations=2, optimizer=optimizer)  # checkpoints at 4 and 8
 
     undisturbed = fresh_toy(shape=SMALL)
-    train(undisturbed, examples_of(undisturbed)[:examples], [], tmp_path / "whole", settings)
+    train(undisturbed, examples_of(undisturbed)[:examples], [], tmp_path / "whole", hyper)
 
     killed = fresh_toy(shape=SMALL)
     with pytest.raises(KilledError):
@@ -65,12 +65,12 @@ def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
             examples_of(killed)[:examples],
             [],
             tmp_path / "killed",
-            settings,
+            hyper,
             show=killed_after(4),
         )
     torch.manual_seed(99)  # another process, another chance
     resumed = fresh_toy(shape=SMALL)
-    outcome = train(resumed, examples_of(resumed)[:examples], [], tmp_path / "killed", settings, resume=True)
+    outcome = train(resumed, examples_of(resumed)[:examples], [], tmp_path / "killed", hyper, resume=True)
 
     assert outcome["updates"] == 8
     assert_equal_weights(weights_of(resumed), weights_of(undisturbed))

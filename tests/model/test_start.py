@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.collate import Encoded, encode
-from pipedec_cli.model.start import estimate, start_checkpoint
-from pipedec_cli.model.train_settings import TrainSettings
-from tests.checkpoints import TOY, fresh_toy, toy_records
+from pipedec_cli.model.scratch import start_checkpoint
+from pipedec_cli.model.training import estimate
+from tests.checkpoints import QUICK, TOY, fresh_toy, toy_records
 
 SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; ", sub_max=4), "copy: ", 128, 30)
 
@@ -76,7 +77,7 @@ def test_an_estimate_counts_updates_parameters_and_disk() -> None:
     examples = encode(checkpoint, toy_records())
     parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
 
-    expected = estimate(checkpoint, examples, TrainSettings(epochs=3, batch_size=4, cpu=True))
+    expected = estimate(checkpoint, examples, replace(QUICK, epochs=3, batch_size=4, max_steps=None))
 
     assert expected.updates == 9  # 10 examples in batches of 4, three times
     assert expected.parameters == parameters
@@ -88,7 +89,7 @@ def test_an_estimate_leaves_the_model_as_it_was() -> None:
     checkpoint = fresh_toy()
     before = {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
 
-    estimate(checkpoint, encode(checkpoint, toy_records()), TrainSettings(batch_size=4, cpu=True))
+    estimate(checkpoint, encode(checkpoint, toy_records()), QUICK)
 
     assert all(tensor.equal(before[name]) for name, tensor in checkpoint.model.state_dict().items())
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
@@ -99,11 +100,22 @@ def test_an_estimate_takes_whatever_number_of_examples_there_is(examples: int) -
     checkpoint = fresh_toy()
     some = (encode(checkpoint, toy_records()) * 3)[:examples]
 
-    assert estimate(checkpoint, some, TrainSettings(batch_size=4, max_steps=7, cpu=True)).updates == 7
+    assert estimate(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
 
 
 def test_no_examples_are_refused() -> None:
     nothing: list[Encoded] = []
 
     with pytest.raises(UserError, match="there are no training examples"):
-        estimate(fresh_toy(), nothing, TrainSettings(cpu=True))
+        estimate(fresh_toy(), nothing, QUICK)
+
+
+def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
+    hyper = replace(QUICK, epochs=2, batch_size=4, accumulation=2, max_steps=None)
+
+    assert hyper.updates(16) == 4
+    assert hyper.updates(17) == 6
+    assert hyper.updates(17, devices=2) == 4
+    assert replace(hyper, epochs=0.1).updates(1) == 1
+    assert replace(hyper, epochs=0.5).updates(16) == 1
+    assert replace(hyper, max_steps=3).updates(10_000) == 3

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import collator
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.train_settings import TrainSettings
-from pipedec_cli.model.training import Progress, train
+from pipedec_cli.model.training import Hyperparameters, Progress, train
 from pipedec_cli.pipeline.schedule import Fixed, Whole
-from tests.checkpoints import TOY, fresh_toy
-from tests.model.trainings import QUICK, SMALL, examples_of, weights_of
+from tests.checkpoints import QUICK, TOY, fresh_toy
+from tests.model.trainings import SMALL, examples_of, weights_of
 
 
 @pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])
@@ -54,10 +53,10 @@ def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
     assert not checkpoint.model.training
 
 
-def first_loss(settings: TrainSettings, folder: Path) -> tuple[float, dict[str, Tensor]]:
+def first_loss(hyper: Hyperparameters, folder: Path) -> tuple[float, dict[str, Tensor]]:
     checkpoint = fresh_toy(delay=2)
     shown: list[Progress] = []
-    train(checkpoint, examples_of(checkpoint), [], folder, settings, show=shown.append)
+    train(checkpoint, examples_of(checkpoint), [], folder, hyper, show=shown.append)
     assert shown[0].loss is not None
     return shown[0].loss, weights_of(checkpoint)
 

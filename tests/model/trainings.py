@@ -1,4 +1,4 @@
-"""Trainings so short that a test can have several."""
+"""What tests of training share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from torch import Tensor
 
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import Encoded, encode
-from pipedec_cli.model.train_settings import TrainSettings
 from tests.checkpoints import TOY_SHAPE, toy_records
 
-QUICK = TrainSettings(batch_size=3, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
 #: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
 SMALL = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
 

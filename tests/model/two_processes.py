@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,17 @@ import torch
 
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import encode
-from pipedec_cli.model.train_settings import TrainSettings
 from pipedec_cli.model.training import Progress, train
-from tests.checkpoints import fresh_toy, toy_records
+from tests.checkpoints import QUICK, fresh_toy, toy_records
 
-SETTINGS = TrainSettings(batch_size=2, max_steps=6, evaluations=2, learning_rate=1e-3, cpu=True)
+HYPER = replace(QUICK, batch_size=2)
 
 
 def trained(folder: Path, shown: list[Progress], **options: Any) -> Checkpoint:
     """A toy model after the training, and what its process was shown."""
     checkpoint = fresh_toy()
     examples = encode(checkpoint, toy_records())
-    train(checkpoint, examples[:7], examples[7:], folder, SETTINGS, show=shown.append, **options)
+    train(checkpoint, examples[:7], examples[7:], folder, HYPER, show=shown.append, **options)
     return checkpoint
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
+from pipedec_cli.terminal.train import TrainSettings, hyperparameters
 
 QUICK = [
     "--max-steps",
@@ -148,3 +149,45 @@ def test_a_shape_that_is_not_there_is_named(workspace: Path) -> None:
 
 def test_sources_that_are_cut_are_counted(workspace: Path) -> None:
     assert "longer than 4 tokens and were cut" in train(workspace, "--max-source-tokens", "4")
+
+
+def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate() -> None:
+    paper, fresh = hyperparameters(TrainSettings(model="some/t5")), hyperparameters(TrainSettings())
+
+    assert (paper.optimizer, paper.learning_rate, paper.batch_size, paper.epochs) == ("adamw", 1e-4, 24, 10)
+    assert (fresh.optimizer, fresh.learning_rate, fresh.batch_size) == ("adafactor", 3e-2, 8)
+    assert hyperparameters(TrainSettings(optimizer="adamw")).learning_rate == 1e-3
+    assert hyperparameters(TrainSettings(model="some/t5", optimizer="adafactor")).learning_rate == 1e-3
+    assert hyperparameters(TrainSettings(learning_rate=0.0)).learning_rate == 0
+
+
+def test_a_training_that_an_older_version_began_is_resumed(workspace: Path) -> None:
+    """Its manifest has these settings under these names."""
+    train(workspace)
+    settings = json.loads((workspace / "models" / "pipelined" / "training.json").read_text())["settings"]
+    assert settings == {
+        "model": "scratch-tiny",
+        "decoder": "pipelined",
+        "delay": "any",
+        "source_prefix": "",
+        "max_source_tokens": 2048,
+        "time_max": 50,
+        "dev_examples": 4,
+        "limit": None,
+        "training": {
+            "epochs": 10.0,
+            "batch_size": 4,
+            "accumulation": 1,
+            "optimizer": "adafactor",
+            "learning_rate": 0.03,
+            "warmup": 0.05,
+            "schedule": "linear",
+            "weight_decay": 0.0,
+            "bf16": False,
+            "seed": 0,
+            "evaluations": 1,
+            "max_steps": 2,
+            "cpu": True,
+        },
+        "data": str(workspace / "data"),
+    }

@@ -1,0 +1,451 @@
+"""`pipedec train`: a checkpoint from segmented data."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import DecoderKind, Record
+from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
+from pipedec_cli.data.writing import manifest, read_json, to_json, write_json
+from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.settings import (
+    ConfigOption,
+    JsonOption,
+    QuietOption,
+    RecipeOption,
+    Settings,
+    WorkspaceOption,
+    number_or,
+)
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
+    from pipedec_cli.model.collate import Encoded
+    from pipedec_cli.model.training import Hyperparameters, Progress
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  pipedec train                                   [dim]# a small T5 from scratch, every delay, on the workspace's data[/dim]
+
+  pipedec train --model google-t5/t5-base --recipe paper
+
+  pipedec train --decoder sequential              [dim]# the ordinary T5, the baseline that a report compares with[/dim]
+
+  pipedec train --resume                          [dim]# go on after an interruption, with the same options[/dim]
+
+  torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf16
+"""
+
+#: What made a checkpoint, in its folder; with a ``result`` once training has ended.
+MANIFEST: Final = "training.json"
+#: Dev examples that are generated from at each look.
+_SCORED: Final = 32
+#: Seconds between two lines where nothing can be redrawn.
+_LINE_EVERY: Final = 20.0
+
+#: The usual batch size for fresh weights and for trained ones. Fresh weights learn most from many small updates: a text
+#: of a hundred tokens is much to learn from. The paper's is 24.
+_BATCH: Final = {True: 8, False: 24}
+#: The usual peak rates by optimizer, for fresh and for trained weights. T5's matrices differ in size by two orders of
+#: magnitude when they are fresh (embeddings 1, queries 0.008), so that one rate for all is too small for some and too
+#: large for others; Adafactor's relative one, with which T5 itself was trained, suits them all. 1e-4 is the paper's.
+_RATES: Final[Mapping[tuple[str, bool], float]] = {
+    ("adafactor", True): 3e-2,
+    ("adafactor", False): 1e-3,
+    ("adamw", True): 1e-3,
+    ("adamw", False): 1e-4,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(Settings):
+    """What `pipedec train` is asked for."""
+
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A folder that `pipedec segment` wrote \\[default: the workspace's].", show_default=False
+        ),
+    ] = None
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
+            "data, no network), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub name such as google-t5/t5-base."
+        ),
+    ] = "scratch-tiny"
+    decoder: Annotated[
+        DecoderKind,
+        typer.Option(help="pipelined, or sequential for the ordinary T5 that a report compares with."),
+    ] = "pipelined"
+    delay: Annotated[
+        int | Literal["any"],
+        typer.Option(
+            help="Δt that the checkpoint is for: 'any' draws schedules at random for each batch, so that one "
+            "checkpoint serves every delay and the waiting schedule; the paper trains for 1.",
+            parser=number_or("any"),
+            metavar="N|any",
+        ),
+    ] = "any"
+    epochs: Annotated[float, typer.Option(help="Passes over the training examples.", min=0.0)] = 10.0
+    max_steps: Annotated[
+        int | None, typer.Option(help="Stop after this many updates instead.", min=1, show_default=False)
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1
+        ),
+    ] = None
+    accumulation: Annotated[int, typer.Option(help="Steps whose gradients make one update.", min=1)] = 1
+    optimizer: Annotated[
+        Literal["adafactor", "adamw"] | None,
+        typer.Option(
+            help="adafactor, whose rate is relative to the size of each matrix, or adamw "
+            "\\[default: adafactor from scratch, else adamw].",
+            show_default=False,
+        ),
+    ] = None
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            help="Its peak \\[default: adafactor 3e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
+            min=0.0,
+        ),
+    ] = None
+    rate_schedule: Annotated[
+        Literal["linear", "constant"], typer.Option(help="Whether the rate falls to zero or stays.")
+    ] = "linear"
+    warmup: Annotated[
+        float, typer.Option(help="Share of the updates over which it rises.", min=0.0, max=1.0)
+    ] = 0.05
+    bf16: Annotated[bool, typer.Option("--bf16", help="Mixed precision in bfloat16.")] = False
+    source_prefix: Annotated[
+        str, typer.Option(help="Put before every source, as in T5's task prefixes ('summarize: ').")
+    ] = ""
+    max_source_tokens: Annotated[int, typer.Option(help="Cut longer sources to this many tokens.", min=2)] = (
+        2048
+    )
+    time_max: Annotated[
+        int, typer.Option(help="The last time-step of decoding; saved with the model.", min=1)
+    ] = 50
+    evaluations: Annotated[int, typer.Option(help="How often the dev set is looked at.", min=1)] = 10
+    dev_examples: Annotated[
+        int, typer.Option(help="Dev examples used for the loss; 32 for the score.", min=0)
+    ] = 200
+    limit: Annotated[int | None, typer.Option(help="Train on the first N examples only.", min=1)] = None
+    seed: Annotated[int, typer.Option(help="Of weights, order, dropout and drawn schedules.")] = 0
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="auto, cpu or cuda.", metavar="auto|cpu|cuda")
+    ] = "auto"
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint-N.")] = False
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Give up the model, or the unfinished training, in the folder."),
+    ] = False
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The checkpoint's folder \\[default: models/DECODER in the workspace]."),
+    ] = None
+    workspace: WorkspaceOption = None
+    config: ConfigOption = None
+    recipe: RecipeOption = None
+    quiet: QuietOption = False
+    json: JsonOption = False
+
+
+def train(settings: TrainSettings) -> None:
+    """Train a pipelined decoder, or the ordinary sequential one, on what `pipedec segment` wrote.
+
+    The parameters and the architecture are those of the ordinary T5: any T5 checkpoint is a starting point, and what
+    comes out loads in plain transformers. Only train.jsonl is trained on; dev.jsonl is looked at, test.jsonl is not
+    touched.
+    """
+    talk = Talk(quiet=settings.quiet or not _is_main_process())
+    run(settings, talk)
+    talk.say("next: `pipedec generate`, or `pipedec report --compare sequential`")
+
+
+def run(settings: TrainSettings, talk: Talk) -> None:
+    """Train and save the checkpoint with its manifest, without a word on what to do next."""
+    from pipedec_cli.model.checkpoint import MethodSettings
+    from pipedec_cli.model.collate import encode
+    from pipedec_cli.model.scratch import start_checkpoint
+    from pipedec_cli.model.training import train
+
+    place = Workspace.find(settings.workspace)
+    folder = settings.data or place.require(place.data, "pipedec segment DATA")
+    target = settings.out or place.model(settings.decoder)
+    records = load_split(folder / "train.jsonl")[: settings.limit]
+    dev_path = folder / "dev.jsonl"
+    dev_records = load_split(dev_path)[: settings.dev_examples] if dev_path.exists() else []
+    hyper = hyperparameters(settings)
+    same = [
+        "model",
+        "decoder",
+        "delay",
+        "source_prefix",
+        "max_source_tokens",
+        "time_max",
+        "dev_examples",
+        "limit",
+    ]
+    resolved = {name: getattr(settings, name) for name in same}
+    record = manifest(
+        {**resolved, "training": asdict(hyper), "data": folder}, inputs=[folder / "train.jsonl"]
+    )
+    _check_folder(target, record, settings)
+    method = MethodSettings(
+        decoder=settings.decoder,
+        delay=settings.delay,
+        segmentation=load_segmentation(folder / "segmentation.json"),
+        source_prefix=settings.source_prefix,
+        max_source_tokens=settings.max_source_tokens,
+        time_max=settings.time_max,
+    )
+    checkpoint = start_checkpoint(settings.model, method, records, hyper.seed, load_segmenter(folder))
+    examples = encode(checkpoint, records)
+    _warn_of_misfits(examples, settings, talk)
+    _announce(checkpoint, examples, settings, hyper, target, talk)
+    if _is_main_process():
+        write_json(target / MANIFEST, record)
+    with _shown(talk) as show, _stopped(target, talk):
+        outcome = train(
+            checkpoint,
+            examples,
+            encode(checkpoint, dev_records),
+            target,
+            hyper,
+            resume=settings.resume,
+            show=show,
+            score=_scorer(checkpoint, dev_records[:_SCORED]),
+        )
+    result = {"checkpoint": str(target), **outcome}
+    talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
+    if _is_main_process():
+        write_json(target / MANIFEST, {**record, "result": result})
+        if settings.json:
+            write_stdout(to_json(result) + "\n")
+
+
+def _is_main_process() -> bool:
+    """Whether this is the process that writes and talks, under torchrun."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def hyperparameters(settings: TrainSettings) -> Hyperparameters:
+    """How to train, with what is usual for these weights where nothing was asked for."""
+    from pipedec_cli.model.scratch import SHAPES
+    from pipedec_cli.model.training import Hyperparameters
+
+    fresh = settings.model in SHAPES
+    optimizer = settings.optimizer or ("adafactor" if fresh else "adamw")
+    rate = settings.learning_rate
+    return Hyperparameters(
+        epochs=settings.epochs,
+        batch_size=settings.batch_size or _BATCH[fresh],
+        accumulation=settings.accumulation,
+        optimizer=optimizer,
+        learning_rate=_RATES[optimizer, fresh] if rate is None else rate,
+        warmup=settings.warmup,
+        schedule=settings.rate_schedule,
+        bf16=settings.bf16,
+        seed=settings.seed,
+        evaluations=settings.evaluations,
+        max_steps=settings.max_steps,
+        cpu=settings.device == "cpu",
+    )
+
+
+def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettings) -> None:
+    """See to it that nothing is lost or mixed: a training is resumed as it was begun, a model given up on purpose.
+
+    Raises:
+        UserError: the folder holds a model, or an unfinished training, that was neither to be resumed nor given up; or
+            one that was begun with other settings.
+    """
+    path = target / MANIFEST
+    before = read_json(path) if path.exists() else {}
+    begun = any(target.glob("checkpoint-*"))
+    if settings.resume:
+        wanted = json.loads(to_json(record))
+        for part in ("inputs", "settings"):
+            if begun and before.get(part) != wanted[part]:
+                raise UserError(
+                    f"the training in {target} was begun otherwise: {_changed(before.get(part), wanted[part])}",
+                    todo="give the settings and data that it was begun with, or start over with --overwrite",
+                )
+        return
+    if begun and "result" not in before and not settings.overwrite:
+        raise UserError(
+            f"{target} holds an unfinished training",
+            todo="go on with --resume and the settings that it was begun with, or start over with --overwrite",
+        )
+    if "result" in before and not settings.overwrite:
+        raise UserError(
+            f"{target} holds a trained model",
+            todo="replace it with --overwrite, or keep both with --out FOLDER",
+        )
+    if _is_main_process():
+        for old in target.glob("checkpoint-*"):  # a later --resume must not pick up another training's
+            shutil.rmtree(old)
+
+
+def _changed(before: Any, wanted: Any) -> str:
+    """The settings that differ, in words."""
+    if not isinstance(before, dict) or not isinstance(wanted, dict):
+        return "with other data"
+    old, new = ({**settings, **settings.get("training", {})} for settings in (before, wanted))
+    return ", ".join(
+        f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
+        for name in {**old, **new}
+        if name != "training" and old.get(name) != new.get(name)
+    )
+
+
+def _warn_of_misfits(examples: Sequence[Encoded], settings: TrainSettings, talk: Talk) -> None:
+    """Say what the token counts show and words did not: cut sources, and subsequences too long for the grid."""
+    cut = sum(example.cut > 0 for example in examples)
+    if cut:
+        talk.warn(
+            f"{cut:,} of {len(examples):,} sources are longer than {settings.max_source_tokens:,} tokens and were cut"
+        )
+    late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
+    if late and settings.decoder == "pipelined":
+        talk.warn(
+            f"{late:,} of {len(examples):,} targets hold a subsequence that needs more than time_max = "
+            f"{settings.time_max} time-steps and could not be generated whole; see `pipedec segment --split-long`"
+        )
+
+
+def _announce(
+    checkpoint: Checkpoint,
+    examples: Sequence[Encoded],
+    settings: TrainSettings,
+    hyper: Hyperparameters,
+    target: Path,
+    talk: Talk,
+) -> None:
+    from pipedec_cli.model.training import estimate
+
+    expected = estimate(checkpoint, examples, hyper)
+    talk.say(
+        f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
+        + (f", delay {settings.delay}" if settings.decoder == "pipelined" else "")
+        + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
+    )
+    talk.say(
+        f"{len(examples):,} examples, {expected.updates:,} updates of {hyper.batch_size}: "
+        f"about {duration(expected.seconds)}, {expected.bytes / 1e6:,.0f} MB of disk in {target}"
+    )
+    room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
+    if room < expected.bytes:
+        raise UserError(
+            f"training needs {expected.bytes / 1e6:,.0f} MB of disk, {room / 1e6:,.0f} MB are free",
+            where=str(target),
+            todo="free some, or give --out on another disk",
+        )
+
+
+@contextmanager
+def _stopped(target: Path, talk: Talk) -> Iterator[None]:
+    """Say how to go on after Ctrl-C, and give a full disk its name."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if any(target.glob("checkpoint-*")):
+            talk.say("stopped; the same command with --resume goes on from the last checkpoint")
+        else:
+            talk.say("stopped before there was a first checkpoint; nothing is kept")
+        raise
+    except Exception as error:
+        # torch and safetensors wrap what the system says.
+        if shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
+        raise
+
+
+def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
+    """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
+    from pipedec_cli.evaluate.items import ScoringItem
+    from pipedec_cli.evaluate.scoring import score
+    from pipedec_cli.model.collate import encode
+    from pipedec_cli.model.decoder import Decoder
+
+    if not records:
+        return None
+    # A model that has not learnt to stop yet is not waited for.
+    longest = 2 * max(sum(map(len, example.texts)) for example in encode(checkpoint, records)) + 1
+
+    def score_dev() -> float:
+        checkpoint.model.eval()
+        decoder = Decoder(checkpoint, batch_size=8)  # made anew, since the weights have changed
+        method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
+        made = list(decoder.texts([record.source for record in records], method))
+        checkpoint.model.train()
+        items = [
+            ScoringItem(
+                record.id, one.text, (one.text,), references=record.references or (record.target or "",)
+            )
+            for record, one in zip(records, made, strict=True)
+        ]
+        return score(items, "summarization").values["rougeL"] or 0.0
+
+    return score_dev
+
+
+@contextmanager
+def _shown(talk: Talk) -> Iterator[Callable[[Progress], None]]:
+    """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line."""
+    bar = Bar(
+        TextColumn("training"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+        console=talk.console,
+        disable=not talk.animated,
+        redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
+    )
+    task = bar.add_task("training", total=None, state="")
+    said = time.perf_counter()
+
+    def show(progress: Progress) -> None:
+        nonlocal said
+        values = (
+            ("loss", progress.loss, ".3f"),
+            ("dev loss", progress.dev_loss, ".3f"),
+            ("dev ROUGE-L", progress.dev_score, ".1f"),
+        )
+        state = ", ".join(f"{name} {value:{form}}" for name, value, form in values if value is not None)
+        bar.update(task, completed=progress.step, total=progress.total, state=state)
+        due = not talk.animated and time.perf_counter() - said > _LINE_EVERY
+        if progress.dev_loss is not None or due:
+            said = time.perf_counter()
+            talk.say(f"update {progress.step:,} of {progress.total:,}, epoch {progress.epoch:.2f}: {state}")
+
+    with bar:
+        yield show
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
