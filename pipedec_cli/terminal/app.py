@@ -10,10 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal import demo, import_, recipes, segment, train
+from pipedec_cli.terminal import demo, generate, import_, recipes, segment, train
 from pipedec_cli.terminal.commands import (
     bench,
-    generate,
     report,
     score,
 )
@@ -77,7 +76,7 @@ def root(
 
 add(app, "segment", segment.segment, segment.EXAMPLES)
 add(app, "train", train.train, train.EXAMPLES)
-app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
+add(app, "generate", generate.generate, generate.EXAMPLES)
 app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)

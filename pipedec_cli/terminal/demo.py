@@ -16,6 +16,7 @@ from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.records import DecoderKind
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
+from pipedec_cli.terminal import generate
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.segment import SegmentSettings, segment
 from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings
@@ -81,7 +82,7 @@ def demo(settings: DemoSettings) -> None:
         )
         run_training(training, talk)
     _say(talk, "", f"4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
-    _generate(settings, talk)
+    generate.run(generate.GenerateSettings(delay=DELAY, limit=1, live=True, workspace=settings.out), talk)
     _say(talk, "", "5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
     _report(settings, talk)
 
@@ -130,14 +131,6 @@ def _clear(out: Path) -> None:
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()
-
-
-def _generate(settings: DemoSettings, talk: Talk) -> None:
-    from pipedec_cli.terminal.runs.generation import run_generation
-    from pipedec_cli.terminal.runs.generation_request import GenerateRequest
-
-    request = GenerateRequest(delay=DELAY, limit=1, batch_size=1)
-    run_generation(request, out=None, resume=False, live=True, workspace=settings.out, talk=talk)
 
 
 def _report(settings: DemoSettings, talk: Talk) -> None:

@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.recipes import RECIPES, recipe
+from pipedec_cli.terminal import generate
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.runs import generation, report
+from pipedec_cli.terminal.runs import report
 
 COMMANDS = ("segment", "train", "generate", "score", "report")
 
@@ -32,7 +33,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What `generate` and `report` were asked for, instead of doing it."""
     requests: list[Any] = []
-    monkeypatch.setattr(generation, "run_generation", lambda request, **_: requests.append(request))
+    monkeypatch.setattr(generate, "run", lambda settings, _: requests.append(settings))
     monkeypatch.setattr(report, "run_report", lambda request, **_: requests.append(request))
     return requests
 

@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal.commands.generate import DtypeName, parse_device
-from pipedec_cli.terminal.commands.report import numbers, parse_numbers
+from pipedec_cli.terminal.commands.report import DtypeName, numbers, parse_numbers
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption
+from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, parse_device
 
 EXAMPLES = """
 [bold]Examples[/bold]

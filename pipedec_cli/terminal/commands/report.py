@@ -9,10 +9,26 @@ from typing import Annotated, Final
 import typer
 
 from pipedec_cli.data.records import Delay
-from pipedec_cli.terminal.commands.generate import DtypeName, parse_batch_size, parse_device
 from pipedec_cli.terminal.commands.score import ProtocolName, TaskName, settle_metrics
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, RecipeOption, WorkspaceOption
+from pipedec_cli.terminal.settings import (
+    ConfigOption,
+    JsonOption,
+    QuietOption,
+    RecipeOption,
+    WorkspaceOption,
+    number_or,
+    parse_device,
+)
+
+
+class DtypeName(StrEnum):
+    """Number formats."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -159,7 +175,7 @@ def report(
         str,
         typer.Option(
             help="Examples decoded at the same time while generating what is missing; it is not timed.",
-            callback=parse_batch_size,
+            callback=number_or("auto"),
             metavar="N|auto",
             rich_help_panel=_SPEED,
         ),

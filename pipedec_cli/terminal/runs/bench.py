@@ -24,8 +24,8 @@ from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.device import choose_device, choose_dtype
 from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
+from pipedec_cli.terminal.predicting import announce_compiling
 from pipedec_cli.terminal.progress import stage
-from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_measurements import time_all, watched_for_others, weigh_all
 from pipedec_cli.terminal.views.bench import show
 

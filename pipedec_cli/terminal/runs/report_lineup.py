@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Delay
@@ -19,7 +19,8 @@ from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.device import choose_device, choose_dtype
 from pipedec_cli.pipeline.grid import Explore
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.runs.generation_request import GenerateRequest
+from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.settings import Dtype
 
 BASELINE = "sequential"
 
@@ -70,13 +71,13 @@ class ReportRequest:
     resamples: int = 9999
     seed: int = 0
 
-    def generation(self, **more: Any) -> GenerateRequest:
+    def generation(self, **more: Any) -> GenerateSettings:
         """What `pipedec generate` is asked for, for one of the decoders."""
-        return GenerateRequest(
+        return GenerateSettings(
             data=self.data,
             limit=self.limit,
             batch_size=self.batch_size,
-            dtype=self.dtype,
+            dtype=cast(Dtype, self.dtype),
             device=self.device,
             **more,
         )
@@ -100,7 +101,7 @@ class Planned:
     options: str
     checkpoint: Checkpoint
     choice: DecodingChoice
-    generation: GenerateRequest
+    generation: GenerateSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from pipedec_cli.evaluate.timing import Contestant, Timing, device_clock, pause,
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.terminal.console import Talk, many
+from pipedec_cli.terminal.predicting import announce_compiling
 from pipedec_cli.terminal.progress import stage
-from pipedec_cli.terminal.runs.kernels import announce_compiling
 from pipedec_cli.terminal.runs.report_lineup import Lineup
 
 #: Share of all processors that others may use while decoders are timed.

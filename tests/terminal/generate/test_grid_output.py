@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.runs.generation import run_generation
-from pipedec_cli.terminal.runs.generation_request import GenerateRequest
+from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.generate import run as run_generate
 from tests.checkpoints import SOURCES, TOLD
 from tests.terminal.generate.running import done, lines
 
@@ -37,14 +37,8 @@ def test_live_shows_the_grid_on_stderr_and_leaves_stdout_to_the_data(place: Path
 
 def test_live_on_a_terminal_ends_with_the_whole_grid(place: Path) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40, markup=False)
-    run_generation(
-        GenerateRequest(texts=("it is not [red]</s>\x1b[2J",)),
-        out="out.jsonl",
-        resume=False,
-        live=True,
-        workspace=None,
-        talk=Talk(console=console),
-    )
+    settings = GenerateSettings(text=("it is not [red]</s>\x1b[2J",), out="out.jsonl", live=True)
+    run_generate(settings, Talk(console=console))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "<eos>" in shown
     assert "[red]</s>" in shown

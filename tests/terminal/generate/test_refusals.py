@@ -39,7 +39,7 @@ def test_bad_data_is_refused_before_anything_is_written(place: Path, content: st
         (["pipedec-workspace/data/test.jsonl", "--out", "pipedec-workspace/data/test.jsonl"], "written over"),
         (["--decoder", "sequential", "--delay", "2"], "is an ordinary T5 and has no delay"),
         (["--model", "pipedec-workspace/models/sequential", "--decoder", "pipelined"], "is an ordinary T5"),
-        (["--model", "pipedec-workspace/models/pipelined", "--decoder", "sequential"], "--delay sequential"),
+        (["--model", "pipedec-workspace/models/pipelined", "--decoder", "sequential"], "--delay wait"),
         (["--model", "nowhere"], "no checkpoint folder 'nowhere'"),
         (["nowhere.jsonl"], "no such file"),
     ],

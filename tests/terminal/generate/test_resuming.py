@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +14,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipedec_cli.data.predictions import GenerationFiles, Inputs
-from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.predictions import GenerationFiles
 from pipedec_cli.data.writing import JsonLinesAppender
+from pipedec_cli.terminal import predicting
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.runs import generation
-from pipedec_cli.terminal.runs.generation import Run
-from pipedec_cli.terminal.runs.generation_inputs import read_data
-from pipedec_cli.terminal.runs.generation_request import GenerateRequest
-from pipedec_cli.terminal.runs.generation_setup import Setup, set_up
+from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.predicting import Predictions, load_decoder, read_inputs
 from tests.terminal.generate.running import ROWS, done, lines, refused, run, write
 
 
 @pytest.fixture(scope="module")
 def prepared(
     tmp_path_factory: pytest.TempPathFactory, models: Path
-) -> Iterator[tuple[Setup, Inputs, Path, bytes]]:
-    """A run that is set up once, where it writes, and what it writes if nothing disturbs it."""
+) -> tuple[Callable[[], Predictions], Path, bytes]:
+    """Makes a run with its model loaded already; where it writes, and what it writes if nothing disturbs it."""
     folder = tmp_path_factory.mktemp("resuming")
-    request = GenerateRequest(
-        data=str(write(folder / "data.jsonl", ROWS)), model=str(models / "pipelined"), batch_size=3
-    )
-    talk, workspace = Talk(quiet=True), Workspace(folder)
-    inputs, location = read_data(request, workspace, talk)
-    setup = set_up(request, inputs, location, workspace, talk, live=False)
+    data = write(folder / "data.jsonl", ROWS)
+    talk = Talk(quiet=True)
+    options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3)
+    inputs, decoder = read_inputs(options, talk), load_decoder(options, talk)
     out = folder / "out.jsonl"
-    Run(setup, inputs, talk, trace=False, live=False).write(out, resume=False)
-    return setup, inputs, out, out.read_bytes()
+
+    def predictions() -> Predictions:
+        return Predictions(options, decoder, inputs, talk)
+
+    predictions().write(out, resume=False)
+    return predictions, out, out.read_bytes()
 
 
 @settings(
@@ -50,12 +49,12 @@ def prepared(
 )
 @given(data=st.data())
 def test_a_run_that_was_killed_at_any_byte_ends_as_an_undisturbed_one(
-    prepared: tuple[Setup, Inputs, Path, bytes], data: st.DataObject
+    prepared: tuple[Callable[[], Predictions], Path, bytes], data: st.DataObject
 ) -> None:
-    setup, inputs, out, whole = prepared
+    predictions, out, whole = prepared
     out.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="bytes")])
     left = sum(line.endswith(b"\n") for line in out.read_bytes().splitlines(keepends=True))
-    result = Run(setup, inputs, Talk(quiet=True), trace=False, live=False).write(out, resume=True)
+    result = predictions().write(out, resume=True)
     assert lines(out) == lines(whole.decode())
     assert result["resumed_from"] == left
     assert result["examples"] == len(ROWS) - left
@@ -91,7 +90,7 @@ def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(generation, "JsonLinesAppender", Interrupted)
+        patch.setattr(predicting, "JsonLinesAppender", Interrupted)
         stopped = run("--out", "out.jsonl", "--quiet")
     assert stopped.code == 130
     assert "5 of 12 lines are in out.jsonl; the same command with --resume goes on" in stopped.stderr

@@ -79,8 +79,8 @@ def test_the_sequential_decoder_writes_whole_texts_cut_into_sentences(place: Pat
     assert rows[0]["segments"] == list(TOLD[0][1])
 
 
-def test_the_sequential_schedule_is_the_same_checkpoint_a_subsequence_at_a_time(place: Path) -> None:
-    done("--delay", "sequential")
+def test_the_waiting_schedule_is_the_same_checkpoint_a_subsequence_at_a_time(place: Path) -> None:
+    done("--delay", "wait")
     rows = lines(place / "generations" / "pipelined-wait.jsonl")
     assert rows[0]["segments"] == list(TOLD[0][1])
     assert all(row["steps"] == row["tokens"] + len(row["segments"]) + 1 for row in rows)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from enum import StrEnum
-from typing import Annotated
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from pipedec_cli.terminal.console import Talk
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import DecoderKind, Delay
+from pipedec_cli.data.writing import to_json
+from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.settings import (
     ConfigOption,
+    Dtype,
     JsonOption,
     QuietOption,
     RecipeOption,
+    Settings,
     WorkspaceOption,
-    typed,
+    number_or,
+    parse_delay,
+    parse_device,
 )
+
+if TYPE_CHECKING:
+    from pipedec_cli.data.records import Generated
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -27,72 +38,24 @@ EXAMPLES = """
 
   pipedec generate --text "name[The Mill], food[Chinese]" --live
 
-  pipedec generate --decoder sequential           [dim]# the ordinary T5; --delay sequential is another thing[/dim]
+  pipedec generate --decoder sequential           [dim]# the ordinary T5; --delay wait is another thing[/dim]
 
   pipedec generate articles.csv --source-field body --model my-model --out summaries.jsonl --batch-size 16
 
   cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 """
 
+STDOUT: Final = "-"
 _DECODING = "Decoding"
 _DATA = "Data"
 _MACHINE = "Machine"
 _GENERAL = "General"
 
 
-class DecoderName(StrEnum):
-    """The two decoders."""
+@dataclass(frozen=True, kw_only=True)
+class GenerateSettings(Settings):
+    """The settings of one run; None leaves one to the checkpoint, the workspace or the machine."""
 
-    pipelined = "pipelined"
-    sequential = "sequential"
-
-
-class ExploreRule(StrEnum):
-    """Whether explorations go on after an empty one."""
-
-    retry = "retry"
-    once = "once"
-
-
-class DtypeName(StrEnum):
-    """Number formats."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
-
-class SplitChoice(StrEnum):
-    """The splits of a data set."""
-
-    test = "test"
-    dev = "dev"
-    train = "train"
-
-
-def parse_delay(value: str | None) -> str | None:
-    """Accept ``sequential`` or a whole number of time-steps."""
-    if value is not None and value != "sequential" and not (value.isdecimal() and int(value) >= 1):
-        raise typer.BadParameter("give a whole number of time-steps from 1 up, or 'sequential'")
-    return value
-
-
-def parse_batch_size(value: str) -> str:
-    """Accept ``auto`` or a whole number of examples."""
-    if value != "auto" and not (value.isdecimal() and int(value) >= 1):
-        raise typer.BadParameter("give a whole number of examples from 1 up, or 'auto'")
-    return value
-
-
-def parse_device(value: str) -> str:
-    """Accept the names of devices."""
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
-        raise typer.BadParameter("give auto, cpu, cuda or cuda:N")
-    return value
-
-
-def generate(
-    context: typer.Context,
     data: Annotated[
         str | None,
         typer.Argument(
@@ -100,40 +63,39 @@ def generate(
             "folder or a hub data set; targets are not needed \\[default: the workspace's test set].",
             show_default=False,
         ),
-    ] = None,
-    *,
+    ] = None
     text: Annotated[
-        list[str] | None,
+        tuple[str, ...],
         typer.Option(
             help="A source instead of DATA; may be given several times. The text goes to stdout, a line each.",
             show_default=False,
         ),
-    ] = None,
+    ] = ()
     model: Annotated[
         str | None,
         typer.Option(
             help="A folder that `pipedec train` made, another T5, or a hub name \\[default: the workspace's].",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     decoder: Annotated[
-        DecoderName | None,
+        DecoderKind | None,
         typer.Option(
             help="Which of the workspace's models: the pipelined one or the ordinary T5 \\[default: pipelined].",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     delay: Annotated[
-        str | None,
+        Delay | None,
         typer.Option(
-            help="Δt: a new subsequence starts every N time-steps. 'sequential' starts one when the one before has "
+            help="Δt: a new subsequence starts every N time-steps. 'wait' starts one when the one before has "
             "ended, with the same model \\[default: as trained, 2 for a model that serves any].",
-            callback=parse_delay,
-            metavar="N|sequential",
+            parser=parse_delay,
+            metavar="N|wait",
             show_default=False,
             rich_help_panel=_DECODING,
         ),
-    ] = None,
+    ] = None
     untrained_delay: Annotated[
         bool,
         typer.Option(
@@ -141,66 +103,67 @@ def generate(
             help="Allow a delay that the model was not trained for; it is likely to drop text.",
             rich_help_panel=_DECODING,
         ),
-    ] = False,
+    ] = False
     explore: Annotated[
-        ExploreRule,
+        Literal["retry", "once"],
         typer.Option(
             help="After a subsequence came out empty: try again at the next start, as the paper does, or never.",
             rich_help_panel=_DECODING,
         ),
-    ] = ExploreRule.retry,
+    ] = "retry"
     time_max: Annotated[
         int | None,
         typer.Option(
-            help="The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for sequential].",
+            help="The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait and "
+            "sequential].",
             min=1,
             show_default=False,
             rich_help_panel=_DECODING,
         ),
-    ] = None,
+    ] = None
     sub_max: Annotated[
         int | None,
         typer.Option(
             help="The most subsequences, empty ones included \\[default: as segmented, which is 20 unless you say "
-            "otherwise; no bound for sequential].",
+            "otherwise; no bound for wait and sequential].",
             min=1,
             show_default=False,
             rich_help_panel=_DECODING,
         ),
-    ] = None,
+    ] = None
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            help="The most tokens \\[default: 512 for sequential, else no bound].",
+            help="The most tokens \\[default: 512 for wait and sequential, else no bound].",
             min=1,
             show_default=False,
             rich_help_panel=_DECODING,
         ),
-    ] = None,
+    ] = None
     split: Annotated[
-        SplitChoice | None,
+        Literal["test", "dev", "train"] | None,
         typer.Option(
             help="Of the workspace, of a folder or of a hub data set \\[default: test].",
             show_default=False,
             rich_help_panel=_DATA,
         ),
-    ] = None,
+    ] = None
     limit: Annotated[
         int | None,
         typer.Option(help="The first N examples only.", min=1, show_default=False, rich_help_panel=_DATA),
-    ] = None,
+    ] = None
     source_field: Annotated[
         str, typer.Option(help="The field that text is generated from.", rich_help_panel=_DATA)
-    ] = "source",
+    ] = "source"
     target_field: Annotated[
         str, typer.Option(help="The field with the right answer, for `pipedec score`.", rich_help_panel=_DATA)
-    ] = "target",
+    ] = "target"
     id_field: Annotated[
         str,
         typer.Option(
             help="The field with the identifier; else the line number is one.", rich_help_panel=_DATA
         ),
-    ] = "id",
+    ] = "id"
     max_source_tokens: Annotated[
         int | None,
         typer.Option(
@@ -209,31 +172,31 @@ def generate(
             show_default=False,
             rich_help_panel=_DATA,
         ),
-    ] = None,
+    ] = None
     batch_size: Annotated[
-        str,
+        int | Literal["auto"],
         typer.Option(
             help="Examples decoded at the same time; more of them a second, the same text. 'auto' goes by the memory.",
-            callback=parse_batch_size,
+            parser=number_or("auto"),
             metavar="N|auto",
             rich_help_panel=_MACHINE,
         ),
-    ] = "auto",
+    ] = "auto"
     dtype: Annotated[
-        DtypeName,
+        Dtype,
         typer.Option(
             help="bfloat16 is faster and may change a token; float16 is for GPUs.", rich_help_panel=_MACHINE
         ),
-    ] = DtypeName.float32,
+    ] = "float32"
     device: Annotated[
         str,
         typer.Option(
             help="auto takes a CUDA GPU where there is one.",
-            callback=parse_device,
+            parser=parse_device,
             metavar="auto|cpu|cuda",
             rich_help_panel=_MACHINE,
         ),
-    ] = "auto",
+    ] = "auto"
     out: Annotated[
         str | None,
         typer.Option(
@@ -242,7 +205,7 @@ def generate(
             show_default=False,
             rich_help_panel=_GENERAL,
         ),
-    ] = None,
+    ] = None
     resume: Annotated[
         bool,
         typer.Option(
@@ -251,7 +214,7 @@ def generate(
             "kept as FILE.bak.",
             rich_help_panel=_GENERAL,
         ),
-    ] = False,
+    ] = False
     trace: Annotated[
         bool,
         typer.Option(
@@ -259,68 +222,84 @@ def generate(
             help="Write the grid (start time and token ids of every subsequence) and the source's ids, too.",
             rich_help_panel=_GENERAL,
         ),
-    ] = False,
+    ] = False
     live: Annotated[
         bool,
         typer.Option(
             "--live", help="Show the grid while it is being decoded, on stderr.", rich_help_panel=_GENERAL
         ),
-    ] = False,
-    workspace: WorkspaceOption = None,
-    config: ConfigOption = None,
-    recipe: RecipeOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
+    ] = False
+    workspace: WorkspaceOption = None
+    config: ConfigOption = None
+    recipe: RecipeOption = None
+    as_json: JsonOption = False
+    quiet: QuietOption = False
+
+
+def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences of it at the same time.
 
     A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `seconds`, and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
 
     Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
     """
-    from pipedec_cli.data.errors import UserError
-    from pipedec_cli.data.records import FieldNames
-    from pipedec_cli.data.writing import to_json
-    from pipedec_cli.terminal.console import write_stdout
-    from pipedec_cli.terminal.runs.generation import run_generation
-    from pipedec_cli.terminal.runs.generation_request import GenerateRequest
-
-    if text and data is not None:
-        raise UserError("--text and DATA are both given", todo="give one of them")
-    if decoder == DecoderName.sequential and not typed(context, "delay"):
-        delay = None  # a config file or a recipe means the pipelined decoder
-    paced = decoder != DecoderName.sequential and delay != "sequential"
-    request = GenerateRequest(
-        data=data,
-        texts=tuple(text or ()),
-        model=model,
-        decoder=None if decoder is None else decoder.value,
-        delay=None if delay is None else "sequential" if delay == "sequential" else int(delay),
-        untrained_delay=untrained_delay,
-        explore=explore.value,
-        time_max=time_max if paced or typed(context, "time_max") else None,
-        sub_max=sub_max if paced or typed(context, "sub_max") else None,
-        max_tokens=max_tokens,
-        max_source_tokens=max_source_tokens,
-        batch_size="auto" if batch_size == "auto" else int(batch_size),
-        dtype=dtype.value,
-        device=device,
-        split=None if split is None else split.value,
-        limit=limit,
-        names=FieldNames(source_field, target_field, id_field),
-        trace=trace,
-    )
-    talk = Talk(quiet=quiet)
-    done = run_generation(
-        request,
-        out=out,
-        resume=resume,
-        live=live,
-        workspace=workspace,
-        talk=talk,
-        plain=not as_json,
-    )
+    # A config file or a recipe means the pipelined decoder at a fixed delay.
+    typed, plain = settings.typed, settings.decoder == "sequential"
+    if plain and "delay" not in typed:
+        settings = replace(settings, delay=None)
+    if (plain or settings.delay == "wait") and "time_max" not in typed:
+        settings = replace(settings, time_max=None)
+    if (plain or settings.delay == "wait") and "sub_max" not in typed:
+        settings = replace(settings, sub_max=None)
+    talk = Talk(quiet=settings.quiet)
+    done = run(settings, talk)
     if done is not None:
         talk.say("next: `pipedec score`, or `pipedec report --compare sequential`")
-    if as_json and done is not None:
-        write_stdout(to_json(done) + "\n")
+        if settings.as_json:
+            write_stdout(to_json(done) + "\n")
+
+
+def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
+    """Generate as the settings say; gives what was done as plain values, or None if the lines went to stdout.
+
+    Raises:
+        UserError: something that was asked for is not there or does not fit.
+    """
+    out, texts = settings.out, settings.text
+    if texts and settings.data is not None:
+        raise UserError("--text and DATA are both given", todo="give one of them")
+    to_stdout = out == STDOUT or (out is None and bool(texts))
+    if to_stdout and settings.resume:
+        raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
+    if out is not None and not to_stdout:
+        _check_out(Path(out), settings.data)
+
+    from pipedec_cli.terminal.predicting import Predictions, load_decoder, read_inputs
+
+    inputs = read_inputs(settings, talk)
+    predictions = Predictions(settings, load_decoder(settings, talk), inputs, talk)
+    predictions.announce()
+    if not to_stdout:
+        return predictions.write(Path(out) if out else predictions.path, resume=settings.resume)
+
+    def show(generated: Generated) -> None:
+        if out is not None or settings.as_json:
+            text = to_json(predictions.line(generated))
+        else:
+            text = visible(generated.text) if sys.stdout.isatty() else generated.text
+        write_stdout(text + "\n")
+
+    predictions.generate(show)
+    return None
+
+
+def _check_out(path: Path, data: str | None) -> None:
+    """Refuse a place that predictions cannot be written to: a folder, a file to be compressed, or the data themselves."""
+    if path.is_dir():
+        raise UserError("is a folder", where=str(path), todo="name a file in it")
+    if path.suffix == ".gz":
+        raise UserError("predictions are not compressed", where=str(path), todo="leave out .gz")
+    if data is not None and path.exists() and path.resolve() == Path(data).resolve():
+        raise UserError(
+            "would be written over with what is read from it", where=str(path), todo="give another --out"
+        )
