@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.scripts import count_words, mostly_spaceless
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, clause_ends, cut
+from pipedec_cli.data.writing import rounded
 
 #: How long texts are, each at least 1: in words while there is no tokenizer, or in its tokens.
 Measure = Callable[[Sequence[str]], list[int]]
@@ -27,10 +29,7 @@ def word_lengths(texts: Sequence[str]) -> list[int]:
 
 
 def token_lengths(name: str) -> Measure:
-    """Counts the tokens of each text, special ones left out, by a tokenizer that transformers loads.
-
-    Args:
-        name: a folder, which is then read without asking the hub, or a hub name.
+    """Counts the tokens of each text, special ones left out, by the tokenizer of a folder or of the hub.
 
     Raises:
         UserError: there is no tokenizer of that name.
@@ -61,71 +60,43 @@ def token_lengths(name: str) -> Measure:
 
 @dataclass(slots=True)
 class Counts:
-    """What was done to the targets, so that nothing is done in silence.
-
-    Attributes:
-        given: targets that came segmented, as a list.
-        empty: targets without a segment.
-        merged: targets with too many segments, of which neighbours were joined.
-        split: segments that were split since they were too long.
-        dropped: empty phrases that were left out, as in ``a;;b``, and empty parts of lists.
-        too_long: subsequences that do not fit into time_max at Δt = 1, which decoding would cut.
-        too_long_targets: targets with such a subsequence.
-        longest: the length of the longest subsequence.
-    """
+    """What was done to the targets, so that nothing is done in silence."""
 
     targets: int = 0
-    given: int = 0
-    empty: int = 0
-    merged: int = 0
-    split: int = 0
-    dropped: int = 0
-    too_long: int = 0
+    given: int = 0  # targets that came segmented, as a list
+    empty: int = 0  # targets without a segment
+    merged: int = 0  # targets with too many segments, of which neighbours were joined
+    split: int = 0  # cuts in segments that were too long
+    dropped: int = 0  # empty phrases that were left out, as in ``a;;b``, and empty parts of lists
+    too_long: int = 0  # subsequences that do not fit into time_max at Δt = 1, which decoding would cut
     too_long_targets: int = 0
-    longest: int = 0
+    longest: int = 0  # the length of the longest subsequence
 
 
+@dataclass(slots=True)
 class Preparer:
     """Segments the targets of records, one after the other, and counts what it does.
 
     Targets that came as lists are kept as they are, but for empty parts and for merging.
     """
 
-    def __init__(
-        self,
-        segmenter: Segmenter,
-        segmentation: Segmentation,
-        measure: Measure,
-        *,
-        time_max: int,
-        split_long: bool = False,
-    ) -> None:
-        """Start with nothing counted.
-
-        Args:
-            segmenter: cuts targets that are strings.
-            segmentation: gives the joiner and sub_max.
-            measure: how long texts are.
-            time_max: the last time-step.
-            split_long: whether segments that are too long are split, or only counted.
-        """
-        self.counts = Counts()
-        self._segmenter = segmenter
-        self._joiner = segmentation.joiner
-        self._most = segmentation.sub_max - 1  # the empty subsequence that closes every target needs a place
-        self._measure = measure
-        self._time_max = time_max
-        self._split_long = split_long
+    segmenter: Segmenter
+    segmentation: Segmentation  # gives the joiner and sub_max
+    measure: Measure
+    time_max: int
+    split_long: bool = False  # else segments that are too long are only counted
+    counts: Counts = field(default_factory=Counts)
 
     def segment(self, record: Record) -> Record:
         """The record with its `target_segments`; a target that was a list is now one string."""
         target, counts = record.target or "", self.counts
+        most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a place
         if record.target_segments is None:
-            segments = cut(target, self._segmenter)
-            if isinstance(self._segmenter, PhraseSegmenter):
-                counts.dropped += self._segmenter.dropped(target)
-            if self._split_long:
-                pieces = split_long(segments, self._time_max, self._most, self._measure)
+            segments = cut(target, self.segmenter)
+            if isinstance(self.segmenter, PhraseSegmenter):
+                counts.dropped += self.segmenter.dropped(target)
+            if self.split_long:
+                pieces = split_long(segments, self.time_max, most, self.measure)
                 counts.split += len(pieces) - len(segments)
                 segments = pieces
         else:
@@ -134,13 +105,13 @@ class Preparer:
             counts.given += 1
             counts.dropped += len(given) - len(segments)
             if target == " ".join(given):  # as the reader put a list together
-                target = self._joiner.join(segments)
-        if len(segments) > self._most:
+                target = self.segmentation.joiner.join(segments)
+        if len(segments) > most:
             counts.merged += 1
-            segments = merge(segments, self._most, self._joiner, self._measure)
-        lengths = self._measure(segments)
+            segments = merge(segments, most, self.segmentation.joiner, self.measure)
+        lengths = self.measure(segments)
         too_long = sum(
-            length > longest_fitting(place, self._time_max) for place, length in enumerate(lengths, start=1)
+            length > longest_fitting(i, self.time_max) for i, length in enumerate(lengths, start=1)
         )
         counts.targets += 1
         counts.empty += not segments
@@ -157,11 +128,8 @@ def merge(segments: Sequence[str], most: int, joiner: str, measure: Measure) -> 
     """Join neighbouring segments until there are at most `most`, the longest as short as can be."""
     if len(segments) <= most:
         return tuple(segments)
-    merged, start = [], 0
-    for size in group_adjacent(measure(segments), most):
-        merged.append(joiner.join(segments[start : start + size]))
-        start += size
-    return tuple(merged)
+    rest = iter(segments)
+    return tuple(joiner.join(islice(rest, size)) for size in group_adjacent(measure(segments), most))
 
 
 def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
@@ -171,18 +139,12 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
     """
     if len(lengths) <= most:
         return [1] * len(lengths)
-    low, high = max(lengths), sum(lengths)
-    while low < high:
-        middle = (low + high) // 2
-        if len(_filled(lengths, middle)) <= most:
-            high = middle
-        else:
-            low = middle + 1
-    sizes = _filled(lengths, low)
+    limits = range(max(lengths), sum(lengths))
+    shortest = bisect_left(limits, True, key=lambda limit: len(_filled(lengths, limit)) <= most)
+    sizes = _filled(lengths, limits.start + shortest)
     # Filling groups up may need fewer than allowed; take grouped items apart again, the last groups first: what
     # starts late should be short.
-    spare = most - len(sizes)
-    apart: list[int] = []
+    spare, apart = most - len(sizes), list[int]()
     for size in reversed(sizes):
         taken = min(spare, size - 1)
         spare -= taken
@@ -250,25 +212,17 @@ def _split(segment: str, allowed: int, measure: Measure) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TargetStatistics:
-    """The paper's Table 1 for one set of records; words are counted by white space (or `count_words`' other rule).
-
-    Attributes:
-        words_per_subsequence: words over subsequences, over the whole set.
-        histogram: how many targets have n subsequences, by n, ascending.
-    """
+    """The paper's Table 1 for one set of records; words are those of `count_words`."""
 
     examples: int
     words_per_target: float
     subsequences_per_target: float
-    words_per_subsequence: float
-    histogram: Mapping[int, int]
+    words_per_subsequence: float  # over the whole set
+    histogram: Mapping[int, int]  # how many targets have n subsequences, by n, ascending
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON, the averages rounded to what a table shows and a bit more."""
-        return {
-            name: round(value, 3) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
-        }
+        return rounded(asdict(self), 3)
 
 
 def describe_targets(records: Iterable[Record]) -> TargetStatistics:

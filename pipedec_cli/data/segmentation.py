@@ -96,8 +96,8 @@ def make_segmenter(
 
     Args:
         level: what a segment is.
-        separators: what ends a phrase, ``;`` by default; other levels have none.
-        targets: the texts that a sentence model is trained on, where none is given.
+        separators: what ends a phrase; other levels have none.
+        targets: what a sentence model is trained on, where none is given.
         sources: more text for it.
         model: a sentence model trained before.
 

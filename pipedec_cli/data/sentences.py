@@ -19,43 +19,10 @@ TRAINING_CHARACTERS: Final = 2_000_000
 
 #: Abbreviations that are no domain's own: titles, which stand before names and so look like the ends of sentences,
 #: and what small files have too seldom to learn from.
-COMMON_ABBREVIATIONS: Final = frozenset(
-    [
-        "capt",
-        "col",
-        "dr",
-        "gen",
-        "gov",
-        "jr",
-        "lt",
-        "maj",
-        "messrs",
-        "mme",
-        "mr",
-        "mrs",
-        "ms",
-        "mt",
-        "prof",
-        "rev",
-        "sen",
-        "sgt",
-        "sr",
-        "st",
-        "al",
-        "approx",
-        "cf",
-        "e.g",
-        "eq",
-        "eqs",
-        "etc",
-        "fig",
-        "figs",
-        "i.e",
-        "vs",
-        "inc",
-        "ltd",
-    ]
-)
+COMMON_ABBREVIATIONS: Final = """
+    capt col dr gen gov jr lt maj messrs mme mr mrs ms mt prof rev sen sgt sr st
+    al approx cf e.g eq eqs etc fig figs i.e vs inc ltd
+"""
 
 #: The share of an abbreviation's occurrences that must stand inside of a sentence, by what follows, for it to be learnt.
 INSIDE_SHARE: Final = 0.2
@@ -81,22 +48,16 @@ class SentenceModel:
         self._parameters = parameters
         self._tokenizer: PunktSentenceTokenizer = PunktSentenceTokenizer(parameters)
 
-    @property
-    def abbreviations(self) -> tuple[str, ...]:
-        """What a full stop does not end a sentence after, in lower case and without it."""
-        return tuple(sorted(self._parameters.abbrev_types))
-
     def ends(self, text: str) -> list[int]:
         """The positions in the text, ascending, at which a sentence ends; the last is the end of the text.
 
         A line break ends a sentence, and so do the marks of scripts in which they do nothing else. A piece
         without a word, such as a bracket, goes with the one before it, the number of a list with the one after.
         """
-        ends: set[int] = {len(text)}
+        ends = {len(text)}
         for start, line in _lines(text):
-            ends.add(start + len(line))
-            ends.update(start + end for end in self._punkt_ends(line))
-            ends.update(start + match.end() for match in _SURE_END.finditer(line))
+            marks = (match.end() for match in _SURE_END.finditer(line))
+            ends.update(start + end for end in (len(line), *self._punkt_ends(line), *marks))
         return ends_of_words(text, sorted(ends))
 
     def _punkt_ends(self, line: str) -> Iterator[int]:
@@ -110,10 +71,10 @@ class SentenceModel:
         yield from (start + end for _, end in self._tokenizer.span_tokenize(line[start:]))
 
     def to_json(self) -> dict[str, Any]:
-        """The parameters as plain, sorted JSON, equal for equal models."""
+        """The parameters as plain, sorted JSON, equal for equal models; abbreviations lack their full stop."""
         parameters = self._parameters
         return {
-            "abbreviations": list(self.abbreviations),
+            "abbreviations": sorted(parameters.abbrev_types),
             "collocations": sorted(map(list, parameters.collocations)),
             "sentence_starters": sorted(parameters.sent_starters),
             "orthography": dict(sorted(parameters.ortho_context.items())),
@@ -155,7 +116,7 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     # Letters with full stops between them, as in U.S., are an abbreviation. Punkt alone would go by statistics, which
     # call it none where it often ends a sentence or lacks its last stop.
     acronyms = {match[1][:-1].lower() for target in targets for match in _ACRONYM.finditer(target)}
-    known = COMMON_ABBREVIATIONS | acronyms
+    known = {*COMMON_ABBREVIATIONS.split(), *acronyms}
     plausible = _inside_sentences(text, targets, known)
 
     class Trainer(PunktTrainer):  # type: ignore[misc]
@@ -178,7 +139,7 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     return SentenceModel(parameters)
 
 
-def _inside_sentences(text: str, targets: Sequence[str], known: frozenset[str]) -> set[str]:
+def _inside_sentences(text: str, targets: Sequence[str], known: set[str]) -> set[str]:
     """The words, in lower case, whose full stop often enough has something after it that starts no sentence.
 
     Punkt's statistics take a word that always has a full stop for an abbreviation. In texts made from templates that
@@ -196,11 +157,10 @@ def _inside_sentences(text: str, targets: Sequence[str], known: frozenset[str]) 
             kind = word[:-1].lstrip(_OPENERS).lower()
             after = following.lstrip(_OPENERS)
             starts = after[:1].isupper() or (not cased and after.lower() in starters)
-            short = after.rstrip(_CLOSERS)
+            bare = after.rstrip(_CLOSERS)
+            short = bare.endswith(".") and len(bare) > 2 and bare[:-1].lower() not in known
             seen[kind] += 1
-            inside[kind] += not starts or (
-                short.endswith(".") and len(short) > 2 and short[:-1].lower() not in known
-            )
+            inside[kind] += short or not starts
     return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, chain, islice, pairwise, repeat
 from pathlib import Path
-from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, FieldNames, Record, SplitName
 from pipedec_cli.data.rows import given_splits
-
-_HELD_OUT: Final[tuple[SplitName, ...]] = ("test", "dev")
 
 Splits = dict[SplitName, list[Record]]
 
@@ -34,7 +31,7 @@ def gather_splits(
     ``split`` field. What is missing is split off from train.
 
     Args:
-        data: a file, a folder, ``-`` or a hub data set.
+        data: what `read_rows` takes.
         extra: files of dev and test beside it.
         names: what the input calls its fields.
         fractions: the share of dev and of test, where they have to be split off.
@@ -86,8 +83,7 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
 
     Args:
         records: what to deal out.
-        fractions: the share of dev and of test, below 1 together; what is left is train's. A split that is not
-            named gets nothing.
+        fractions: the share of dev and of test, below 1 together; what is left is train's.
         seed: another one deals differently.
 
     Raises:
@@ -99,44 +95,27 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
             todo="let --dev-fraction and --test-fraction come to less than 1",
         )
     records = list(records)
-    drawn = {record.source: _draw(record.source, seed) for record in records}
+    drawn: dict[str, float] = {}  # a number in [0, 1) that depends on source and seed alone
+    for source in {record.source for record in records}:
+        digest = hashlib.blake2b(f"{seed}\0{source}".encode("utf-8", "surrogatepass"), digest_size=8)
+        drawn[source] = int.from_bytes(digest.digest(), "big") / 2**64
     order = sorted(drawn, key=lambda source: (drawn[source], source))
-    place: dict[str, SplitName] = {}
-    for source in order:
-        bound = 0.0
-        place[source] = "train"
-        for name in _HELD_OUT:
-            bound += fractions.get(name, 0.0)
-            if drawn[source] < bound:
-                place[source] = name
-                break
-    _fill_empty(place, order, [name for name in _HELD_OUT if fractions.get(name, 0.0) > 0])
+    held_out: tuple[SplitName, ...] = ("test", "dev")
+    wanted = [name for name in held_out if fractions.get(name, 0.0) > 0]
+    bounds = accumulate((fractions[name] for name in wanted), initial=0.0)
+    sizes = [sum(low <= drawn[source] < high for source in order) for low, high in pairwise(bounds)]
+    if len(order) <= len(wanted):  # too few to hold any out
+        sizes = []
+    elif not all((*sizes, len(order) - sum(sizes))):
+        sizes = [max(1, size) for size in sizes]
+        while sum(sizes) >= len(order):
+            sizes[sizes.index(max(sizes))] -= 1
+    place: dict[str, SplitName] = dict.fromkeys(order, "train")
+    place.update(zip(order, chain.from_iterable(map(repeat, wanted, sizes)), strict=False))
     splits: Splits = {name: [] for name in SPLITS}
     for record in records:
         splits[place[record.source]].append(record)
     return splits
-
-
-def _draw(source: str, seed: int) -> float:
-    """A number in [0, 1) that depends on source and seed alone."""
-    digest = hashlib.blake2b(f"{seed}\0{source}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
-
-
-def _fill_empty(place: dict[str, SplitName], order: Sequence[str], wanted: Sequence[SplitName]) -> None:
-    """Give each wanted split a source of its own, if there are enough: order ascends from test over dev to train."""
-    if len(order) <= len(wanted):
-        place.update(dict.fromkeys(order, "train"))
-        return
-    counts = {name: list(place.values()).count(name) for name in (*wanted, "train")}
-    if all(counts.values()):
-        return
-    sizes = [max(1, counts[name]) for name in wanted]
-    while sum(sizes) >= len(order):
-        sizes[sizes.index(max(sizes))] -= 1
-    names = [name for name, size in zip(wanted, sizes, strict=True) for _ in range(size)]
-    place.update(dict.fromkeys(order, "train"))
-    place.update(zip(order, names, strict=False))
 
 
 def split_by_field(records: Sequence[Record]) -> Splits | None:

@@ -69,6 +69,11 @@ def to_json(value: object, *, indent: int | None = None) -> str:
     return text
 
 
+def rounded(values: Mapping[str, Any], digits: int) -> dict[str, Any]:
+    """The values with fractions rounded, for JSON that a person may look at."""
+    return {name: round(one, digits) if isinstance(one, float) else one for name, one in values.items()}
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole."""
     with atomic_writer(path) as file:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from pipedec_cli.data.writing import rounded
 from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Fixed
-
-DELAYS: Final = (1, 2, 3)
 
 #: Fewer steps by less than this factor are not worth a method of one's own.
 WORTHWHILE: Final = 1.3
@@ -37,20 +36,17 @@ class Estimate:
 
     def to_json(self) -> dict[str, Any]:
         """The figures, rounded, with the ratio."""
-        values = {**asdict(self), "ratio": self.ratio}
-        return {
-            name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()
-        }
+        return rounded({**asdict(self), "ratio": self.ratio}, 4)
 
 
 def estimate(
-    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = DELAYS
+    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = (1, 2, 3)
 ) -> list[Estimate]:
     """Replay targets on the grid, a result for each delay.
 
     Args:
-        wholes: the length of each target as one string, <eos> not counted.
-        parts: the lengths of its subsequences.
+        wholes: the tokens of each target as one string, <eos> not counted.
+        parts: those of its subsequences.
         limits: the pipelined decoder's bounds.
         delays: the Δt to try.
     """

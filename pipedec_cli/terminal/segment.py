@@ -6,14 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
+from msgspec import to_builtins
+from rich.box import SIMPLE_HEAD
+from rich.columns import Columns
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
-from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.preparation import (
+    Counts,
+    Preparer,
+    TargetStatistics,
+    describe_targets,
+    token_lengths,
+    word_lengths,
+)
+from pipedec_cli.data.records import SPLITS, FieldNames, Level, Segmentation, SplitName
+from pipedec_cli.data.rows import is_hub_name
+from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
+from pipedec_cli.data.splits import Splits, count_leaks, gather_splits
+from pipedec_cli.data.workspace import Workspace, load_split, save_segmented
+from pipedec_cli.data.writing import manifest, to_json
+from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate
+from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.settings import (
     ConfigOption,
     JsonOption,
@@ -22,14 +43,6 @@ from pipedec_cli.terminal.settings import (
     Settings,
     WorkspaceOption,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from pipedec_cli.data.preparation import Counts, TargetStatistics
-    from pipedec_cli.data.splits import Splits
-    from pipedec_cli.evaluate.estimate import Estimate
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -130,17 +143,6 @@ class SegmentSettings(Settings):
     quiet: QuietOption = False
     as_json: JsonOption = False
 
-    @property
-    def held_out(self) -> dict[SplitName, str]:
-        """The files that were named for dev and test."""
-        files: dict[SplitName, str | None] = {"dev": self.dev, "test": self.test}
-        return {name: file for name, file in files.items() if file is not None}
-
-    @property
-    def inputs(self) -> list[str]:
-        """All that is read."""
-        return [self.data, *self.held_out.values()]
-
 
 def segment(settings: SegmentSettings) -> None:
     """Cut every target into its subsequences, and the data into train, dev and test.
@@ -149,23 +151,24 @@ def segment(settings: SegmentSettings) -> None:
 
     Every field of the input is kept; train.jsonl, dev.jsonl and test.jsonl get `target_segments` besides. Nothing of a target is lost but white space: too many segments are merged, too long ones reported, empty phrases counted.
     """
-    from msgspec import to_builtins
-
-    from pipedec_cli.data.preparation import Preparer, describe_targets, token_lengths, word_lengths
-    from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
-    from pipedec_cli.data.workspace import save_segmented
-    from pipedec_cli.data.writing import manifest, to_json
-    from pipedec_cli.evaluate.estimate import doubt, estimate
-    from pipedec_cli.pipeline.grid import Limits
-    from pipedec_cli.terminal.progress import stage
-
     place, talk = Workspace.find(settings.workspace), Talk(settings.quiet)
     folder = settings.out or place.data
-    _check_inputs(settings.inputs, folder)
+    extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
+    held_out = {name: file for name, file in extra.items() if file is not None}
+    inputs = [settings.data, *held_out.values()]
+    _check_inputs(inputs, folder)
     unit = "tokens" if settings.tokenizer else "words"
     measure = token_lengths(settings.tokenizer) if settings.tokenizer else word_lengths
-    splits, origins = _read(settings, talk)
+    for location in filter(is_hub_name, inputs):
+        talk.say(f"there is no {location} here: asking the hub for a data set of that name")
+    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    shares: dict[SplitName, float] = {"dev": settings.dev_fraction, "test": settings.test_fraction}
+    with stage(talk, "reading"):
+        splits, origins = gather_splits(
+            settings.data, held_out, names, shares, seed=settings.seed, limit=settings.limit, warn=talk.warn
+        )
     records = [record for rows in splits.values() for record in rows]
+    names.check(records)
     separators = tuple(map(_unescape, settings.separator))
     with stage(talk, "learning where sentences end"):
         segmenter = make_segmenter(
@@ -174,21 +177,19 @@ def segment(settings: SegmentSettings) -> None:
             targets=[record.target or "" for record in records],
             sources=[record.source for record in records],
         )
-    joiner = None if settings.joiner is None else _unescape(settings.joiner)
+    joiner = settings.joiner and _unescape(settings.joiner)
     segmentation = Segmentation(
         level=settings.level,
         separators=segmenter.separators if isinstance(segmenter, PhraseSegmenter) else (),
         joiner=joiner_of(splits["train"], segmenter) if joiner is None else joiner,
         sub_max=settings.sub_max,
     )
-    preparer = Preparer(
-        segmenter, segmentation, measure, time_max=settings.time_max, split_long=settings.split_long
-    )
-    segmented: dict[SplitName, list[Record]] = {name: [] for name in SPLITS}
+    prepare = Preparer(segmenter, segmentation, measure, settings.time_max, settings.split_long)
+    segmented: Splits = {name: [] for name in SPLITS}
     with stage(talk, "segmenting", total=len(records)) as advance:
         for name, rows in splits.items():
             for record in rows:
-                segmented[name].append(preparer.segment(record))
+                segmented[name].append(prepare.segment(record))
                 advance()
     statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
     with stage(talk, "counting steps"):
@@ -198,28 +199,22 @@ def segment(settings: SegmentSettings) -> None:
             [measure(record.target_segments or ()) for record in sample],
             Limits(time_max=settings.time_max, sub_max=settings.sub_max),
         )
-    asked = {
-        "data": settings.data,
-        "level": settings.level,
-        "separators": separators,
-        "joiner": joiner,
-        **{name: getattr(settings, name) for name in _IN_MANIFEST},
-    }
+    asked = {"data": settings.data, "level": settings.level, "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
         "time_max": settings.time_max,
         "unit": unit,
-        "counts": asdict(preparer.counts),
+        "counts": asdict(prepare.counts),
         "statistics": {name: row.to_json() for name, row in statistics.items()},
         "promise": [row.to_json() for row in estimates],
         "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
-        "manifest": manifest(asked, inputs=settings.inputs),
+        "manifest": manifest(asked | {name: getattr(settings, name) for name in _IN_MANIFEST}, inputs=inputs),
     }
-    outdated = _outdated_models(place, folder, segmented["train"])
+    outdated = _outdated_models(place, folder, segmented)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
     if not talk.quiet and not settings.as_json:
         talk.console.print(render_summary(statistics, estimates, unit))
-    _tell(talk, settings, preparer.counts, segmented, origins)
+    _tell(talk, settings, prepare.counts, segmented, origins)
     if why := doubt(statistics["train"].subsequences_per_target, estimates):
         talk.warn(why)
     if outdated:
@@ -235,29 +230,6 @@ _IN_MANIFEST: Final = (
     *("dev", "test", "sub_max", "time_max", "split_long", "tokenizer", "limit", "recipe"),
     *("source_field", "target_field", "id_field", "dev_fraction", "test_fraction", "seed"),
 )
-
-
-def _read(settings: SegmentSettings, talk: Talk) -> tuple[Splits, dict[SplitName, str]]:
-    from pipedec_cli.data.rows import is_hub_name
-    from pipedec_cli.data.splits import gather_splits
-    from pipedec_cli.terminal.progress import stage
-
-    for location in filter(is_hub_name, settings.inputs):
-        talk.say(f"there is no {location} here: asking the hub for a data set of that name")
-    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
-    with stage(talk, "reading"):
-        splits, origins = gather_splits(
-            settings.data,
-            settings.held_out,
-            names,
-            {"dev": settings.dev_fraction, "test": settings.test_fraction},
-            seed=settings.seed,
-            limit=settings.limit,
-            warn=talk.warn,
-        )
-    for rows in splits.values():
-        names.check(rows)
-    return splits, origins
 
 
 def _unescape(text: str) -> str:
@@ -279,10 +251,8 @@ def _check_inputs(inputs: Sequence[str], folder: Path) -> None:
             )
 
 
-def _outdated_models(place: Workspace, folder: Path, train: Sequence[Record]) -> Path | None:
+def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:
     """The workspace's models, if they were trained on sources that are now held out."""
-    from pipedec_cli.data.workspace import load_split
-
     models, before = place.root / "models", folder / "train.jsonl"
     if folder != place.data or not before.exists() or not models.is_dir() or not any(models.iterdir()):
         return None
@@ -290,19 +260,13 @@ def _outdated_models(place: Workspace, folder: Path, train: Sequence[Record]) ->
         known = {record.source for record in load_split(before)}
     except UserError:
         return models
-    return models if known != {record.source for record in train} else None
+    return models if known != {record.source for record in splits["train"]} else None
 
 
 def _tell(
-    talk: Talk,
-    settings: SegmentSettings,
-    counts: Counts,
-    segmented: Splits,
-    origins: Mapping[SplitName, str],
+    talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits, origins: Mapping[SplitName, str]
 ) -> None:
     """What was done to the targets, a line for each thing that happened at all."""
-    from pipedec_cli.data.splits import count_leaks
-
     for count, what in (
         (counts.given, "targets came segmented and were kept as they are"),
         (counts.merged, f"targets had too many segments: neighbours were merged to {settings.sub_max - 1}"),
@@ -312,7 +276,7 @@ def _tell(
     ):
         if count:
             talk.say(f"{count:,} {what}")
-    talk.say("records: " + ", ".join(f"{name} {len(segmented[name]):,} ({origins[name]})" for name in SPLITS))
+    talk.say("records: " + ", ".join(f"{name} {len(splits[name]):,} ({origins[name]})" for name in SPLITS))
     if counts.too_long:
         talk.warn(
             f"{counts.too_long:,} subsequences in {counts.too_long_targets:,} of {counts.targets:,} targets do not "
@@ -320,10 +284,10 @@ def _tell(
             f"{'tokens' if settings.tokenizer else 'words'}) and would be cut: --split-long splits them, or decode "
             "with a larger --time-max"
         )
-    if leaks := count_leaks(segmented):
+    if leaks := count_leaks(splits):
         talk.warn(f"{leaks:,} records of dev and test have a source that train has, too")
     for name in SPLITS:
-        if not segmented[name]:
+        if not splits[name]:
             talk.warn(f"{name} is empty: there are too few different sources")
     if settings.tokenizer is None:
         talk.say(
@@ -333,26 +297,25 @@ def _tell(
 
 def render_summary(
     statistics: Mapping[SplitName, TargetStatistics], estimates: Sequence[Estimate], unit: str
-) -> RenderableType:
+) -> Group:
     """Table 1 for each split and the steps, side by side where there is room, and how n is spread in train."""
-    from rich.columns import Columns
-    from rich.console import Group
-    from rich.text import Text
-
-    paper = _table("split", "examples", "words /\ntarget", "subsequences /\ntarget", "words /\nsubsequence")
-    paper.columns[0].justify = "left"
+    paper = Table("split", box=SIMPLE_HEAD)
+    for name in ("examples", "words /\ntarget", "subsequences /\ntarget", "words /\nsubsequence"):
+        paper.add_column(name, justify="right")
     for split, row in statistics.items():
         averages = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
         shown = [f"{value:.1f}" for value in averages] if row.examples else ["–"] * len(averages)
         paper.add_row(split, f"{row.examples:,}", *shown)
-    steps = _table("Δt", "sequential\nsteps", "pipelined\nsteps", "times\nfewer", "targets\ncut")
+    steps = Table(box=SIMPLE_HEAD)
+    for name in ("Δt", "sequential\nsteps", "pipelined\nsteps", "times\nfewer", "targets\ncut"):
+        steps.add_column(name, justify="right")
     for entry in estimates:
         figures = (entry.sequential_steps, entry.pipelined_steps, entry.ratio)
         steps.add_row(str(entry.delay), *(f"{value:.1f}" for value in figures), f"{entry.truncated:.1%}")
     train, spread = statistics["train"], []
-    for low, high in ((0, 0), (1, 2), (3, 5), (6, 10), (11, 10**9)):
+    groups = (("0", 0, 0), ("1 to 2", 1, 2), ("3 to 5", 3, 5), ("6 to 10", 6, 10), ("11 or more", 11, 10**9))
+    for name, low, high in groups:
         if count := sum(n for length, n in train.histogram.items() if low <= length <= high):
-            name = str(low) if low == high else f"{low} or more" if high == 10**9 else f"{low} to {high}"
             spread.append(f"{name}: {count / train.examples:.0%}")
     left = Group(Text("Targets, as in the paper's Table 1", style="bold"), paper)
     right = Group(Text(f"Decoder steps that the grid promises, in {unit}", style="bold"), steps)
@@ -365,13 +328,3 @@ def render_summary(
             style="dim",
         ),
     )
-
-
-def _table(*columns: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD)
-    for name in columns:
-        table.add_column(name, justify="right")
-    return table

@@ -57,7 +57,7 @@ def test_abbreviations_of_the_domain_are_learnt_from_the_data():
         for i, name in enumerate(["alba", "nigra"] * 40)
     ]
     model = train_sentences(targets, [])
-    assert "subsp" in model.abbreviations
+    assert "subsp" in model.to_json()["abbreviations"]
     assert sentences(model, "We saw subsp. rubra there. It died.") == [
         "We saw subsp. rubra there.",
         "It died.",
@@ -71,7 +71,7 @@ def test_the_last_words_of_templates_are_no_abbreviations():
         for b in ("Rome", "Ulm")
     ] * 30
     model = train_sentences(targets, [])
-    assert not {"on", "off", "rome", "ulm", "bar"} & set(model.abbreviations)
+    assert not {"on", "off", "rome", "ulm", "bar"} & set(model.to_json()["abbreviations"])
     assert sentences(model, targets[0]) == ["The pump is on.", "She lives in Rome.", "It runs at 3 bar."]
 
 
