@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipedec_cli.evaluate.scoring import Scores
+from pipedec_cli.evaluate.metrics.measure import Scores, ScoringItem
 
 #: Targets with so many subsequences or more share a line: there are few of each.
 MANY: Final = 10
@@ -74,3 +74,12 @@ def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: s
             )
         )
     return tuple(rows)
+
+
+def ids_by_size(items: Iterable[ScoringItem]) -> dict[int, list[str]]:
+    """The ids of the items by number of target subsequences, for `Scores.values_of`; unknown ones are left out."""
+    groups: dict[int, list[str]] = {}
+    for item in items:
+        if item.gold is not None:
+            groups.setdefault(len(item.gold), []).append(item.id)
+    return dict(sorted(groups.items()))

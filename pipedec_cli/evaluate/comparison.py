@@ -15,9 +15,9 @@ from pipedec_cli.evaluate.failures import Failures
 from pipedec_cli.evaluate.gain import Gain
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.memory import Memory
+from pipedec_cli.evaluate.metrics.measure import Scores
 from pipedec_cli.evaluate.peers import Absent, Agreement
-from pipedec_cli.evaluate.runs import ScoredRun
-from pipedec_cli.evaluate.scoring import Scores
+from pipedec_cli.evaluate.scoring import ScoredRun
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Timing
 
@@ -34,7 +34,7 @@ PRIMARY: Final[Mapping[str, str]] = {
 
 def primary_metric(scores: Scores) -> str:
     """The metric that stands for a protocol where there is room for one."""
-    return PRIMARY.get(scores.protocol, scores.measure.headline[-1])
+    return PRIMARY.get(scores.measure.name, scores.measure.headline[-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,39 +8,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from pipedec_cli.evaluate.items import ScoringItem, list_of_strings
+from pipedec_cli.evaluate.metrics.measure import ScoringItem
 
 _NO_WORD = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Counts over a set of predictions, and their rates in [0, 1].
-
-    Attributes:
-        examples: predictions looked at.
-        subsequences: predicted subsequences in all.
-        duplicated: those that say the same as an earlier one of their prediction.
-        with_duplicates: predictions that have such.
-        expected: subsequences of the references, where they are known.
-        dropped: how many of these are missing, prediction by prediction.
-        with_dropped: predictions that have fewer subsequences than their reference.
-        compared: predictions whose reference has known subsequences.
-        truncated: predictions cut short, by what cut them (``time_max``, ``sub_max``, ``max_tokens``).
-    """
+    """Counts over a set of predictions, and their rates in [0, 1]."""
 
     examples: int
-    subsequences: int
-    duplicated: int
-    with_duplicates: int
-    expected: int
-    dropped: int
-    with_dropped: int
-    compared: int
-    truncated: Mapping[str, int]
+    subsequences: int  # predicted, in all
+    duplicated: int  # those that say the same as an earlier one of their prediction
+    with_duplicates: int  # predictions that have such
+    expected: int  # subsequences of the references, where they are known
+    dropped: int  # how many of these are missing, prediction by prediction
+    with_dropped: int  # predictions that have fewer subsequences than their reference
+    compared: int  # predictions whose reference has known subsequences
+    truncated: Mapping[str, int]  # predictions cut short, by what cut them (time_max, sub_max, max_tokens)
 
     @property
     def duplicated_rate(self) -> float:
@@ -59,49 +48,31 @@ class Failures:
         """Share of the predictions that were cut short."""
         return sum(self.truncated.values()) / self.examples if self.examples else 0.0
 
+    def as_json(self) -> dict[str, Any]:
+        """Counts and rates as plain values."""
+        rates = ("duplicated_rate", "dropped_rate", "truncated_rate")
+        return {**asdict(self), **{name: getattr(self, name) for name in rates}}
 
-def count_failures(items: Iterable[ScoringItem]) -> Failures:
+
+def count_failures(items: Sequence[ScoringItem]) -> Failures:
     """Count repeats, omissions and cuts over a set of predictions."""
-    examples = subsequences = duplicated = with_duplicates = 0
-    expected = dropped = with_dropped = compared = 0
-    truncated: Counter[str] = Counter()
-    for item in items:
-        examples += 1
-        subsequences += len(item.segments)
-        repeats = repeated(item.segments)
-        duplicated += repeats
-        with_duplicates += repeats > 0
-        if item.gold is not None:
-            compared += 1
-            expected += len(item.gold)
-            missing = max(0, len(item.gold) - len(item.segments))
-            dropped += missing
-            with_dropped += missing > 0
-        if item.truncated is not None:
-            truncated[item.truncated] += 1
+    repeats = [len(item.segments) - len(set(map(_normalise, item.segments))) for item in items]
+    compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
+    missing = [max(0, right - predicted) for predicted, right in compared]
+    truncated = Counter(item.truncated for item in items if item.truncated is not None)
     return Failures(
-        examples,
-        subsequences,
-        duplicated,
-        with_duplicates,
-        expected,
-        dropped,
-        with_dropped,
-        compared,
-        dict(sorted(truncated.items())),
+        examples=len(items),
+        subsequences=sum(len(item.segments) for item in items),
+        duplicated=sum(repeats),
+        with_duplicates=sum(count > 0 for count in repeats),
+        expected=sum(right for _, right in compared),
+        dropped=sum(missing),
+        with_dropped=sum(count > 0 for count in missing),
+        compared=len(compared),
+        truncated=dict(sorted(truncated.items())),
     )
 
 
-def repeated(segments: Sequence[str]) -> int:
-    """How many of the segments say the same as an earlier one: case, punctuation and white space aside.
-
-    Raises:
-        TypeError: `segments` is one string.
-    """
-    normalised = [_normalise(segment) for segment in list_of_strings(segments, "segments")]
-    return len(normalised) - len(set(normalised))
-
-
 def _normalise(text: str) -> str:
-    """The words alone; the text itself where there are none, so that ``!`` and ``?`` stay two things."""
+    """The words alone, in lower case; the text itself where there are none, so that ``!`` and ``?`` stay two things."""
     return _NO_WORD.sub(" ", text.casefold()).strip() or text.strip()

@@ -1,155 +1,178 @@
-"""Scores of a set of predictions: corpus values, per-example values, and what they were computed with."""
+"""What `score` and `report` share: runs of predictions, the protocol that suits them, their scores, and two compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
+from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.items import ScoringItem, Task
-from pipedec_cli.evaluate.keyphrases import Chan2019, Meng2017
-from pipedec_cli.evaluate.measure import Floats, Measure
-from pipedec_cli.evaluate.multispan import MultiSpanQA
-from pipedec_cli.evaluate.rouge import Rouge
+from pipedec_cli.data.recipes import RECIPES
+from pipedec_cli.data.records import Generated, Record
+from pipedec_cli.data.workspace import Workspace, load_segmentation, recipe_of
+from pipedec_cli.data.writing import read_json
+from pipedec_cli.evaluate.failures import Failures, count_failures
+from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
+from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
+from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, list_of_strings, score
+from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
+from pipedec_cli.evaluate.metrics.rouge import Rouge
+from pipedec_cli.evaluate.significance import Difference, score_differences
 
-#: The protocols of each task; the first is its default.
-PROTOCOLS: Final[Mapping[Task, tuple[type[Measure], ...]]] = {
-    "summarization": (Rouge,),
-    "keyphrases": (Chan2019, Meng2017),
-    "multispan": (MultiSpanQA,),
-}
+_KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA)
+#: Where a record may keep its right answers as a list, before `segment` merged any of them: asked for first.
+ANSWER_FIELDS: Final[Mapping[Task, str]] = {"keyphrases": "keyphrases", "multispan": "answers"}
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """What a protocol says of a set of predictions.
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """A file of predictions as it was read.
 
     Attributes:
-        measure: the protocol with its settings.
-        ids: the scored examples, in input order.
-        statistics: their rows of `Measure.columns`; float64, shape [scored, columns].
-        not_scorable: the ids that the protocol could not score; they are in no mean.
+        name: what it is called in tables and in the files of its scores.
+        manifest: what `generate` says of the run; {} where it says nothing.
     """
 
-    measure: Measure
-    ids: tuple[str, ...]
-    statistics: Floats
-    not_scorable: tuple[str, ...] = ()
+    path: Path
+    name: str
+    predictions: Sequence[Generated]
+    form: Format
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRun:
+    """The scores of one run; `items` is what was scored, in file order."""
+
+    run: LoadedRun
+    items: Sequence[ScoringItem]
+    scores: Scores
+    failures: Failures
 
     @property
-    def task(self) -> Task:
-        """The task that was scored."""
-        return self.measure.task
+    def expected(self) -> int | None:
+        """How many predictions the run set out to make; None if its manifest does not say."""
+        count = self.run.manifest.get("examples")
+        return count if isinstance(count, int) and not isinstance(count, bool) else None
 
     @property
-    def protocol(self) -> str:
-        """The protocol's name."""
-        return self.measure.name
+    def warnings(self) -> list[str]:
+        """What a reader of the scores must be told: what is not in them, and whether the run is a whole one."""
+        found = list(self.scores.notes)
+        limit = (self.run.manifest.get("settings") or {}).get("limit")
+        if limit is not None:
+            found.append(
+                f"a run of the first {limit:,} example{'' if limit == 1 else 's'} only, made with --limit"
+            )
+        if self.expected is not None and self.expected != len(self.items):
+            found.append(
+                f"{len(self.items)} of {self.expected} rows are there and were scored; "
+                "the `pipedec generate` that began the run finishes it with --resume"
+            )
+        return [f"{self.run.name}: {line}" for line in found]
 
-    @property
-    def signature(self) -> str:
-        """Protocol, settings and versions on one line."""
-        return self.measure.signature
-
-    @property
-    def values(self) -> dict[str, float | None]:
-        """Each metric over all scored examples, in per cent; None where not one could be scored."""
-        return self.values_of(self.ids)
-
-    def values_of(self, ids: Collection[str]) -> dict[str, float | None]:
-        """Each metric over some of the examples, such as those with a certain number of target subsequences."""
-        wanted = set(ids)
-        rows = self.statistics[[example in wanted for example in self.ids]]
-        if not len(rows):
-            return dict.fromkeys(self.measure.metrics)
-        return dict(zip(self.measure.metrics, self.measure.corpus(rows.mean(axis=0)).tolist(), strict=True))
-
-    @property
-    def examples(self) -> dict[str, dict[str, float | None]]:
-        """Each metric of each example alone, in per cent, by id; those that are not scorable last, with None."""
-        metrics = self.measure.metrics
-        rows: dict[str, dict[str, float | None]] = {
-            example: dict(zip(metrics, values, strict=True))
-            for example, values in zip(self.ids, self.measure.corpus(self.statistics).tolist(), strict=True)
-        }
-        return rows | {example: dict.fromkeys(metrics) for example in self.not_scorable}
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many examples there were and could not be scored, and what else the protocol counted."""
-        sums = dict(zip(self.measure.columns, self.statistics.sum(axis=0).tolist(), strict=True))
+    def as_json(self) -> dict[str, Any]:
+        """Corpus values and what they were computed with, as plain values."""
+        scores, measure = self.scores, self.scores.measure
         return {
-            "examples": len(self.ids) + len(self.not_scorable),
-            "not_scorable": len(self.not_scorable),
-            **{name: int(sums[name]) for name in self.measure.counted},
+            "name": self.run.name,
+            "predictions": str(self.run.path),
+            "task": TASK_OF[measure.name],
+            "protocol": measure.name,
+            "signature": measure.signature,
+            "values": scores.values,
+            "counts": scores.counts,
+            "rows": {"scored": len(scores.ids), "expected": self.expected},
+            "failures": self.failures.as_json(),
+            "notes": list(scores.notes),
         }
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the scores must be told."""
-        return self.measure.notes(self.counts)
 
-
-def score(
-    items: Iterable[ScoringItem],
-    task: Task,
-    protocol: str | Measure | None = None,
-    *,
-    on_example: Callable[[], None] | None = None,
-) -> Scores:
-    """Score predictions.
-
-    Args:
-        items: the predictions, each with what it is held against.
-        task: the task.
-        protocol: the protocol's name, for its usual settings, or one from `make_protocol`; None for the task's usual.
-        on_example: called after each example, for a progress bar.
+def load_runs(
+    paths: Sequence[Path], gold: Path | None = None, sources: Path | None = None
+) -> list[LoadedRun]:
+    """Read each file of predictions, and give each a name of its own.
 
     Raises:
-        ValueError: there are no items, two have the same id, or one has nothing to be held against.
-        UserError: the task has no such protocol.
+        UserError: a file is not as it must be.
     """
-    measure = protocol if isinstance(protocol, Measure) else make_protocol(task, protocol)
-    if measure.task != task:
-        raise ValueError(f"{measure.name} scores {measure.task}, not {task}")
-    rows: dict[str, tuple[float, ...] | None] = {}
-    for item in items:
-        if item.id in rows:
-            raise ValueError(f"two items have the id {item.id!r}")
-        rows[item.id] = measure.statistics(item)
-        if on_example is not None:
-            on_example()
-    if not rows:
-        raise ValueError("there is nothing to score")
-    scored = {example: row for example, row in rows.items() if row is not None}
-    return Scores(
-        measure=measure,
-        ids=tuple(scored),
-        statistics=np.array(list(scored.values()), dtype=np.float64).reshape(-1, len(measure.columns)),
-        not_scorable=tuple(example for example, row in rows.items() if row is None),
-    )
+    stems = [Path(path.name.removesuffix(".gz")).stem for path in paths]
+    names = stems
+    if len(set(names)) < len(names):
+        names = [f"{path.absolute().parent.name}-{stem}" for path, stem in zip(paths, stems, strict=True)]
+    if len(set(names)) < len(names):
+        names = [f"{name}-{number}" for number, name in enumerate(names, start=1)]
+    runs = []
+    for path, stem, name in zip(paths, stems, names, strict=True):
+        predictions, form = load_predictions(path, gold=gold, sources=sources)
+        beside = path.with_name(f"{stem}.manifest.json")
+        content = read_json(beside) if beside.is_file() else {}
+        runs.append(LoadedRun(path, name, predictions, form, content if isinstance(content, dict) else {}))
+    return runs
+
+
+def settle_metrics(
+    task: Task | None, protocol: ProtocolName | None, typed: Collection[str]
+) -> tuple[Task | None, ProtocolName | None]:
+    """Task and protocol as they go together: a protocol tells its task, and what was typed wins over a recipe.
+
+    Where both were typed, or neither, they stay as they are: that they do not fit is for `make_protocol` to say.
+    """
+    if protocol is None:
+        return task, None
+    if task is None or ("protocol" in typed and "task" not in typed):
+        return TASK_OF[protocol], protocol
+    if task != TASK_OF[protocol] and "task" in typed and "protocol" not in typed:
+        return task, None
+    return task, protocol
+
+
+def guess_task(run: LoadedRun, workspace: Workspace) -> tuple[Task, str]:
+    """The task that a run is most likely of, and why."""
+    return next((task, why) for task, why in _hints(run, workspace) if task in TASK_OF.values())
+
+
+def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
+    """What may tell the task, the surest first; whatever tells none is passed over."""
+    yield run.manifest.get("task"), "the run's manifest says so"
+    yield run.form == "answers" and "multispan", "the file is {id: [answers]}"
+    yield run.form == "lines" and "keyphrases", "the file is lines of text"
+    record = run.predictions[0].record
+    for task, name in ANSWER_FIELDS.items():
+        listed = record is not None and isinstance(record.fields.get(name), list)
+        yield listed and task, f"the records have a list `{name}`"
+    recipe = recipe_of(workspace.segmentation) or ""
+    settings = RECIPES[recipe].settings_for("score") if recipe in RECIPES else {}
+    yield settings.get("task"), f"the workspace's data were segmented with the recipe {recipe}"
+    of_level = {"sentence": "summarization", "clause": "summarization", "phrase": "keyphrases"}
+    segmentation = run.manifest.get("segmentation")
+    level = segmentation.get("level") if isinstance(segmentation, dict) else None
+    yield of_level.get(str(level)), f"the run's data were segmented at level {level}"
+    if workspace.segmentation.is_file():
+        level = load_segmentation(workspace.segmentation).level
+        yield of_level[level], f"the workspace's data are segmented at level {level}"
+    yield "summarization", "nothing says otherwise"
 
 
 def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measure:
-    """A protocol with its settings.
+    """A task's protocol, its usual one by default, with its settings.
 
     Args:
         task: the task to score.
-        name: the protocol; None for the task's usual one.
+        name: the protocol.
         settings: fields of the protocol's class, such as ``stemmer`` of `Rouge`; None stands for the usual value.
 
     Raises:
         UserError: the task has no such protocol, or the protocol no such setting.
     """
-    known = {kind.name: kind for kind in PROTOCOLS[task]}
-    kind = known.get(name) if name else PROTOCOLS[task][0]
+    known = {kind.name: kind for kind in _KINDS if TASK_OF[kind.name] == task}
+    kind = known.get(name or next(iter(known)))
     if kind is None:
         raise UserError(f"{task} has no protocol {name!r}", todo=f"choose from {', '.join(known)}")
     given = {key: value for key, value in settings.items() if value is not None}
-    allowed = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # every protocol is a dataclass
+    allowed = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # each is a dataclass
     for key in given:
         if key not in allowed:
             raise UserError(
@@ -159,23 +182,109 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
     return kind(**given)
 
 
-def task_of_protocol(name: str) -> Task:
-    """The task that a protocol scores.
+def score_run(
+    run: LoadedRun, measure: Measure, *, on_example: Callable[[], None] = lambda: None
+) -> ScoredRun:
+    """Score one run, calling `on_example` after each prediction.
 
     Raises:
-        UserError: there is no such protocol.
+        UserError: a prediction has nothing to be scored against.
     """
-    for task, kinds in PROTOCOLS.items():
-        if name in (kind.name for kind in kinds):
-            return task
-    known = ", ".join(kind.name for kinds in PROTOCOLS.values() for kind in kinds)
-    raise UserError(f"no protocol {name!r}", todo=f"choose from {known}")
+    items = [scoring_item(prediction, TASK_OF[measure.name]) for prediction in run.predictions]
+    return ScoredRun(run, items, score(items, measure, on_example=on_example), count_failures(items))
 
 
-def ids_by_size(items: Iterable[ScoringItem]) -> dict[int, list[str]]:
-    """The ids of the items by number of target subsequences, for `Scores.values_of`; unknown ones are left out."""
-    groups: dict[int, list[str]] = {}
-    for item in items:
-        if item.gold is not None:
-            groups.setdefault(len(item.gold), []).append(item.id)
-    return dict(sorted(groups.items()))
+def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
+    """What the metrics of a task need of a prediction and of the record that it was generated from.
+
+    The right answers of ``keyphrases`` are the record's list ``keyphrases``, of ``multispan`` its list ``answers``;
+    where there is none, a ``target`` that is a list; else ``target_segments``. A keyphrase never holds a ``;``:
+    segments, predicted or right, are split there, and so is a target that is one string. The right answers of
+    ``summarization`` are the references, or the target where there are none.
+
+    Raises:
+        UserError: the record has nothing to score against, or a string where a list of answers belongs.
+    """
+    record = prediction.record
+    assert record is not None, "a prediction is scored against its record"
+    segments, gold, references = prediction.segments, record.target_segments, record.references
+    if task == "summarization":
+        if not references and record.target is not None:
+            references = (record.target,)
+        lacking = "" if references else "neither `target` nor `references`"
+    else:
+        gold = _answers(record, task)
+        lacking = f"no `{ANSWER_FIELDS[task]}`, `target` or `target_segments`" if gold is None else ""
+    if lacking:
+        raise UserError(
+            f"nothing to score against: the record has {lacking}",
+            where=record.where,
+            todo="give the right answers with --gold FILE",
+        )
+    if task == "keyphrases":
+        segments, gold = _phrases(segments), _phrases(gold or ())
+        if not record.source.strip():
+            raise UserError(
+                "the record has no `source`, which tells present from absent keyphrases",
+                where=record.where,
+                todo="give sources and right answers with --gold FILE",
+            )
+    return ScoringItem(
+        id=prediction.id,
+        prediction=prediction.text,
+        segments=segments,
+        target=record.target,
+        gold=gold,
+        references=references,
+        source=record.source,
+        truncated=prediction.truncated,
+    )
+
+
+def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
+    """The right phrases or spans of a record; None if it has none."""
+    for field in (ANSWER_FIELDS[task], "target"):
+        value = record.fields.get(field)
+        if isinstance(value, list) or (field != "target" and value is not None):
+            try:
+                return list_of_strings(value, f"`{field}`")
+            except TypeError as error:
+                raise UserError(str(error), where=record.where) from None
+    if record.target_segments is not None or record.target is None:
+        return record.target_segments
+    if task == "multispan":
+        raise UserError(
+            "`target` is a string where a list of answers belongs",
+            where=record.where,
+            todo="give the answers as a list, or give --gold FILE",
+        )
+    return (record.target,)
+
+
+def _phrases(segments: Iterable[str]) -> tuple[str, ...]:
+    """Phrases without those that two or more of them were merged into, and without empty ones."""
+    parts = (part.strip() for segment in segments for part in segment.split(";"))
+    return tuple(part for part in parts if part)
+
+
+def compare_runs(first: ScoredRun, second: ScoredRun, *, resamples: int, seed: int) -> dict[str, Difference]:
+    """First minus second by metric, from the examples in pairs.
+
+    Raises:
+        UserError: they are not of the same examples, or not held against the same answers.
+    """
+    one, other = first.run.path, second.run.path
+    right = {item.id: (item.references, item.gold) for item in second.items}
+    unpaired = []
+    for item in first.items:
+        if item.id not in right:
+            unpaired.append(f"id {item.id!r} of {one} is not in {other}")
+        elif right.pop(item.id) != (item.references, item.gold):
+            unpaired.append(f"id {item.id!r} has other right answers in {other} than in {one}")
+    unpaired += [f"id {left!r} of {other} is not in {one}" for left in right]
+    if unpaired:
+        raise UserError(
+            f"the two runs cannot be paired: {unpaired[0]}",
+            todo="compare predictions for the same examples of the same data",
+        )
+    return score_differences(first.scores, second.scores, resamples=resamples, seed=seed)

@@ -7,17 +7,14 @@ sums, is no mean of per-example values: each is computed anew on every draw, fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipedec_cli.evaluate.measure import Floats
-from pipedec_cli.evaluate.scoring import Scores
+from pipedec_cli.evaluate.metrics.measure import Floats, Scores
 
-RESAMPLES: Final = 9999
 CONFIDENCE: Final = 0.95
 
 # What a batch of draws may hold: draws × examples counts, 8 bytes each.
@@ -30,8 +27,7 @@ class Difference:
 
     Attributes:
         value: the first minus the second, on the examples as they are.
-        low: the interval's lower end; None if there are fewer than two examples, which say nothing of chance.
-        high: its upper end; None likewise.
+        low: the interval's lower end; None, as `high`, if there are fewer than two examples: they say nothing of chance.
     """
 
     value: float
@@ -44,23 +40,18 @@ class Difference:
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
-def method(resamples: int = RESAMPLES, confidence: float = CONFIDENCE, seed: int = 0) -> str:
+def method(resamples: int, seed: int) -> str:
     """How the intervals of `score_differences` come about, library and version included."""
     import scipy
 
     return (
-        f"paired bootstrap, percentile interval at {confidence:.0%}, {resamples} resamples, seed {seed}, "
+        f"paired bootstrap, percentile interval at {CONFIDENCE:.0%}, {resamples} resamples, seed {seed}, "
         f"scipy.stats.bootstrap {scipy.__version__}"
     )
 
 
 def score_differences(
-    first: Scores,
-    second: Scores,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
+    first: Scores, second: Scores, *, resamples: int = 9999, seed: int = 0
 ) -> dict[str, Difference]:
     """The differences of two runs' scores, metric by metric, in points of per cent; {} if nothing was scorable.
 
@@ -68,52 +59,34 @@ def score_differences(
         first: the run that is looked at.
         second: the run that it is compared with: the same examples, in any order, by the same protocol.
         resamples: how many draws.
-        confidence: the interval's coverage, between 0 and 1.
         seed: of the draws; the same seed gives the same intervals.
 
     Raises:
         ValueError: the two were scored differently, or are not of the same examples.
     """
-    if first.signature != second.signature:
-        raise ValueError(f"two protocols: {first.signature} and {second.signature}")
+    measure = first.measure
+    if measure.signature != second.measure.signature:
+        raise ValueError(f"two protocols: {measure.signature} and {second.measure.signature}")
     place = {example: row for row, example in enumerate(second.ids)}
     if place.keys() != set(first.ids):
         raise ValueError("the two runs are not of the same examples")
     if not first.ids:
         return {}
-    columns = first.statistics.shape[1]
-    paired = np.hstack([first.statistics, second.statistics[[place[example] for example in first.ids]]])
+    examples, columns = first.statistics.shape
+    rows = np.hstack([first.statistics, second.statistics[[place[example] for example in first.ids]]])
 
     def difference(means: Floats) -> Floats:
-        corpus = first.measure.corpus
-        return corpus(means[..., :columns]) - corpus(means[..., columns:])
-
-    found = _intervals(paired, difference, resamples, confidence, seed)
-    return dict(zip(first.measure.metrics, found, strict=True))
-
-
-def _intervals(
-    rows: Floats, statistic: Callable[[Floats], Floats], resamples: int, confidence: float, seed: int
-) -> list[Difference]:
-    """Value and interval of each number of a statistic of the rows' means.
-
-    Args:
-        rows: shape [examples, columns].
-        statistic: from means [..., columns] to values [..., k].
-        resamples: how many draws.
-        confidence: the interval's coverage.
-        seed: of the draws.
-    """
-    examples = len(rows)
-    values = statistic(rows.mean(axis=0)).tolist()
-    if examples < 2:
-        return [Difference(value, None, None) for value in values]
-    from scipy.stats import bootstrap
+        return measure.corpus(means[..., :columns]) - measure.corpus(means[..., columns:])
 
     def of_draws(draws: NDArray[np.intp], axis: int = -1) -> Floats:  # noqa: ARG001  # scipy passes it
-        """The statistic [k, …] of draws [..., examples]; scipy joins batches along the last axis."""
+        """The differences [metrics, …] of draws [..., examples]; scipy joins batches along the last axis."""
         means = _times_drawn(draws.reshape(-1, examples)) @ rows / examples
-        return np.moveaxis(statistic(means), -1, 0).reshape(-1, *draws.shape[:-1])
+        return np.moveaxis(difference(means), -1, 0).reshape(-1, *draws.shape[:-1])
+
+    values = dict(zip(measure.metrics, difference(rows.mean(axis=0)).tolist(), strict=True))
+    if examples < 2:
+        return {metric: Difference(value, None, None) for metric, value in values.items()}
+    from scipy.stats import bootstrap
 
     result: Any = bootstrap(
         (np.arange(examples),),
@@ -121,15 +94,14 @@ def _intervals(
         n_resamples=resamples,
         batch=max(1, _BATCH_ELEMENTS // examples),
         vectorized=True,
-        confidence_level=confidence,
+        confidence_level=CONFIDENCE,
         method="percentile",
         rng=np.random.default_rng(seed),
     )
-    low, high = result.confidence_interval
-    return [
-        Difference(*ends)
-        for ends in zip(values, np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True)
-    ]
+    low, high = (np.ravel(ends).tolist() for ends in result.confidence_interval)
+    return {
+        metric: Difference(*ends) for metric, *ends in zip(values, values.values(), low, high, strict=True)
+    }
 
 
 def _times_drawn(draws: NDArray[np.intp]) -> Floats:

@@ -10,11 +10,10 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal import demo, generate, import_, recipes, segment, train
+from pipedec_cli.terminal import demo, generate, import_, recipes, score, segment, train
 from pipedec_cli.terminal.commands import (
     bench,
     report,
-    score,
 )
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.settings import add
@@ -77,7 +76,7 @@ def root(
 add(app, "segment", segment.segment, segment.EXAMPLES)
 add(app, "train", train.train, train.EXAMPLES)
 add(app, "generate", generate.generate, generate.EXAMPLES)
-app.command("score", epilog=score.EXAMPLES)(score.score)
+add(app, "score", score.score, score.EXAMPLES)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 add(app, "import", import_.import_data, import_.EXAMPLES)

@@ -383,8 +383,8 @@ def _stopped(target: Path, talk: Talk) -> Iterator[None]:
 
 def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
     """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
-    from pipedec_cli.evaluate.items import ScoringItem
-    from pipedec_cli.evaluate.scoring import score
+    from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+    from pipedec_cli.evaluate.metrics.rouge import Rouge
     from pipedec_cli.model.collate import encode
     from pipedec_cli.model.decoder import Decoder
 
@@ -405,7 +405,7 @@ def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], f
             )
             for record, one in zip(records, made, strict=True)
         ]
-        return score(items, "summarization").values["rougeL"] or 0.0
+        return score(items, Rouge()).values["rougeL"] or 0.0
 
     return score_dev
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,9 +20,9 @@ from pipedec_cli.evaluate.comparison import (
 )
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.gain import gains_over
-from pipedec_cli.evaluate.items import ScoringItem
-from pipedec_cli.evaluate.runs import ScoredRun
-from pipedec_cli.evaluate.scoring import score
+from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+from pipedec_cli.evaluate.metrics.rouge import Rouge
+from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Lap, Output, Timing
 
@@ -42,7 +43,8 @@ def items(segments, gold=("a b", "c d"), truncated=None):
 
 def scored(segments, **more):
     rows = items(segments, **more)
-    return ScoredRun("x", "x.jsonl", score(rows, "summarization"), count_failures(rows))
+    run = LoadedRun(Path("x.jsonl"), "x", [], "records", {})
+    return ScoredRun(run, rows, score(rows, Rouge()), count_failures(rows))
 
 
 def test_totals_are_sums_and_their_means():
@@ -121,7 +123,7 @@ def test_entry_is_saved_as_json():
 
 
 def run(segments, steps, seconds):
-    scores = score(items(segments), "summarization")
+    scores = score(items(segments), Rouge())
     return Run(scores, {str(n): s for n, s in enumerate(steps)}, {str(n): s for n, s in seconds.items()})
 
 

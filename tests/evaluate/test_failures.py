@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipedec_cli.evaluate.failures import count_failures, repeated
-from pipedec_cli.evaluate.items import ScoringItem
+from pipedec_cli.evaluate.failures import count_failures
+from pipedec_cli.evaluate.metrics.measure import ScoringItem
 
 
 def item(
@@ -15,14 +15,19 @@ def item(
     return ScoringItem(identifier, " ".join(segments), segments, gold=right, truncated=truncated)
 
 
-def test_a_segment_repeats_another_whatever_its_case_punctuation_and_spaces() -> None:
-    assert repeated(["It is cheap.", "it  is cheap", "IT IS CHEAP!", "It is dear."]) == 2
-
-
-def test_segments_without_words_are_compared_as_they_are() -> None:
-    assert repeated(["!", "?", "!"]) == 1
-    assert repeated(["猫", "犬", "猫"]) == 1
-    assert repeated([]) == 0
+@pytest.mark.parametrize(
+    ("segments", "repeats"),
+    [
+        (("It is cheap.", "it  is cheap", "IT IS CHEAP!", "It is dear."), 2),
+        (("!", "?", "!"), 1),
+        (("猫", "犬", "猫"), 1),
+        ((), 0),
+    ],
+)
+def test_a_segment_repeats_another_whatever_its_case_punctuation_and_spaces_where_it_has_words(
+    segments: tuple[str, ...], repeats: int
+) -> None:
+    assert count_failures([item("1", segments)]).duplicated == repeats
 
 
 def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_for_cuts() -> None:
@@ -51,8 +56,3 @@ def test_what_is_dropped_is_unknown_where_no_reference_is_segmented() -> None:
 def test_no_predictions_have_no_failures() -> None:
     failures = count_failures([])
     assert (failures.duplicated_rate, failures.dropped_rate, failures.truncated_rate) == (0.0, None, 0.0)
-
-
-def test_a_string_for_a_list_is_an_error() -> None:
-    with pytest.raises(TypeError, match="list of strings"):
-        repeated("aa")

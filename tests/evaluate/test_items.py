@@ -8,7 +8,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated, record_of
-from pipedec_cli.evaluate.items import scoring_item
+from pipedec_cli.evaluate.scoring import scoring_item
 
 
 def predicted(segments: tuple[str, ...] = ("a", "b"), **fields: Any) -> Generated:

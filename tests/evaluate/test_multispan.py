@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.evaluate.items import ScoringItem
-from pipedec_cli.evaluate.multispan import MultiSpanQA, normalise_answer, partial_match
-from pipedec_cli.evaluate.scoring import Scores, score
+from pipedec_cli.evaluate.metrics.measure import Scores, ScoringItem, score
+from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA, normalise_answer, partial_match
 
 
 def question(predicted: list[str], right: list[str], identifier: str = "1") -> ScoringItem:
@@ -16,7 +15,7 @@ def question(predicted: list[str], right: list[str], identifier: str = "1") -> S
 
 
 def scored(*items: ScoringItem, autojunk: bool = True) -> Scores:
-    return score(items, "multispan", MultiSpanQA(autojunk=autojunk))
+    return score(items, MultiSpanQA(autojunk=autojunk))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.evaluate.items import ScoringItem
-from pipedec_cli.evaluate.rouge import Rouge, is_scorable
-from pipedec_cli.evaluate.scoring import Scores, make_protocol, score
+from pipedec_cli.evaluate.metrics.measure import Scores, ScoringItem, score
+from pipedec_cli.evaluate.metrics.rouge import Rouge, is_scorable
 
 
 def item(prediction: str, *references: str, **more: object) -> ScoringItem:
@@ -17,7 +16,7 @@ def item(prediction: str, *references: str, **more: object) -> ScoringItem:
 
 
 def values(*items: ScoringItem, stemmer: bool = True) -> Scores:
-    return score(items, "summarization", Rouge(stemmer=stemmer))
+    return score(items, Rouge(stemmer=stemmer))
 
 
 def test_f1_of_each_type_is_as_computed_by_hand() -> None:
@@ -121,7 +120,7 @@ def test_an_item_without_a_reference_is_an_error() -> None:
 
 
 def test_the_signature_names_settings_and_versions() -> None:
-    assert make_protocol("summarization").signature.startswith(
+    assert Rouge().signature.startswith(
         "rouge|score:f1|stem:yes|refs:best-per-type|lsum:segments|corpus:mean|rouge-score:"
     )
     assert "|stem:no|" in Rouge(stemmer=False).signature

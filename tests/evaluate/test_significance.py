@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from pipedec_cli.evaluate.items import ScoringItem
-from pipedec_cli.evaluate.measure import Floats, Measure
-from pipedec_cli.evaluate.scoring import Scores, score
+from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
+from pipedec_cli.evaluate.metrics.measure import Floats, Measure, Scores, ScoringItem, score
+from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.significance import Difference, method, score_differences
 
 
@@ -20,16 +20,15 @@ def phrases(identifier: str, predicted: str, right: str) -> ScoringItem:
 
 
 def chan(*triples: tuple[str, str, str]) -> Scores:
-    return score([phrases(*triple) for triple in triples], "keyphrases")
+    return score([phrases(*triple) for triple in triples], Chan2019())
 
 
 class Mean(Measure):
     """A protocol whose score is the mean of one number an example."""
 
-    task = "summarization"
     name = "mean"
     columns = metrics = headline = ("mean",)
-    signature = "mean"
+    settings = {}  # noqa: RUF012
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
         raise NotImplementedError
@@ -122,13 +121,13 @@ def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample() -> No
 def test_runs_of_other_examples_or_by_other_protocols_are_refused() -> None:
     with pytest.raises(ValueError, match="same examples"):
         score_differences(FIRST, chan(("1", "b", "b"), ("3", "b", "b")))
-    other = score([phrases("1", "b", "b")], "keyphrases", "meng2017")
+    other = score([phrases("1", "b", "b")], Meng2017())
     with pytest.raises(ValueError, match="two protocols"):
         score_differences(FIRST, other)
 
 
 def test_nothing_scorable_has_no_differences() -> None:
-    greek = score([ScoringItem("1", "γ", ("γ",), references=("γ",))], "summarization")
+    greek = score([ScoringItem("1", "γ", ("γ",), references=("γ",))], Rouge())
     assert score_differences(greek, greek) == {}
 
 

@@ -1,6 +1,7 @@
 """What a report looks like, on a terminal and as Markdown; no model runs here."""
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -12,12 +13,12 @@ from pipedec_cli.evaluate.breakdown import SizeRow
 from pipedec_cli.evaluate.comparison import Entry, Paper, Report, Sample, Totals
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.gain import gains_over
-from pipedec_cli.evaluate.items import ScoringItem
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.memory import Memory
+from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.peers import Absent, Agreement
-from pipedec_cli.evaluate.runs import ScoredRun
-from pipedec_cli.evaluate.scoring import score
+from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Lap, Output, Timing
 from pipedec_cli.terminal.views.report import fitted, show, table
@@ -38,7 +39,12 @@ def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, text="a b
         {}
         if role == "peer"
         else {
-            "scored": ScoredRun(name, "f.jsonl", score(items, "summarization"), count_failures(items)),
+            "scored": ScoredRun(
+                LoadedRun(Path("f.jsonl"), name, [], "records", {}),
+                items,
+                score(items, Rouge()),
+                count_failures(items),
+            ),
             "totals": Totals(1, calls, 40),
         }
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from pipedec_cli.data.records import Delay
-from pipedec_cli.terminal.commands.score import ProtocolName, TaskName, settle_metrics
+from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.settings import (
     ConfigOption,
@@ -19,6 +19,7 @@ from pipedec_cli.terminal.settings import (
     WorkspaceOption,
     number_or,
     parse_device,
+    typed,
 )
 
 
@@ -128,7 +129,7 @@ def report(
         typer.Option(help="The first N examples only.", min=1, show_default=False, rich_help_panel=_INPUT),
     ] = None,
     task: Annotated[
-        TaskName | None,
+        Task | None,
         typer.Option(
             help="What is scored \\[default: what the data suggest].",
             show_default=False,
@@ -210,10 +211,12 @@ def report(
 
     Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's sequential schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json and report.md are saved in the workspace.
     """
+    from pipedec_cli.evaluate.scoring import settle_metrics
     from pipedec_cli.terminal.runs.report import run_report
     from pipedec_cli.terminal.runs.report_lineup import ReportRequest, parse_contestants
 
-    task, protocol = settle_metrics(context, task, protocol)
+    given = {name for name in ("task", "protocol") if typed(context, name)}
+    task, protocol = settle_metrics(task, protocol, given)
     request = ReportRequest(
         peers=parse_contestants(compare),
         delays=_delays(delays),
@@ -222,8 +225,8 @@ def report(
         baseline=baseline,
         data=data,
         limit=limit,
-        task=None if task is None else task.value,
-        protocol=None if protocol is None else protocol.value,
+        task=task,
+        protocol=protocol,
         recipe=recipe,
         timed=timing_examples,
         repeats=repeats,

@@ -10,7 +10,7 @@ from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_ro
 from pipedec_cli.data.workspace import Workspace, recipe_of
 from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
 from pipedec_cli.evaluate.advice import advise
-from pipedec_cli.evaluate.breakdown import Run, SizeRow, by_size
+from pipedec_cli.evaluate.breakdown import Run, SizeRow, by_size, ids_by_size
 from pipedec_cli.evaluate.comparison import (
     Entry,
     Paper,
@@ -24,7 +24,7 @@ from pipedec_cli.evaluate.comparison import (
 from pipedec_cli.evaluate.gain import gains_over
 from pipedec_cli.evaluate.machine import this_machine, versions
 from pipedec_cli.evaluate.peers import agreement
-from pipedec_cli.evaluate.scoring import ids_by_size
+from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs
 from pipedec_cli.evaluate.significance import method
 from pipedec_cli.evaluate.timing import Timing
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
@@ -37,8 +37,7 @@ from pipedec_cli.terminal.runs.report_measurements import (
     watched_for_others,
     weigh_all,
 )
-from pipedec_cli.terminal.runs.report_predictions import ScoredPredictions, predict, score_all
-from pipedec_cli.terminal.runs.scoring import compare_runs
+from pipedec_cli.terminal.runs.report_predictions import predict, score_all
 from pipedec_cli.terminal.views.report import show
 from pipedec_cli.terminal.views.report_markdown import markdown
 from pipedec_cli.terminal.views.report_sheet import label
@@ -63,9 +62,9 @@ def run_report(
     lineup = line_up(request, place, talk)
     files = predict(lineup.planned, place, talk)
     scored = score_all(files, request, place, talk)
-    ids = [prediction.id for prediction in scored[0].loaded.predictions]
+    ids = [prediction.id for prediction in scored[0].run.predictions]
     chosen = choose_sample(len(ids), request.timed)
-    records = [prediction.record for prediction in scored[0].loaded.predictions]
+    records = [prediction.record for prediction in scored[0].run.predictions]
     texts = [record.source for at in chosen if (record := records[at])]
     with contest(lineup, request.peers, texts, talk) as made:
         device = str(lineup.planned[0].checkpoint.device)
@@ -94,7 +93,7 @@ def run_report(
 def assemble(
     request: ReportRequest,
     lineup: Lineup,
-    scored: Sequence[ScoredPredictions],
+    scored: Sequence[ScoredRun],
     made: Measurements,
     sample: Sample,
     timed: Sequence[str],
@@ -111,7 +110,7 @@ def assemble(
         timed: their ids.
         paper: the paper's figures.
     """
-    metric = primary_metric(scored[0].scored.scores)
+    metric = primary_metric(scored[0].scores)
     entries = [
         _entry(planned, mine, scored[0], made, request)
         for planned, mine in zip(lineup.planned, scored, strict=True)
@@ -146,7 +145,7 @@ def assemble(
         device=str(device),
         machine=this_machine(str(device)),
         versions=versions(),
-        significance=f"decoder minus baseline, {method(request.resamples, seed=request.seed)}",
+        significance=f"decoder minus baseline, {method(request.resamples, request.seed)}",
         absent=tuple(made.absent),
         paper=paper,
         notes=_notes(sizes, made.disturbed),
@@ -155,8 +154,8 @@ def assemble(
 
 def _entry(
     planned: Planned,
-    mine: ScoredPredictions,
-    baseline: ScoredPredictions,
+    mine: ScoredRun,
+    baseline: ScoredRun,
     made: Measurements,
     request: ReportRequest,
 ) -> Entry:
@@ -164,14 +163,7 @@ def _entry(
     timings, first = made.timings[planned.name], made.timings[made.contestants[0].decoder.name]
     differs = planned.role != "baseline"
     differences = (
-        compare_runs(
-            (mine.scored, mine.items),
-            (baseline.scored, baseline.items),
-            resamples=request.resamples,
-            seed=request.seed,
-        ).differences
-        if differs
-        else {}
+        compare_runs(mine, baseline, resamples=request.resamples, seed=request.seed) if differs else {}
     )
     delay = planned.choice.delay
     return Entry(
@@ -180,8 +172,8 @@ def _entry(
         settings=decoder.settings,
         options=planned.options,
         delay=delay if isinstance(delay, int) else None,
-        scored=mine.scored,
-        totals=totals(mine.loaded.predictions),
+        scored=mine,
+        totals=totals(mine.run.predictions),
         used_up=_used_up(next(iter(timings.values()))) if differs else None,
         differences=differences,
         timings=timings,
@@ -211,9 +203,9 @@ def _peers(made: Measurements, lineup: Lineup, first: Entry) -> list[Entry]:
     return entries
 
 
-def _run(mine: ScoredPredictions, timings: Mapping[int, Timing], timed: Sequence[str]) -> Run:
-    steps = {prediction.id: prediction.steps for prediction in mine.loaded.predictions}
-    return Run(mine.scored.scores, steps, seconds_by_id(timings.get(1), timed))
+def _run(mine: ScoredRun, timings: Mapping[int, Timing], timed: Sequence[str]) -> Run:
+    steps = {prediction.id: prediction.steps for prediction in mine.run.predictions}
+    return Run(mine.scores, steps, seconds_by_id(timings.get(1), timed))
 
 
 def _used_up(timing: Timing) -> float:

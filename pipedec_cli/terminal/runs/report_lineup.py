@@ -12,7 +12,7 @@ from pipedec_cli.data.records import Delay
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.comparison import Role
 from pipedec_cli.evaluate.contenders import DecodingChoice
-from pipedec_cli.evaluate.items import Task
+from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.evaluate.peers import PEERS, PeerName
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.decoder import Decoder
@@ -59,7 +59,7 @@ class ReportRequest:
     data: str | None = None
     limit: int | None = None
     task: Task | None = None
-    protocol: str | None = None
+    protocol: ProtocolName | None = None
     recipe: str | None = None
     timed: int = 32
     repeats: int = 3

@@ -186,7 +186,7 @@ def _notes(report: Report) -> tuple[str, ...]:
     if any(entry.agreement for entry in report.entries):
         notes.append(f"same tokens: timed examples with the very tokens of {report.first.name}")
     if report.first.scored:
-        notes.append(f"signature: {report.first.scored.scores.signature}")
+        notes.append(f"signature: {report.first.scored.scores.measure.signature}")
     notes += [f"intervals: {report.significance}", f"speed: {report.sample.line}"]
     if report.paper:
         row = report.paper.row

@@ -7,7 +7,7 @@ from typing import Final
 
 from pipedec_cli.data.paper import METRIC_TITLES
 from pipedec_cli.evaluate.significance import Difference
-from pipedec_cli.terminal.views.scores import LABELS
+from pipedec_cli.terminal.score import LABELS
 
 NONE: Final = "–"
 _PER_TIME: Final = 3

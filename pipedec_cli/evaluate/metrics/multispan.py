@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -16,12 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipedec_cli.evaluate.items import ScoringItem, Task, list_of_strings
-from pipedec_cli.evaluate.measure import PERCENT, Floats, Measure, harmonic_mean, signature
+from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_METRICS = ("em_f1", "pm_f1", "em_p", "em_r", "pm_p", "pm_r")
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,6 @@ class MultiSpanQA(Measure):
 
     autojunk: bool = True
 
-    task: ClassVar[Task] = "multispan"
     name: ClassVar[str] = "multispanqa"
     columns: ClassVar[tuple[str, ...]] = (
         "em_hits",
@@ -47,38 +44,30 @@ class MultiSpanQA(Measure):
         "gold_spans",
     )
     counted: ClassVar[tuple[str, ...]] = ("predicted_spans", "gold_spans")
-    metrics: ClassVar[tuple[str, ...]] = _METRICS
+    metrics: ClassVar[tuple[str, ...]] = ("em_f1", "pm_f1", "em_p", "em_r", "pm_p", "pm_r")
     headline: ClassVar[tuple[str, ...]] = ("em_f1", "pm_f1")
     precision_recall: ClassVar = {"em_f1": ("em_p", "em_r"), "pm_f1": ("pm_p", "pm_r")}
 
     @property
-    def signature(self) -> str:
-        """Protocol, settings and versions on one line; difflib comes with Python."""
-        settings = {
-            "norm": "squad",
-            "avg": "micro",
-            "autojunk": self.autojunk,
-            "python": platform.python_version(),
-        }
-        return signature(self.name, settings)
+    def settings(self) -> Mapping[str, str | bool]:
+        """Whatever bears on a score; difflib comes with Python."""
+        python = platform.python_version()
+        return {"norm": "squad", "avg": "micro", "autojunk": self.autojunk, "python": python}
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
-        """The question's share in each sum: hits, best partial matches, and what they are divided by.
-
-        Raises:
-            ValueError: the right answers are not known.
-        """
+        """The question's share in each sum: hits, best partial matches, and what they are divided by."""
         if item.gold is None:
             raise ValueError(f"item {item.id!r} has no answers to score against")
-        gold = normalised_set(list_of_strings(item.gold, "gold"))
-        predicted = normalised_set(list_of_strings(item.segments, "segments"))
+        # One that normalises to nothing stays: it costs precision, as a wrong one does.
+        gold = frozenset(map(normalise_answer, item.gold))
+        predicted = frozenset(map(normalise_answer, item.segments))
         hits = len(gold & predicted) if gold or predicted else 1
         precision, recall = partial_match(gold, predicted, autojunk=self.autojunk)
         divisors = max(len(predicted), 1), max(len(gold), 1)
         return (hits, precision, recall, *divisors, len(predicted), len(gold))
 
     def corpus(self, means: Floats) -> Floats:
-        """Ratios of sums, in per cent; shapes as in `Measure.corpus`."""
+        """Ratios of sums."""
         hits, pm_precision, pm_recall, predicted, gold = np.moveaxis(means[..., :5], -1, 0)
         em_p, em_r = PERCENT * hits / predicted, PERCENT * hits / gold
         pm_p, pm_r = PERCENT * pm_precision / predicted, PERCENT * pm_recall / gold
@@ -91,24 +80,14 @@ def normalise_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def normalised_set(answers: Iterable[str]) -> frozenset[str]:
-    """The answers of one question. One that normalises to nothing stays: it costs precision, as a wrong one does."""
-    return frozenset(map(normalise_answer, answers))
-
-
 def partial_match(
     gold: AbstractSet[str], predicted: AbstractSet[str], *, autojunk: bool = True
 ) -> tuple[float, float]:
-    """What one question adds to the sums of partial precision and partial recall.
+    """What one question, its answers normalised, adds to the sums of partial precision and partial recall.
 
     For a pair of answers, ℓ is the length of their longest common run of characters; ℓ over the prediction's length
     is the pair's precision, ℓ over the right answer's its recall. Each prediction counts with its best precision and
     each right answer with its best recall.
-
-    Args:
-        gold: the normalised right answers.
-        predicted: the normalised predictions.
-        autojunk: as in `MultiSpanQA`.
     """
     answered = bool(predicted - {""})  # as published, a lone empty prediction is no answer
     if not gold or not answered:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from pipedec_cli.evaluate.items import ScoringItem, Task
-from pipedec_cli.evaluate.measure import PERCENT, Floats, Measure, signature
-
-METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem
 
 
 @dataclass(frozen=True)
@@ -27,44 +25,43 @@ class Rouge(Measure):
 
     stemmer: bool = True
 
-    task: ClassVar[Task] = "summarization"
     name: ClassVar[str] = "rouge"
-    columns: ClassVar[tuple[str, ...]] = (*METRICS, "references")
+    metrics: ClassVar[tuple[str, ...]] = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+    headline: ClassVar[tuple[str, ...]] = metrics
+    columns: ClassVar[tuple[str, ...]] = (*metrics, "references")
     counted: ClassVar[tuple[str, ...]] = ("references",)
-    metrics: ClassVar[tuple[str, ...]] = METRICS
-    headline: ClassVar[tuple[str, ...]] = METRICS
 
     @property
-    def signature(self) -> str:
-        """Protocol, settings and versions on one line."""
-        settings = {
+    def settings(self) -> Mapping[str, str | bool]:
+        """Whatever bears on a score."""
+        return {
             "score": "f1",
             "stem": self.stemmer,
             "refs": "best-per-type",
             "lsum": "segments",
             "corpus": "mean",
+            "rouge-score": version("rouge-score"),
+            **({"nltk": version("nltk")} if self.stemmer else {}),
         }
-        return signature(self.name, settings, "rouge-score", *(("nltk",) if self.stemmer else ()))
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """F1 of each type in [0, 1], and how many references there were; None if the text is not Latin.
-
-        Raises:
-            ValueError: the item has no reference.
-        """
+        """F1 of each type in [0, 1], and how many references there were; None if the text is not Latin."""
         if not item.references:
             raise ValueError(f"item {item.id!r} has no reference")
         if not any(map(is_scorable, item.references)):
             return None
         whole, by_line = _scorers(self.stemmer)
         scores = whole.score_multi(item.references, item.prediction)
-        targets = [_lines(reference, item) for reference in item.references]
-        scores |= by_line.score_multi(targets, _joined(item.segments))
-        return (*(float(scores[metric].fmeasure) for metric in METRICS), len(item.references))
+        targets = [
+            _lines(item.gold) if item.gold is not None and reference == item.target else reference
+            for reference in item.references
+        ]
+        scores |= by_line.score_multi(targets, _lines(item.segments))
+        return (*(float(scores[metric].fmeasure) for metric in self.metrics), len(item.references))
 
     def corpus(self, means: Floats) -> Floats:
-        """The means of the F1 values, in per cent; shapes as in `Measure.corpus`."""
-        return PERCENT * means[..., : len(METRICS)]
+        """The means of the F1 values."""
+        return PERCENT * means[..., : len(self.metrics)]
 
     def notes(self, counts: Mapping[str, int]) -> tuple[str, ...]:
         """Says how many examples could not be scored at all."""
@@ -87,12 +84,7 @@ def is_scorable(reference: str) -> bool:
     return 2 * sum(map(str.isascii, characters)) >= len(characters)
 
 
-def _lines(reference: str, item: ScoringItem) -> str:
-    """A reference with its segments on lines of their own, if they are known."""
-    return _joined(item.gold) if item.gold is not None and reference == item.target else reference
-
-
-def _joined(segments: Iterable[str]) -> str:
+def _lines(segments: Iterable[str]) -> str:
     return "\n".join(" ".join(segment.split()) for segment in segments)
 
 

@@ -1,0 +1,235 @@
+"""F1@5 and F1@M of present and absent keyphrases: protocols ``chan2019`` and ``meng2017``.
+
+chan2019 is Chan et al., "Neural Keyphrase Generation via Reinforcement Learning with Adaptive Rewards" (ACL 2019), as
+Chen et al. (ACL 2020) and the pipelined decoder's paper use it; meng2017 is Meng et al., "Deep Keyphrase Generation"
+(ACL 2017), as its authors' later evaluation script has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.metadata import version
+from typing import ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
+
+from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
+
+#: ``edges``: white space, then punctuation off the ends of words. ``meng2017``: punctuation split off everywhere.
+#: ``whitespace``: white space alone, for text that is tokenised already.
+Tokenizer = Literal["edges", "meng2017", "whitespace"]
+Stems = tuple[str, ...]
+
+CUTOFF: Final = 5
+#: A prediction with one of these for a word is dropped: two phrases in one, or a word that the model does not know.
+INVALID_WORDS: Final = frozenset({",", ".", "<unk>"})
+
+_GROUPS: Final = tuple(f"{kind}_%s@{cut}" for kind in ("present", "absent") for cut in (str(CUTOFF), "M"))
+_F1: Final = tuple(group % "f1" for group in _GROUPS)
+_PRECISION_RECALL: Final = tuple((group % "p", group % "r") for group in _GROUPS)
+
+# A full stop or comma is not taken off a word's front: `.net` and `.5` are words.
+_OPENING = frozenset("([{\"'“‘„«¿¡")
+_CLOSING = frozenset(".,;:!?)]}\"'”’»…")
+_ABBREVIATION = re.compile(r"(?:[^\W\d_]\.){2,}")  # u.s., e.g.
+_POSSESSIVE = re.compile(r"(.+)(['’]s)")
+
+# Meng et al. pad the marks _ < > , ( ) . ' with spaces and cut at all that is no letter, digit, #, & or one of + *.
+# Their letters are ASCII; here they are Unicode's, since a word cut at its accents could match a wrong one.
+_MENG = re.compile(r"<\w+>|[_<>,().']|(?:[^\W_]|[#&+*])+")
+
+
+@dataclass(frozen=True)
+class _Keyphrases(Measure):
+    """What the two protocols share.
+
+    Attributes:
+        pretokenized: the text, targets and predictions are tokenised already: cut them at white space alone.
+        hard: precision at 5 divides by 5 even where fewer were predicted, rather than by their number.
+    """
+
+    pretokenized: bool = False
+
+    counted: ClassVar[tuple[str, ...]] = (
+        "present_targets",
+        "present_predictions",
+        "absent_targets",
+        "absent_predictions",
+        "duplicate_predictions",
+        "invalid_predictions",
+    )
+    metrics: ClassVar[tuple[str, ...]] = (*_F1, *(name for pair in _PRECISION_RECALL for name in pair))
+    headline: ClassVar[tuple[str, ...]] = _F1
+    precision_recall: ClassVar = dict(zip(_F1, _PRECISION_RECALL, strict=True))
+
+    hard: ClassVar[bool] = True
+    deduplicate_targets: ClassVar[bool]
+    raw_tokenizer: ClassVar[Tokenizer]
+    macro: ClassVar[str]
+
+    @property
+    def settings(self) -> Mapping[str, str | bool]:
+        """Whatever bears on a score."""
+        return {
+            "tok": self._tokenizer,
+            "lower": True,
+            "stem": "porter",
+            "dedup": "predictions+targets" if self.deduplicate_targets else "predictions",
+            "p@5": "of-5" if self.hard else "of-min",
+            "macro": self.macro,
+            "nltk": version("nltk"),
+        }
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return "whitespace" if self.pretokenized else self.raw_tokenizer
+
+    def statistics(self, item: ScoringItem) -> tuple[float, ...]:
+        """What `_row` makes of the document's precision and recall at 5 and at M, and what was counted."""
+        if item.gold is None:
+            raise ValueError(f"item {item.id!r} has no keyphrases to score against")
+        source = stems(item.source, self._tokenizer)
+        predicted = sort_phrases(item.segments, source, self._tokenizer, deduplicate=True, drop_invalid=True)
+        right = sort_phrases(
+            item.gold, source, self._tokenizer, deduplicate=self.deduplicate_targets, drop_invalid=False
+        )
+        parts: list[tuple[float, float]] = []
+        for guesses, targets in ((predicted.present, right.present), (predicted.absent, right.absent)):
+            at_five = CUTOFF if self.hard else min(CUTOFF, len(guesses))
+            for cut, divisor in ((CUTOFF, at_five), (len(guesses), len(guesses))):
+                hits = sum(guess in targets for guess in guesses[:cut])
+                parts.append((hits / divisor if divisor else 0.0, hits / len(targets) if targets else 0.0))
+        return (
+            *self._row(parts),
+            len(right.present),
+            len(predicted.present),
+            len(right.absent),
+            len(predicted.absent),
+            predicted.duplicates,
+            predicted.invalid,
+        )
+
+    def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
+        """What is averaged over documents: precision and recall in [0, 1], in the order of `_PRECISION_RECALL`."""
+        return (value for part in parts for value in part)
+
+
+@dataclass(frozen=True)
+class Chan2019(_Keyphrases):
+    """Macro F1: the harmonic mean of precision and of recall, each averaged over all documents.
+
+    P@5 divides by 5 whatever was predicted; P@M by the number of predictions. A document without a target of a kind,
+    or without a prediction, counts with 0.
+    """
+
+    name: ClassVar[str] = "chan2019"
+    columns: ClassVar[tuple[str, ...]] = (*_Keyphrases.metrics[len(_F1) :], *_Keyphrases.counted)
+    deduplicate_targets: ClassVar[bool] = True
+    raw_tokenizer: ClassVar[Tokenizer] = "edges"
+    macro: ClassVar[str] = "f1-of-means"
+
+    def corpus(self, means: Floats) -> Floats:
+        """F1 as the harmonic mean of mean precision and mean recall."""
+        parts = PERCENT * means[..., : 2 * len(_F1)]
+        f1 = harmonic_mean(parts[..., 0::2], parts[..., 1::2])
+        return np.concatenate([f1, parts], axis=-1)
+
+
+@dataclass(frozen=True)
+class Meng2017(_Keyphrases):
+    """Macro F1: the mean over all documents of each document's own F1. Targets keep their duplicates."""
+
+    hard: bool = False  # type: ignore[misc]  # a setting here
+
+    name: ClassVar[str] = "meng2017"
+    columns: ClassVar[tuple[str, ...]] = (*_Keyphrases.metrics, *_Keyphrases.counted)
+    deduplicate_targets: ClassVar[bool] = False
+    raw_tokenizer: ClassVar[Tokenizer] = "meng2017"
+    macro: ClassVar[str] = "mean-f1"
+
+    def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
+        return (*(2 * p * r / (p + r) if p + r else 0.0 for p, r in parts), *super()._row(parts))
+
+    def corpus(self, means: Floats) -> Floats:
+        """The means."""
+        return PERCENT * means[..., : len(self.metrics)]
+
+
+class Phrases(NamedTuple):
+    """The stemmed phrases of one document in order, and how many were left out, as `sort_phrases` says."""
+
+    present: list[Stems]
+    absent: list[Stems]
+    duplicates: int
+    invalid: int
+
+
+def sort_phrases(
+    phrases: Sequence[str],
+    source_stems: Sequence[str],
+    tokenizer: Tokenizer,
+    *,
+    deduplicate: bool,
+    drop_invalid: bool,
+) -> Phrases:
+    """Stem phrases, filter them and split them into present ones, contiguous runs of the source, and absent ones.
+
+    A phrase without any word is none at all: it is neither predicted nor a target. Of phrases that are equal once
+    stemmed the first is kept, or all; those with a word of `INVALID_WORDS` are left out where `drop_invalid` says so.
+    """
+    # Stems hold no space, so a run of whole stems is a substring once spaces stand around all.
+    haystack = f" {' '.join(source_stems)} "
+    present: list[Stems] = []
+    absent: list[Stems] = []
+    seen: set[Stems] = set()
+    duplicates = invalid = 0
+    for text in phrases:
+        phrase = tuple(stems(text, tokenizer))
+        if not phrase:
+            continue
+        if deduplicate and phrase in seen:
+            duplicates += 1
+            continue
+        seen.add(phrase)
+        if drop_invalid and not INVALID_WORDS.isdisjoint(phrase):
+            invalid += 1
+            continue
+        (present if f" {' '.join(phrase)} " in haystack else absent).append(phrase)
+    return Phrases(present, absent, duplicates, invalid)
+
+
+def stems(text: str, tokenizer: Tokenizer) -> list[str]:
+    """The text's words, lower-cased and cut to their stems by nltk's Porter stemmer in its default mode."""
+    return [stem for word in text.lower().split() for stem in _word_stems(word, tokenizer)]
+
+
+@lru_cache(maxsize=1 << 18)
+def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The stems of one run of non-space characters: texts repeat their words, and stemming is slow."""
+    if tokenizer == "whitespace":
+        return (_porter()(word),)
+    return tuple(map(_porter(), _detach(word) if tokenizer == "edges" else _MENG.findall(word)))
+
+
+@cache
+def _porter() -> Callable[[str], str]:
+    from nltk.stem.porter import PorterStemmer
+
+    stem: Callable[[str], str] = PorterStemmer().stem
+    return stem
+
+
+def _detach(word: str) -> list[str]:
+    """Punctuation off both ends of a word: ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Hyphens and slashes stay inside."""
+    start, end = 0, len(word)
+    while start < end and word[start] in _OPENING:
+        start += 1
+    while end > start and word[end - 1] in _CLOSING and not _ABBREVIATION.fullmatch(word, start, end):
+        end -= 1
+    core = word[start:end]
+    possessive = _POSSESSIVE.fullmatch(core)
+    inner = list(possessive.groups()) if possessive else [core] if core else []
+    return [*word[:start], *inner, *word[end:]]

@@ -1,0 +1,204 @@
+"""What every protocol offers: statistics of one example, and the corpus value from their means."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+#: Scores are printed and saved as per cent.
+PERCENT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringItem:
+    """One prediction and what it is held against, whichever file it came from.
+
+    Attributes:
+        segments: the predicted subsequences (sentences, phrases, spans), in order.
+        target: the right answer as one string; None where there is none of its own.
+        gold: the target's subsequences; None where they are not known. An empty target has ().
+        references: every right answer, for the tasks that score text.
+        source: the context, for the tasks that look into it.
+        truncated: what cut the prediction short, as in `Generated`.
+
+    Raises:
+        TypeError: a string stands where a list of strings belongs.
+    """
+
+    id: str
+    prediction: str
+    segments: tuple[str, ...]
+    target: str | None = None
+    gold: tuple[str, ...] | None = None
+    references: tuple[str, ...] = ()
+    source: str = ""
+    truncated: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("segments", "gold", "references"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, list_of_strings(value, name))
+
+
+def list_of_strings(value: Sequence[str], name: str) -> tuple[str, ...]:
+    """The value as a tuple, once it is certain that it is a list of strings and not one string.
+
+    A string is a sequence of strings as well, its letters; taken for a list it gives a score that looks real.
+
+    Raises:
+        TypeError: it is a string, or holds something else than strings.
+    """
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a list of strings, not the string {value[:40]!r}")
+    for item in value:
+        if not isinstance(item, str):
+            raise TypeError(f"{name} must hold strings, not {type(item).__name__}")
+    return tuple(value)
+
+
+class Measure(ABC):
+    """A scoring protocol with its settings.
+
+    Each protocol here gives an example a row of statistics and is, for a corpus, a function of the means of these
+    rows: the mean of an F1, the harmonic mean of two means, a ratio of two sums. So one pair of methods serves the
+    corpus, a single example, a subset and, over thousands of resamples at once, the bootstrap.
+
+    Attributes:
+        columns: what each number of a row of statistics is.
+        counted: the columns whose sums are told beside the scores.
+        metrics: what each number of `corpus` is.
+        headline: the metrics that stand for the protocol in a table.
+        precision_recall: the precision and the recall beside a headline F1, where there are such.
+    """
+
+    name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+    counted: ClassVar[tuple[str, ...]] = ()
+    metrics: ClassVar[tuple[str, ...]]
+    headline: ClassVar[tuple[str, ...]]
+    precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, str | bool]:
+        """Whatever bears on a score, versions of packages among it."""
+
+    @property
+    def signature(self) -> str:
+        """Protocol, settings and versions on one line: two scores compare only if theirs are equal.
+
+        After sacrebleu's manner: ``rouge|stem:yes|…|rouge-score:0.1.2|pipedec:0.1.0``.
+        """
+        told = {**self.settings, "pipedec": version("pipedec")}
+        words = [("no", "yes")[value] if isinstance(value, bool) else value for value in told.values()]
+        return "|".join([self.name, *map(":".join, zip(told, words, strict=True))])
+
+    @abstractmethod
+    def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
+        """One example's row of `columns`; None if this protocol cannot score it.
+
+        Raises:
+            ValueError: the item has no right answers.
+        """
+
+    @abstractmethod
+    def corpus(self, means: Floats) -> Floats:
+        """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., columns]."""
+
+    def notes(self, counts: Mapping[str, int]) -> tuple[str, ...]:
+        """What a reader of these scores must be told, if anything; `counts` as in `Scores`."""
+        return ()
+
+
+def harmonic_mean(precision: Floats, recall: Floats) -> Floats:
+    """F1 of precision and recall, elementwise; 0 where both are 0."""
+    both = precision + recall
+    return np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a protocol says of a set of predictions.
+
+    Attributes:
+        ids: the scored examples, in input order.
+        statistics: their rows of `Measure.columns`; float64, shape [scored, columns].
+        not_scorable: the ids that the protocol could not score; they are in no mean.
+    """
+
+    measure: Measure
+    ids: tuple[str, ...]
+    statistics: Floats
+    not_scorable: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> dict[str, float | None]:
+        """Each metric over all scored examples, in per cent; None where not one could be scored."""
+        return self.values_of(self.ids)
+
+    def values_of(self, ids: Collection[str]) -> dict[str, float | None]:
+        """Each metric over some of the examples, such as those with a certain number of target subsequences."""
+        wanted = set(ids)
+        rows = self.statistics[[example in wanted for example in self.ids]]
+        if not len(rows):
+            return dict.fromkeys(self.measure.metrics)
+        return dict(zip(self.measure.metrics, self.measure.corpus(rows.mean(axis=0)).tolist(), strict=True))
+
+    @property
+    def examples(self) -> dict[str, dict[str, float | None]]:
+        """Each metric of each example alone, in per cent, by id; those that are not scorable last, with None."""
+        metrics = self.measure.metrics
+        rows: dict[str, dict[str, float | None]] = {
+            example: dict(zip(metrics, values, strict=True))
+            for example, values in zip(self.ids, self.measure.corpus(self.statistics).tolist(), strict=True)
+        }
+        return rows | {example: dict.fromkeys(metrics) for example in self.not_scorable}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many examples there were and could not be scored, and what else the protocol counted."""
+        sums = dict(zip(self.measure.columns, self.statistics.sum(axis=0).tolist(), strict=True))
+        return {
+            "examples": len(self.ids) + len(self.not_scorable),
+            "not_scorable": len(self.not_scorable),
+            **{name: int(sums[name]) for name in self.measure.counted},
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the scores must be told."""
+        return self.measure.notes(self.counts)
+
+
+def score(
+    items: Iterable[ScoringItem], measure: Measure, *, on_example: Callable[[], None] = lambda: None
+) -> Scores:
+    """Score predictions, calling `on_example` after each.
+
+    Raises:
+        ValueError: there are no items, two have the same id, or one has nothing to be held against.
+    """
+    rows: dict[str, tuple[float, ...] | None] = {}
+    for item in items:
+        if item.id in rows:
+            raise ValueError(f"two items have the id {item.id!r}")
+        rows[item.id] = measure.statistics(item)
+        on_example()
+    if not rows:
+        raise ValueError("there is nothing to score")
+    scored = {example: row for example, row in rows.items() if row is not None}
+    return Scores(
+        measure=measure,
+        ids=tuple(scored),
+        statistics=np.array(list(scored.values()), dtype=np.float64).reshape(-1, len(measure.columns)),
+        not_scorable=tuple(example for example, row in rows.items() if row is None),
+    )

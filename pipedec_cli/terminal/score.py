@@ -1,0 +1,318 @@
+"""`pipedec score`: how good predictions are, by the protocols that papers report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.evaluate.metrics import ProtocolName, Task
+from pipedec_cli.terminal.console import Talk, make_console, visible, write_stdout
+from pipedec_cli.terminal.settings import (
+    ConfigOption,
+    JsonOption,
+    QuietOption,
+    RecipeOption,
+    Settings,
+    WorkspaceOption,
+)
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
+    from pipedec_cli.evaluate.significance import Difference
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  pipedec score  [dim]# the predictions that were generated last[/dim]
+
+  pipedec score ours.jsonl theirs.jsonl  [dim]# and the difference[/dim]
+
+  pipedec score kp.jsonl --task keyphrases --protocol meng2017
+
+  pipedec score answers.json --gold valid.json  [dim]# MultiSpanQA's files[/dim]
+
+  pipedec score --recipe kptimes                [dim]# by the metrics that the paper reports[/dim]
+
+  pipedec score kp.txt --gold test_trg.txt --sources test_src.txt
+"""
+
+#: What the metrics are called in tables.
+LABELS: Final[Mapping[str, str]] = {
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "rougeLsum": "ROUGE-Lsum",
+    "present_f1@5": "present F1@5",
+    "present_f1@M": "present F1@M",
+    "absent_f1@5": "absent F1@5",
+    "absent_f1@M": "absent F1@M",
+    "em_f1": "exact match F1",
+    "pm_f1": "partial match F1",
+}
+#: Settings that belong to one protocol or another.
+_OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk")
+_input = partial(typer.Option, rich_help_panel="Input")
+_protocol = partial(typer.Option, rich_help_panel="Protocol")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSettings(Settings):
+    """What `pipedec score` is asked for."""
+
+    predictions: Annotated[
+        Path | None,
+        typer.Argument(
+            help="JSON lines as `pipedec generate` writes them, MultiSpanQA's {id: \\[answers]}, or lines of phrases "
+            "with ';' between them \\[default: the workspace's newest]."
+        ),
+    ] = None
+    other: Annotated[
+        Path | None, typer.Argument(help="Predictions for the same examples, to compare with.")
+    ] = None
+    task: Annotated[
+        Task | None,
+        typer.Option(help="What is scored \\[default: what the data's segmentation suggests]."),
+    ] = None
+    protocol: Annotated[
+        ProtocolName | None,
+        typer.Option(
+            help="How: rouge; chan2019 or meng2017; multispanqa \\[default: the first of the task]."
+        ),
+    ] = None
+    gold: Annotated[
+        Path | None,
+        _input(
+            help="The right answers, where the predictions do not hold them: JSON lines, MultiSpanQA's data file, or "
+            "lines of phrases."
+        ),
+    ] = None
+    sources: Annotated[Path | None, _input(help="The sources of a --gold of lines, a document a line.")] = (
+        None
+    )
+    stemmer: Annotated[
+        bool | None,
+        _protocol("--stemmer/--no-stemmer", help="rouge: compare Porter stems \\[default: --stemmer]."),
+    ] = None
+    pretokenized: Annotated[
+        bool | None,
+        _protocol(
+            "--pretokenized", help="keyphrases: cut text, targets and predictions at white space alone."
+        ),
+    ] = None
+    hard: Annotated[
+        bool | None,
+        _protocol("--hard", help="meng2017: precision at 5 divides by 5 even where fewer were predicted."),
+    ] = None
+    autojunk: Annotated[
+        bool | None,
+        _protocol(
+            "--autojunk/--no-autojunk",
+            help="multispanqa: difflib's heuristic for long predictions, on in the published script \\[default: --autojunk].",
+        ),
+    ] = None
+    resamples: Annotated[int, _protocol(help="Bootstrap draws for the interval of a difference.", min=99)] = (
+        9999
+    )
+    seed: Annotated[int, _protocol(help="Of these draws.", min=0)] = 0
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Save the scores in this file, each example's own beside it \\[default: scores/ in the workspace].",
+            rich_help_panel="General",
+        ),
+    ] = None
+    workspace: WorkspaceOption = None
+    as_json: JsonOption = False
+    quiet: QuietOption = False
+    config: ConfigOption = None
+    recipe: RecipeOption = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How two runs over the same examples differ: first minus second by metric, and how the intervals came about."""
+
+    differences: Mapping[str, Difference]
+    method: str
+    identical_predictions: int
+
+
+def score(settings: ScoreSettings) -> None:
+    """Score predictions: ROUGE, keyphrases at 5 and at M, or multi-span answers, each score with its signature.
+
+    With a second file, the difference between the two too, with a 95 % interval from a paired bootstrap.
+    """
+    # Late, so that `pipedec --help` does not wait for numpy.
+    from pipedec_cli.data.writing import to_json
+    from pipedec_cli.evaluate.scoring import compare_runs, load_runs
+    from pipedec_cli.evaluate.significance import method
+
+    talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
+    first = settings.predictions
+    if first is None:
+        first = _newest(place)
+        talk.say(f"scoring {first}, the newest of the workspace")
+    paths = [first] if settings.other is None else [first, settings.other]
+    runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), place, talk)
+    pair = None
+    if settings.other is not None:
+        differences = compare_runs(*runs, resamples=settings.resamples, seed=settings.seed)
+        texts = [{(item.id, item.prediction) for item in run.items} for run in runs]
+        pair = Pair(differences, method(settings.resamples, settings.seed), len(set.intersection(*texts)))
+    contents = [run.as_json() for run in runs]
+    if pair is not None:
+        contents.append({"first": contents[0], "second": contents[1], **asdict(pair)})
+    for path in _save(settings, runs, contents, place):
+        talk.say(f"saved {path}")
+    if settings.as_json:
+        write_stdout(to_json(contents[-1], indent=2) + "\n")
+    else:
+        _show(make_console(stderr=False), runs, pair)
+
+
+def score_runs(
+    settings: ScoreSettings, runs: Sequence[LoadedRun], place: Workspace, talk: Talk
+) -> list[ScoredRun]:
+    """Score runs by one protocol: as the settings say, else as the first run suggests.
+
+    Raises:
+        UserError: task, protocol and its settings do not fit, or a prediction has nothing to be scored against.
+    """
+    from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run, settle_metrics
+    from pipedec_cli.terminal.progress import stage
+
+    task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
+    if task is None:
+        task, why = guess_task(runs[0], place)
+        talk.say(f"task: {task}, since {why}; --task overrides it")
+    measure = make_protocol(task, protocol, **{name: getattr(settings, name) for name in _OF_A_PROTOCOL})
+    scored = []
+    for run in runs:
+        with stage(talk, f"scoring {run.name}", len(run.predictions)) as advance:
+            scored.append(score_run(run, measure, on_example=advance))
+        for warning in scored[-1].warnings:
+            talk.warn(warning)
+    return scored
+
+
+def _newest(place: Workspace) -> Path:
+    """The workspace's predictions that were written to last."""
+    folder = place.generations("any").parent
+    files = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+    if not files:
+        raise UserError(
+            f"no predictions in {folder} yet",
+            todo="run `pipedec generate` first, or give a file of predictions",
+        )
+    return files[-1]
+
+
+def _save(
+    settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[dict[str, Any]], place: Workspace
+) -> list[Path]:
+    """Save each run's scores, and their comparison if there is one, with a manifest; and each run's examples.
+
+    In the workspace a run is ``scores/NAME.json`` and ``NAME.examples.jsonl``, a comparison ``scores/A-vs-B.json``;
+    under ``--out`` the same stands in and beside that file, named after it. Returns the files.
+    """
+    from pipedec_cli.data.writing import manifest, write_json, write_json_lines
+
+    out, names = settings.out, [run.run.name for run in runs]
+    if out is None:
+        files = [place.scores / f"{name}.json" for name in (*names, "-vs-".join(names))]
+    else:
+        files = [*(out.with_name(f"{out.stem}.{name}.json") for name in names if len(runs) > 1), out]
+    files = files[: len(contents)]
+    examples = [path.with_name(f"{path.stem}.examples.jsonl") for path in files[: len(runs)]]
+    inputs = [*(run.run.path for run in runs), *filter(None, (settings.gold, settings.sources))]
+    for path in (*files, *examples):
+        if any(path.resolve() == file.resolve() for file in inputs):
+            raise UserError("would be written over", where=str(path), todo="give another file as --out")
+    options = {
+        "recipe": settings.recipe,
+        "task": contents[0].get("task"),
+        "protocol": contents[0].get("protocol"),
+        **{name: value for name in _OF_A_PROTOCOL if (value := getattr(settings, name)) is not None},
+        **{name: getattr(settings, name) for name in ("gold", "sources", "resamples", "seed")},
+    }
+    made_by = manifest(options, inputs=inputs)
+    for path, content in zip(files, contents, strict=True):
+        write_json(path, {**content, "manifest": made_by})
+    for path, run in zip(examples, runs, strict=True):
+        write_json_lines(path, ({"id": name, **values} for name, values in run.scores.examples.items()))
+    return [*files, *examples]
+
+
+def _show(console: Console, runs: Sequence[ScoredRun], pair: Pair | None) -> None:
+    """Print scores: the table, what went wrong in particular, and the signature that makes the scores comparable."""
+    measure, values = runs[0].scores.measure, [run.scores.values for run in runs]
+    names = [visible(run.run.name) for run in runs]
+    lines = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
+    if pair is None:
+        table = _table(names[0], ("score", "P", "R") if measure.precision_recall else ("score",))
+        for metric in measure.headline:
+            parts = (metric, *measure.precision_recall.get(metric, ()))
+            table.add_row(LABELS.get(metric, metric), *(_number(values[0][part]) for part in parts))
+    else:
+        table = _table("", (*names, "difference", "95 % interval"))
+        for metric in measure.headline:
+            difference = pair.differences.get(metric)
+            table.add_row(
+                LABELS.get(metric, metric),
+                *(_number(each[metric]) for each in values),
+                "" if difference is None else f"{difference.value:+.2f}",
+                _interval(difference),
+            )
+        lines += [
+            f"difference: first minus second; {pair.method}",
+            f"the same prediction in both: {pair.identical_predictions:,} of {len(runs[0].items):,}",
+        ]
+    failures = _table("", names if pair else ("rate",))
+    for what in ("duplicated subsequences", "dropped subsequences", "truncated predictions"):
+        rates = [getattr(run.failures, f"{what.split()[0]}_rate") for run in runs]
+        failures.add_row(what, *("unknown" if rate is None else f"{rate:.1%}" for rate in rates))
+    for shown in (table, "", failures, ""):
+        console.print(shown)
+    for line in lines:
+        console.print(Text(visible(line)), soft_wrap=True)
+
+
+def _rows(run: ScoredRun) -> str:
+    """How many rows were scored, of how many the run set out to make, and what else was counted."""
+    (_, examples), *others = run.scores.counts.items()
+    of = f" of {run.expected}" if run.expected is not None else ""
+    told = [f"{examples}{of} {'row' if examples == 1 and not of else 'rows'}"]
+    told += [f"{count} {name.replace('_', ' ')}" for name, count in others if count]
+    return f"{run.run.name}: {', '.join(told)}"
+
+
+def _table(title: str, headings: Iterable[str]) -> Table:
+    table = Table(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "not scorable" if value is None else f"{value:.2f}"
+
+
+def _interval(difference: Difference | None) -> Text:
+    """The interval of a difference, in bold where it excludes zero."""
+    if difference is None:
+        return Text()
+    if difference.low is None or difference.high is None:
+        return Text("needs two examples")
+    ends = f"{difference.low:+.2f} to {difference.high:+.2f}"
+    return Text(ends, style="bold" if difference.excludes_zero else "")
