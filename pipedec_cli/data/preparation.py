@@ -19,43 +19,39 @@ from pipedec_cli.data.scripts import count_words, mostly_spaceless
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, clause_ends, cut
 from pipedec_cli.data.writing import rounded
 
-#: How long texts are, each at least 1: in words while there is no tokenizer, or in its tokens.
+#: How long texts are, each at least 1.
 Measure = Callable[[Sequence[str]], list[int]]
 
 
-def word_lengths(texts: Sequence[str]) -> list[int]:
-    """The words of each text."""
-    return [max(1, count_words(text)) for text in texts]
-
-
-def token_lengths(name: str) -> Measure:
-    """Counts the tokens of each text, special ones left out, by the tokenizer of a folder or of the hub.
+def measure_of(tokenizer: str | None) -> Measure:
+    """Counts the tokens of texts, special ones left out, by the tokenizer of a folder or the hub; without one, words.
 
     Raises:
         UserError: there is no tokenizer of that name.
     """
+    if tokenizer is None:
+        return lambda texts: [max(1, count_words(text)) for text in texts]
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # it warns of texts longer than the model, which are only counted here
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=Path(name).exists())
+        loaded: Any = AutoTokenizer.from_pretrained(tokenizer, local_files_only=Path(tokenizer).exists())
     except Exception as error:  # whatever its parsers and its HTTP client raise
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UserError(
-            f"no tokenizer can be loaded from {name!r}: {why}", todo="give a checkpoint folder or a hub name"
+            f"no tokenizer can be loaded from {tokenizer!r}: {why}",
+            todo="give a checkpoint folder or a hub name",
         ) from error
     finally:
         logging.set_verbosity(verbosity)
 
-    def measure(texts: Sequence[str]) -> list[int]:
-        if not texts:
-            return []
-        batch = tokenizer(list(texts), add_special_tokens=False, verbose=False)
-        return [max(1, len(ids)) for ids in batch["input_ids"]]
+    def tokens(texts: Sequence[str]) -> list[int]:
+        ids = loaded(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else ()
+        return [max(1, len(row)) for row in ids]
 
-    return measure
+    return tokens
 
 
 @dataclass(slots=True)

@@ -17,14 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.preparation import (
-    Counts,
-    Preparer,
-    TargetStatistics,
-    describe_targets,
-    token_lengths,
-    word_lengths,
-)
+from pipedec_cli.data.preparation import Counts, Preparer, TargetStatistics, describe_targets, measure_of
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
@@ -63,7 +56,9 @@ COUNTED: Final = 1000
 
 _fields = partial(typer.Option, rich_help_panel="Fields of the input")
 _splits = partial(typer.Option, rich_help_panel="Splits")
+_share = partial(_splits, min=0.0, max=1.0)
 _grid = partial(typer.Option, rich_help_panel="Fitting the grid")
+_bound = partial(_grid, min=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,22 +102,16 @@ class SegmentSettings(Settings):
     )
     dev: Annotated[str | None, _splits(help="A file of its own for dev \\[default: split off].")] = None
     test: Annotated[str | None, _splits(help="A file of its own for test \\[default: split off].")] = None
-    dev_fraction: Annotated[float, _splits(help="The share that is split off for dev.", min=0.0, max=1.0)] = (
-        0.1
-    )
-    test_fraction: Annotated[
-        float, _splits(help="The share that is split off for test.", min=0.0, max=1.0)
-    ] = 0.1
+    dev_fraction: Annotated[float, _share(help="The share that is split off for dev.")] = 0.1
+    test_fraction: Annotated[float, _share(help="The share that is split off for test.")] = 0.1
     seed: Annotated[int, _splits(help="Of the split; equal sources always stay together.")] = 0
     sub_max: Annotated[
         int,
-        _grid(
-            help="Most subsequences in decoding; targets with more segments than one less are merged.", min=2
-        ),
+        _bound(help="Most subsequences in decoding; targets with more segments than one less are merged."),
     ] = 20
-    time_max: Annotated[
-        int, _grid(help="The last time-step in decoding; longer segments are reported.", min=2)
-    ] = 50
+    time_max: Annotated[int, _bound(help="The last time-step in decoding; longer segments are reported.")] = (
+        50
+    )
     split_long: Annotated[
         bool,
         _grid("--split-long", help="Split segments that are too long for it, at a clause or a word."),
@@ -158,7 +147,7 @@ def segment(settings: SegmentSettings) -> None:
     inputs = [settings.data, *held_out.values()]
     _check_inputs(inputs, folder)
     unit = "tokens" if settings.tokenizer else "words"
-    measure = token_lengths(settings.tokenizer) if settings.tokenizer else word_lengths
+    measure = measure_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         talk.say(f"there is no {location} here: asking the hub for a data set of that name")
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)

@@ -9,15 +9,13 @@ from pipedec_cli.data.preparation import (
     Preparer,
     describe_targets,
     group_adjacent,
-    longest_fitting,
-    merge,
+    measure_of,
     split_long,
-    token_lengths,
-    word_lengths,
 )
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter
 
+WORDS = measure_of(None)
 LENGTHS = st.lists(st.integers(0, 9), max_size=9)
 
 
@@ -27,7 +25,7 @@ def record(target, given=None, **fields):
 
 def preparer(**options):
     segmentation = Segmentation("phrase", (";",), "; ", sub_max=4)
-    return Preparer(PhraseSegmenter(), segmentation, word_lengths, **{"time_max": 50, **options})
+    return Preparer(PhraseSegmenter(), segmentation, WORDS, **{"time_max": 50, **options})
 
 
 def test_too_many_segments_are_merged_to_leave_a_place_for_the_closing_one():
@@ -120,43 +118,26 @@ def test_the_longest_group_is_as_short_as_can_be(lengths, most):
     assert max(groups(lengths, group_adjacent(lengths, most))) == best
 
 
-def test_merging_joins_neighbours_with_the_joiner():
-    assert merge(["a", "b b b", "c", "d"], 3, "; ", word_lengths) == ("a", "b b b", "c; d")
-    assert merge(["a", "b"], 2, "; ", word_lengths) == ("a", "b")
+def characters(texts):
+    return [len(text) for text in texts]
 
 
-def test_a_subsequence_fits_if_its_eos_stands_within_time_max():
-    assert longest_fitting(1, 50) == 49
-    assert longest_fitting(20, 50) == 30
-
-
-def test_a_long_segment_is_split_at_the_last_clause_end_that_fits():
-    segment = "one two, three four, five six seven"
-    assert split_long([segment], 6, 9, word_lengths) == ("one two, three four,", "five six seven")
-
-
-def test_without_a_clause_end_it_is_split_at_a_word():
-    assert split_long(["a b c d e f g"], 5, 9, word_lengths) == ("a b c d", "e f g")
-
-
-def test_later_pieces_have_less_time():
-    pieces = split_long([" ".join("abcdefghij")], 5, 9, word_lengths)
-    assert [len(piece.split()) for piece in pieces] == [4, 3, 2, 1]
-
-
-def test_a_text_without_spaces_is_split_at_a_character():
-    assert split_long(["今天我们去公园"], 5, 9, word_lengths) == ("今天我们", "去公园")
-
-
-def test_a_single_word_that_is_too_long_stays_whole_and_what_follows_is_split_off():
-    def characters(texts):
-        return [len(text) for text in texts]
-
-    assert split_long(["incomprehensibilities"], 10, 9, characters) == ("incomprehensibilities",)
-    assert split_long(["incomprehensibilities are so"], 10, 9, characters) == (
-        "incomprehensibilities",
-        "are so",
-    )
+@pytest.mark.parametrize(
+    ("segment", "time_max", "measure", "pieces"),
+    [
+        # at the last clause end that fits, without one at a word, without spaces at a character
+        ("one two, three four, five six seven", 6, WORDS, ("one two, three four,", "five six seven")),
+        ("a b c d e f g", 5, WORDS, ("a b c d", "e f g")),
+        ("今天我们去公园", 5, WORDS, ("今天我们", "去公园")),
+        # later pieces have less time
+        ("a b c d e f g h i j", 5, WORDS, ("a b c d", "e f g", "h i", "j")),
+        # a single word that is too long stays whole, and what follows is split off
+        ("incomprehensibilities", 10, characters, ("incomprehensibilities",)),
+        ("incomprehensibilities are so", 10, characters, ("incomprehensibilities", "are so")),
+    ],
+)
+def test_a_long_segment_is_split_where_it_reads_best(segment, time_max, measure, pieces):
+    assert split_long([segment], time_max, 9, measure) == pieces
 
 
 @given(
@@ -164,7 +145,7 @@ def test_a_single_word_that_is_too_long_stays_whole_and_what_follows_is_split_of
     st.integers(2, 8),
 )
 def test_splitting_loses_nothing_but_white_space(segments, time_max):
-    pieces = split_long(segments, time_max, 9, word_lengths)
+    pieces = split_long(segments, time_max, 9, WORDS)
     assert "".join("".join(pieces).split()) == "".join("".join(segments).split())
     assert all(pieces)
 
@@ -173,7 +154,7 @@ def test_splitting_loses_nothing_but_white_space(segments, time_max):
     ("text", "words"), [("", 1), ("a b\nc", 3), ("今天 很热。", 4), ("GPT模型。 ok", 4), ("été – ok", 3)]
 )
 def test_words_are_counted_by_white_space_and_in_spaceless_scripts_by_character(text, words):
-    assert word_lengths([text]) == [words]
+    assert WORDS([text]) == [words]
 
 
 @pytest.fixture
@@ -194,7 +175,7 @@ def folder(tmp_path):
 
 
 def test_tokens_are_counted_without_special_ones(folder):
-    count = token_lengths(folder)
+    count = measure_of(folder)
     assert count(["a b", "a-b", ""]) == [2, 3, 1]
     assert count([]) == []
 
@@ -202,7 +183,7 @@ def test_tokens_are_counted_without_special_ones(folder):
 def test_a_tokenizer_that_is_not_there_is_one_line(tmp_path):
     for name in (str(tmp_path), "no-such-owner/no-such-tokenizer"):
         with pytest.raises(UserError, match="no tokenizer can be loaded from") as caught:
-            token_lengths(name)
+            measure_of(name)
         assert "\n" not in str(caught.value)
 
 

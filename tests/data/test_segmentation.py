@@ -27,14 +27,10 @@ def model():
     return train_sentences(["Dr. Miller came. He was late, as ever. It rained."], [])
 
 
+@pytest.mark.parametrize("clauses", [False, True])
 @given(text=MARKED, joiner=st.sampled_from([" ", "", "\n"]))
-def test_joining_sentences_gives_the_text_back_white_space_aside(model, text, joiner):
-    assert solid(joiner.join(cut(text, SentenceSegmenter(model)))) == solid(text)
-
-
-@given(text=MARKED, joiner=st.sampled_from([" ", "", "\n"]))
-def test_joining_clauses_gives_the_text_back_white_space_aside(model, text, joiner):
-    assert solid(joiner.join(cut(text, SentenceSegmenter(model, clauses=True)))) == solid(text)
+def test_joining_sentences_or_clauses_gives_the_text_back_white_space_aside(model, clauses, text, joiner):
+    assert solid(joiner.join(cut(text, SentenceSegmenter(model, clauses)))) == solid(text)
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("; ;a")))

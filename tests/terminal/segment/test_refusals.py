@@ -6,41 +6,31 @@ import pytest
 
 from tests.terminal.segment.running import examples, refusal, run, write
 
+WHOLE = {"source": "s", "target": "t"}
+
 
 @pytest.mark.parametrize(
     ("item", "options", "expected"),
     [
         (
-            {"source": "s", "target": 3},
-            [],
+            WHOLE | {"target": 3},
+            "",
             "data.jsonl:1: 'target' is a number, neither a string nor a list of strings",
         ),
-        ({"source": "", "target": "t"}, [], "data.jsonl:1: 'source' is empty"),
+        (WHOLE | {"source": ""}, "", "data.jsonl:1: 'source' is empty"),
         (
             {"source": "s"},
-            [],
+            "",
             "data.jsonl:1: field 'target' is missing; its fields are: source; --target-field",
         ),
-        (
-            {"source": "s", "target": "t", "steps": 1},
-            [],
-            "data.jsonl:1: field 'steps' is one that `pipedec generate`",
-        ),
-        ({"source": "s", "target": "t"}, ["--separator", ","], "level sentence has no separators"),
-        (
-            {"source": "s", "target": "t"},
-            ["--dev-fraction", "0.6", "--test-fraction", "0.4"],
-            "nothing to train on",
-        ),
-        (
-            {"source": "s", "target": "t"},
-            ["--tokenizer", "no-such-folder/x/y"],
-            "no tokenizer can be loaded from",
-        ),
+        (WHOLE | {"steps": 1}, "", "data.jsonl:1: field 'steps' is one that `pipedec generate`"),
+        (WHOLE, "--separator ,", "level sentence has no separators"),
+        (WHOLE, "--dev-fraction 0.6 --test-fraction 0.4", "nothing to train on"),
+        (WHOLE, "--tokenizer no-such-folder/x/y", "no tokenizer can be loaded from"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
-    assert expected in refusal(write("data.jsonl", item), *options)
+    assert expected in refusal(write("data.jsonl", item), *options.split())
     assert not Path("pipedec-workspace").exists()
 
 
