@@ -69,12 +69,12 @@ class Decoder:
             checkpoint: the model.
             batch_size: how many examples are in flight.
             max_source_tokens: another limit than the checkpoint's.
-            consume: empty the model's own matrices as they are laid out, so that they are in memory once; the model
-                itself is of no use afterwards, but for its config.
+            consume: empty the model's own matrices as they are laid out, so that they are in memory once; of the model
+                only its config is of use afterwards.
         """
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or _PLAIN_T5
-        self.text = checkpoint.codec(self.settings)
+        self.text = checkpoint.codec()
         if max_source_tokens is not None:
             self.text.max_source_tokens = max_source_tokens
         self.batch_size = batch_size
@@ -83,7 +83,7 @@ class Decoder:
 
     @cached_property
     def weights(self) -> DecoderWeights:
-        """The weights as the engines share them."""
+        """What all engines share."""
         return lay_out(self.checkpoint.model, consume=self._consume)
 
     def engine(self, batch_size: int | None = None) -> Engine:
@@ -150,9 +150,7 @@ class Decoder:
     def run(
         self, sources: Iterable[str], method: Method | None = None, batch_size: int | None = None
     ) -> Iterator[Event | Generated]:
-        """Generate from texts.
-
-        Sources are read a window at a time, so memory is bounded by what is in flight and not by the input.
+        """Generate from texts, which are read a window at a time.
 
         Yields:
             The decoding's events as they happen, and each `Generated` in input order as soon as the order allows.
@@ -232,8 +230,7 @@ def load(
         dtype: ``float32``, ``bfloat16`` or, on a GPU, ``float16``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         max_source_tokens: another limit than the checkpoint's.
-        consume: have the weights in memory once, in the form that is fastest here: the `checkpoint.model` of what
-            comes back may then be empty.
+        consume: have the weights in memory once, in the form that is fastest here: `checkpoint.model` may then be empty.
 
     Raises:
         UserError: the checkpoint is not there or is no T5, or the machine has no such device.

@@ -55,7 +55,7 @@ def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:
     """As many examples as make a step worth its while and fit a share of the free memory.
 
     Args:
-        model: a T5ForConditionalGeneration, on the device to decode with.
+        model: on the device to decode with.
         source_tokens: of the longest source.
         examples: how many there are.
     """

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch.utils.data import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.optimization import Adafactor
 from transformers.trainer_pt_utils import LengthGroupedSampler
@@ -26,15 +25,11 @@ class Hyperparameters:
     """How to train. `pipedec train` makes it of its options, where the defaults stand, and saves it in the manifest.
 
     Attributes:
-        epochs: passes over the training examples; fractions are allowed.
-        batch_size: examples a device and step.
-        accumulation: steps whose gradients are added up for one update.
+        batch_size: examples a device and step; `accumulation` of them make an update.
         optimizer: the rate of ``adafactor`` counts in units of each matrix's own size (the root of the mean of its
             squares).
-        learning_rate: its peak.
-        warmup: share of the updates over which the rate rises.
+        learning_rate: its peak, after a rise over `warmup`, a share of the updates.
         schedule: how the rate goes on: ``linear`` to zero, or ``constant`` as where a paper names no decay.
-        seed: of weights, order, dropout and drawn schedules.
         evaluations: how often the dev set is looked at, over the whole training.
         max_steps: stop after this many updates; None for whole epochs.
         cpu: train on the CPU even where there is a GPU.
@@ -64,16 +59,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What training has come to, as a view may show it.
-
-    Attributes:
-        step: updates done.
-        total: updates in all.
-        epoch: passes over the data.
-        loss: training loss since the last report.
-        dev_loss: loss on the dev set, when it was just looked at.
-        dev_score: score of texts generated from the dev set, when they just were.
-    """
+    """What training has come to: updates done, training loss since the last report, dev figures after a look."""
 
     step: int
     total: int
@@ -136,8 +122,8 @@ def train(
     """Train a checkpoint in place and save it.
 
     Args:
-        checkpoint: the model with its settings; what it holds afterwards is the trained one.
-        examples: the training examples.
+        checkpoint: the model with its settings.
+        examples: what it is trained on.
         dev: examples that are looked at but never trained on; may be empty.
         folder: where the result and the ``checkpoint-N`` folders go.
         hyper: how to train.
@@ -155,7 +141,6 @@ def train(
     if resume and not _last_checkpoint(folder):
         raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
     set_seed(hyper.seed)
-    collate = collator(checkpoint, hyper.seed)
     arguments = _arguments(len(examples), bool(dev), folder, hyper)
     relative = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
     adafactor = (Adafactor, {"lr": hyper.learning_rate, **relative})
@@ -165,9 +150,9 @@ def train(
         optimizer_cls_and_kwargs=adafactor
         if hyper.optimizer == "adafactor"
         else None,  # AdamW is the Trainer's
-        train_dataset=_Examples(examples),
-        eval_dataset=_Examples(dev) if dev else None,
-        data_collator=lambda batch: collate([item["example"] for item in batch]),
+        train_dataset=examples,
+        eval_dataset=dev or None,
+        data_collator=collator(checkpoint, hyper.seed),
         callbacks=[_Reporter(show, score, arguments.max_steps)],
     )
     trainer.remove_callback(PrinterCallback)
@@ -229,19 +214,6 @@ def _last_checkpoint(folder: Path) -> str | None:
     return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]))) if whole else None
 
 
-class _Examples(Dataset[dict[str, Any]]):
-    """Encoded examples as items that the Trainer's own code can carry."""
-
-    def __init__(self, examples: Sequence[Encoded]) -> None:
-        self.examples = examples
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"example": self.examples[index]}
-
-
 class _LikeLengths(LengthGroupedSampler):
     """Examples by groups of like lengths, in an order that depends on the seed and the epoch alone.
 
@@ -271,7 +243,7 @@ class _Trainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> _LikeLengths:
         return _LikeLengths(
-            [len(example.source) for example in self.train_dataset.examples],
+            [len(example.source) for example in self.train_dataset],
             self.args.train_batch_size * self.args.gradient_accumulation_steps,
             self.args.seed,
             epoch=lambda: int(self.state.epoch or 0),

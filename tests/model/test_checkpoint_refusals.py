@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.model.saving import SETTINGS, refused
+
+SAVED = msgspec.to_builtins(SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "./no/where", "/no/where", "~/no", "a/b/c", ""])
@@ -106,13 +109,13 @@ def test_a_broken_tokenizer_is_refused(saved: Path, content: str) -> None:
     "settings",
     [
         {"decoder": "pipelined"},
-        {**SETTINGS.to_json(), "colour": "red"},
-        {**SETTINGS.to_json(), "segmentation": {"level": "phrase"}},
-        {**SETTINGS.to_json(), "segmentation": "phrase"},
-        {**SETTINGS.to_json(), "segmentation": 3},
-        {**SETTINGS.to_json(), "decoder": "parallel"},
-        {**SETTINGS.to_json(), "delay": 0},
-        {**SETTINGS.to_json(), "delay": "often"},
+        {**SAVED, "colour": "red"},
+        {**SAVED, "segmentation": {"level": "phrase"}},
+        {**SAVED, "segmentation": "phrase"},
+        {**SAVED, "segmentation": 3},
+        {**SAVED, "decoder": "parallel"},
+        {**SAVED, "delay": 0},
+        {**SAVED, "delay": "often"},
         "pipelined",
         [1],
     ],

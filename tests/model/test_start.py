@@ -57,9 +57,7 @@ def test_a_checkpoint_that_is_there_keeps_its_weights_and_takes_the_new_settings
 
     assert (checkpoint.settings, checkpoint.segmenter) == (SETTINGS, segmenter)
     assert checkpoint.model.shared.weight.equal(trained.model.shared.weight)
-    assert (
-        checkpoint.codec().source("red 3")[0] == checkpoint.codec(trained.settings).source("copy: red 3")[0]
-    )
+    assert checkpoint.codec().source("red 3")[0] == trained.codec().source("copy: red 3")[0]
 
 
 def test_a_shape_that_is_not_there_is_refused_with_those_there_are() -> None:
