@@ -20,13 +20,7 @@ __all__ = ["IMPORTERS", "Example", "Importer", "Tally", "cleaned"]
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """How one data set is read.
-
-    Attributes:
-        level: what a subsequence of its targets is.
-        read: the examples of a location and a split (None for a single file).
-        splits: the splits that a location holds; () for a single file.
-    """
+    """How one data set is read: from a location and a split, which is None for a single file."""
 
     level: Level
     read: Callable[[str, SplitName | None], Iterator[Example]]
@@ -56,12 +50,7 @@ _NOTES: Final = {
 
 
 class Tally:
-    """What was read, and what had to be changed on the way; nothing is left out without being counted.
-
-    Attributes:
-        examples: examples given out.
-        times: how often each of `_NOTES` happened; all but those left out are given out all the same.
-    """
+    """How many examples were given out, and how often each of `_NOTES` happened, so that nothing is left out unseen."""
 
     def __init__(self) -> None:
         self.examples = 0
@@ -69,7 +58,7 @@ class Tally:
         self._first: dict[str, str] = {}
 
     def add(self, what: str, where: str) -> None:
-        """One more, at a place."""
+        """Count one, and keep the first place."""
         self.times[what] += 1
         self._first.setdefault(what, where)
 

@@ -1,15 +1,13 @@
 """KP20k (Meng et al. 2017), KPTimes (Gallina et al. 2019), and any keyphrase set in one of their layouts.
 
-Layouts, one object an example:
+Layouts, one object an example (docs/datasets.md says where each is published):
 
-- KP20k as released (memray/seq2seq-keyphrase, ``kp20k_{training,validation,testing}.json``, JSON lines): ``title``,
-  ``abstract``, and ``keyword``, one string with ``;`` between phrases. The hub's memray/keyphrase has ``keywords``, a
-  list or such a string (``KP_DATASET_FIELDS`` in memray/OpenNMT-kpg-release).
-- KPTimes (ygorg/KPTimes, ``scripts/to_jsonl.py`` and ``train_sample.jsonl``): ``title``, ``headline``, ``abstract`` (the
-  body), and ``keyword``, a list of lists: the variants of each keyphrase, the main one first; elsewhere ``;`` strings.
-- The hub's taln-ls2n/kp20k and taln-ls2n/kptimes: ``title``, ``abstract``, ``keyphrases`` (a list), ``prmu``.
-- The hub's midas/kp20k, midas/kptimes and their like: ``document`` (a list of tokens), ``extractive_keyphrases`` and
-  ``abstractive_keyphrases`` (lists).
+- KP20k: ``title``, ``abstract``, and ``keyword``, one string with ``;`` between phrases (memray/seq2seq-keyphrase), or
+  ``keywords``, a list or such a string (``KP_DATASET_FIELDS`` in memray/OpenNMT-kpg-release).
+- KPTimes (ygorg/KPTimes): ``title``, ``abstract`` (the body), and ``keyword``, a list of lists: the variants of each
+  keyphrase, the main one first; elsewhere ``;`` strings.
+- The hub's taln-ls2n copies: ``title``, ``abstract``, ``keyphrases`` (a list). The hub's midas copies: ``document`` (a
+  list of tokens), ``extractive_keyphrases`` and ``abstractive_keyphrases`` (lists).
 - Any other set: ``source``, or ``title`` with ``abstract``, ``body`` or ``text``; and phrases in one of these fields.
 """
 

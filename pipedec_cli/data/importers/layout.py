@@ -33,11 +33,7 @@ _KINDS = {type(None): "null", bool: "true or false", dict: "an object"}
 
 
 def splits_at(location: str) -> tuple[SplitName, ...]:
-    """The splits that a place holds, in the order train, dev, test; () for a single file or standard input.
-
-    Raises:
-        UserError: a folder without a file for any split, or nothing there at all.
-    """
+    """The splits that a place holds, in the order train, dev, test; () for a single file or standard input."""
     folder = Path(location)
     if folder.is_dir():
         return tuple(split_files(folder))
@@ -46,15 +42,7 @@ def splits_at(location: str) -> tuple[SplitName, ...]:
 
 
 def rows_at(location: str, split: SplitName | None) -> Iterator[Row]:
-    """The raw rows of a file, of one split of a folder, or of one split of a hub data set.
-
-    Args:
-        location: a file, a folder, ``-``, or ``owner/name`` or ``owner/name:config`` of the hub.
-        split: which split; None for a single file.
-
-    Raises:
-        UserError: there is nothing there, or it cannot be read; with the line where there is one.
-    """
+    """The raw rows of a file or ``-``, of one split of a folder, or of one split of ``owner/name[:config]`` of the hub."""
     path = Path(location)
     if path.is_dir():
         for file in files_of(path, split):
@@ -67,11 +55,7 @@ def rows_at(location: str, split: SplitName | None) -> Iterator[Row]:
 def files_of(
     folder: Path, split: SplitName | None, accepts: Callable[[Path], bool] | None = None
 ) -> list[Path]:
-    """The data files of one split of a folder, see `split_files`; the only split there is, if none is named.
-
-    Raises:
-        UserError: the folder has no such split.
-    """
+    """The data files of one split of a folder, see `split_files`; the only split there is, if none is named."""
     found = split_files(folder, accepts)
     if split is None and len(found) == 1:
         split = next(iter(found))
@@ -87,12 +71,7 @@ def files_of(
 def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> dict[SplitName, list[Path]]:
     """The data files of each split in a folder, or in its folder ``data``, told by their names.
 
-    Args:
-        folder: where to look.
-        accepts: whether a file is one; by its suffix if None.
-
-    Raises:
-        UserError: there is none.
+    Whether a file holds data is told by its suffix, unless something else is given to tell it.
     """
     accepts = accepts or (lambda file: file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES))
     for place in (folder, folder / "data"):
@@ -115,9 +94,6 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file, gzipped or not, each with its number from 1 and without its end.
 
     Only a line feed ends a line: text may hold any other separator that Unicode knows.
-
-    Raises:
-        UserError: it is not there, cannot be unzipped, or a line is not UTF-8.
     """
     try:
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
@@ -175,14 +151,9 @@ class Example:
 
 
 class Fields:
-    """The fields of one published row, each read with its type checked."""
+    """The fields of one published row, which must be an object, each read with its type checked."""
 
     def __init__(self, row: Row) -> None:
-        """Wrap a row.
-
-        Raises:
-            UserError: it is not an object.
-        """
         self.where = row.where
         if not isinstance(row.value, Mapping):
             raise UserError(f"expected an object, found {kind(row.value)}", where=row.where)
@@ -193,11 +164,7 @@ class Fields:
         return self.values.get(name) is not None
 
     def first_of(self, *names: str) -> str:
-        """The first of several names that a field has among the published layouts.
-
-        Raises:
-            UserError: none of them is there.
-        """
+        """The first of several names that a field has among the published layouts; one of them must be there."""
         for name in names:
             if self.has(name):
                 return name
@@ -211,7 +178,7 @@ class Fields:
         return value if isinstance(value, str) else self.refuse(name, "a string", value)
 
     def strings(self, name: str, what: str = "a list of strings") -> tuple[str, ...]:
-        """A field that must hold a list of strings; a string where the list belongs is refused."""
+        """A field that must hold a list of strings."""
         value = self.values[self.first_of(name)]
         if not isinstance(value, list):
             self.refuse(name, what, value)
@@ -240,11 +207,7 @@ class Fields:
         return Example(self.where, identifier, source, target, extra or {})
 
     def refuse(self, name: str, expected: str, found: object, place: int | None = None) -> NoReturn:
-        """Say what a field, or the item of a list at a place counted from 1, should have been.
-
-        Raises:
-            UserError: always.
-        """
+        """Say what a field, or the item of a list at a place counted from 1, should have been."""
         at = "" if place is None else f", item {place}"
         raise UserError(f"field {name!r}{at}: expected {expected}, found {kind(found)}", where=self.where)
 

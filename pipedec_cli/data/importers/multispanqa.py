@@ -1,10 +1,8 @@
 """MultiSpanQA (Li et al. 2022): a question and a passage, and the spans that answer it.
 
-Layout, as published in the repository haonan-li/MultiSpanQA (``data/MultiSpanQA_data/{train,valid,test}.json``, read
-by its ``src/run_tagger.py`` and ``src/eval_script.py``): one JSON object a file,
+Layout, as haonan-li/MultiSpanQA publishes it and its ``src/eval_script.py`` reads it: one JSON object a file,
 ``{"version": …, "data": [{"id", "type", "question": [tokens], "context": [tokens], "num_span", "label": [BIO tags],
-"structure"}, …]}``. The test split holds ``id``, ``question`` and ``context`` only. ``label`` has one of ``B``, ``I``,
-``O`` for each token of the context. The copies on the hub (Tugay/multispanqa) are these files.
+"structure"}, …]}``, a tag for each token of the context. The test split holds ``id``, ``question``, ``context`` only.
 """
 
 from __future__ import annotations

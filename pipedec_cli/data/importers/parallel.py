@@ -1,7 +1,6 @@
 """Parallel text files: line n of one file is the source of line n of the other.
 
-Layout of the keyphrase files of Chan et al. (2019) and Chen et al. (2020) (kenchan0226/keyphrase-generation-rl,
-README, "Formats"): a folder with ``train_src.txt``, ``train_trg.txt``, ``valid_src.txt`` and so on; title and body of
+Layout of the keyphrase files of Chan et al. (2019) (kenchan0226/keyphrase-generation-rl, "Formats"): a folder with ``train_src.txt``, ``train_trg.txt``, ``valid_src.txt`` and so on; title and body of
 a source with ``<eos>`` between them; phrases with ``;`` between them, and in some copies ``<peos>`` between those that
 the source holds and those that it does not. Names with ``.src`` and ``.trg`` or ``.tgt`` are taken too.
 """
@@ -31,16 +30,10 @@ def splits(location: str) -> tuple[SplitName, ...]:
 def read(
     location: str, split: SplitName | None, *, targets: Path | None = None, separator: str | None = None
 ) -> Iterator[Example]:
-    """The lines of a source file with those of its target file.
+    """The lines of a source file, or of those of a split in a folder, with those of its target file.
 
-    Args:
-        location: the source file, or a folder with the files of each split.
-        split: which split of a folder.
-        targets: the target file; found by its name (``src`` made ``trg``, ``tgt`` or ``target``) if None.
-        separator: what stands between two phrases of a target, ``;`` if None; with ``""`` a target is plain text.
-
-    Raises:
-        UserError: a file is missing, or one has more lines than the other; with the first line that has no partner.
+    The target file is found by its name (``src`` made ``trg``, ``tgt`` or ``target``) if none is given. Between two
+    phrases of a target stands ``;`` or the separator; if that is ``""``, a target is plain text.
     """
     path = Path(location)
     if not path.exists():

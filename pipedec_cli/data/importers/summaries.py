@@ -1,35 +1,15 @@
-r"""A text and its summary: WikiHowQA, CNN/DailyMail and PubMed, each in the layouts that it is published in.
+r"""A text and its summary: WikiHowQA, CNN/DailyMail and PubMed. docs/datasets.md says where each is published.
 
-WikiHowQA (Deng et al. 2020): a question, a long answer of wikiHow, and the summary that answers the question. As
-released (linked from dengyang17/wikihowQA; read so by ``datasets/wikihowqa/wikihowqa.py`` in ExpressAI/DataLab and by
-``project_BilgicYamac/code/LoadData.py`` in sinankalkan/CENG501-Spring2021) it is a folder with
-
-- ``train.txt``, ``valid.txt``, ``test.txt``: ``question \t answer id \t label`` a line, label 1 if the answer is one to
-  the question;
-- ``summary.txt``: ``answer id \t answer \t summary`` a line.
-
-Flat copies have one object an example: ``answer``, ``article`` or ``text``; ``summary``; and ``question``, if there.
-
-CNN/DailyMail (Hermann et al. 2015; See et al. 2017): a news article, and the highlights that sum it up.
-
-- The hub's abisee/cnn_dailymail (its card; configurations 1.0.0, 2.0.0 and 3.0.0): ``article``, ``highlights`` (one
-  highlight a line) and ``id``.
-- The story files of the original release, as abisee/cnn-dailymail reads them (``make_datafiles.py``): a folder of
-  ``HASH.story``, each the article's paragraphs, then ``@highlight`` on a line by itself before each highlight.
-
-PubMed: a biomedical article and its abstract, in the layouts of Cohan et al. (2018) and of SumPubMed.
-
-- Cohan et al. as released (armancohan/long-summarization, its README): ``train.txt``, ``val.txt``, ``test.txt``, JSON
-  lines with ``article_id``, ``article_text`` and ``abstract_text`` (lists of sentences; those of the abstract stand
-  between ``<S>`` and ``</S>``), ``section_names``, ``sections``.
-- The hub's ccdv/pubmed-summarization and armanc/scientific_papers: ``article`` and ``abstract``, strings.
-- SumPubMed (Gupta et al. 2021) as released (vgupta123/sumpubmed): folders ``text/text_N.txt``,
-  ``shorter_abstract/abst_N.txt`` ("final short summary", one sentence a line) and ``abstract/abstract_N.txt`` (the long
-  one, with its headings); no splits. Its copy on the hub, Blaise-g/SumPubmed, has these as the fields ``text``,
-  ``shorter_abstract`` (its line ends lost) and ``abstract``.
-
-The sizes in the paper's Table 1 (120 K train, 7 K test) are those of Cohan et al. (119,924 and 6,658). For CNN/DailyMail
-the paper cites Gupta et al. (2021), and for PubMed Hermann et al. (2015): the two are exchanged.
+- WikiHowQA (Deng et al. 2020), a question, a long answer of wikiHow, and a summary that answers the question:
+  ``train.txt`` and so on with ``question \t answer id \t label`` a line, label 1 if the answer is one to the question, and
+  ``summary.txt`` with ``answer id \t answer \t summary`` (read so by ``datasets/wikihowqa/wikihowqa.py`` in
+  ExpressAI/DataLab). Flat copies have objects with ``answer``, ``article`` or ``text``; ``summary``; maybe ``question``.
+- CNN/DailyMail (Hermann et al. 2015; See et al. 2017): ``article``, ``highlights`` (one a line) and ``id``; or the story
+  files of the release, each the article's paragraphs, then ``@highlight`` on a line by itself before each highlight.
+- PubMed of Cohan et al. (2018): ``article_id``, ``article_text`` and ``abstract_text``, lists of sentences, those of the
+  abstract between ``<S>`` and ``</S>``; on the hub ``article`` and ``abstract``, strings.
+- SumPubMed (Gupta et al. 2021): folders ``text/text_N.txt`` and ``shorter_abstract/abst_N.txt`` (one sentence a line), no
+  splits; on the hub the fields ``text`` and ``shorter_abstract`` (its line ends lost).
 """
 
 from __future__ import annotations
