@@ -34,14 +34,10 @@ def _kinds() -> Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]:
 
 
 def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
-    """Make records, no two of them with the same source: however they are split, no split knows another's.
+    """Make n objects with ``id``, ``source`` and ``target``, up to some tens of thousands.
 
-    Args:
-        n: how many; up to some tens of thousands.
-        seed: the same seed gives the same records on every machine, and the first k of n are those of k.
-
-    Returns:
-        Objects with ``id``, ``source`` and ``target``, all strings.
+    No two have the same source: however they are split, no split knows another's. The same seed gives the same
+    records on every machine, and the first k of n are those of k.
     """
     rng = random.Random(seed)  # noqa: S311 - chance, not secrecy
     kinds = _kinds()
@@ -65,9 +61,8 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
 def check_facts(prediction: str, source: str) -> dict[str, int]:
     """Count the facts that a prediction states, in whatever order, by its sentences to the letter, white space aside.
 
-    Returns:
-        ``right``: facts of the source that are stated, once or more; ``wrong``: sentences that state no fact of the
-        source; ``missing``: facts of the source that are not stated. Right and missing add up to the facts.
+    ``right`` are the facts of the source that are stated, once or more, ``missing`` those that are not, and ``wrong``
+    the sentences that state no fact of the source.
 
     Raises:
         ValueError: the source is not one of `make_demo`'s.

@@ -31,6 +31,11 @@ class TargetLengths:
     words_per_subsequence: float
     table: str = "Table 1"
 
+    @property
+    def means(self) -> tuple[float, float, float]:
+        """Words a target, subsequences a target, words a subsequence."""
+        return self.words_per_target, self.subsequences_per_target, self.words_per_subsequence
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderFigures:
@@ -102,9 +107,14 @@ TARGET_LENGTHS: Final[Mapping[str, TargetLengths]] = _CONTENT.target_lengths
 SPEEDUP_BY_SUBSEQUENCES: Final[Mapping[str, SpeedupBySubsequences]] = _CONTENT.speedup_by_subsequences
 
 
+def paper_rows(dataset: str) -> tuple[PaperRow, ...]:
+    """What the paper reports for a data set: T5-Base, then T5-Large; () where it reports nothing."""
+    return tuple(row for row in _CONTENT.results if row.dataset == dataset)
+
+
 def paper_row(dataset: str, backbone: Backbone = "T5-Base") -> PaperRow | None:
-    """What the paper reports for a data set, or None where it reports nothing."""
-    return next((row for row in _CONTENT.results if (row.dataset, row.backbone) == (dataset, backbone)), None)
+    """What the paper reports for a data set with one backbone, or None where it reports nothing."""
+    return next((row for row in paper_rows(dataset) if row.backbone == backbone), None)
 
 
 def delay_rows(dataset: str) -> tuple[DelayRow, ...]:

@@ -16,12 +16,12 @@ from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.records import DecoderKind
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
-from pipedec_cli.terminal import generate
+from pipedec_cli.terminal import generate, train
 from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.segment import SegmentSettings, segment
 from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings
 from pipedec_cli.terminal.train import TrainSettings
-from pipedec_cli.terminal.train import run as run_training
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -61,15 +61,16 @@ def demo(settings: DemoSettings) -> None:
     ordinary T5 that it is compared with.
     """
     talk = Talk(quiet=settings.quiet)
-    _clear(settings.out)
-    data = settings.out / "data.jsonl"
+    out = settings.out
+    _clear(out)
+    data = out / "data.jsonl"
     write_json_lines(data, make_demo(settings.examples, settings.seed))
 
-    _say(talk, "", f"1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence)")
-    segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=settings.out, quiet=settings.quiet))
+    talk.say(f"\n1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence)")
+    segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=settings.quiet))
     decoders: tuple[DecoderKind, ...] = ("pipelined", "sequential")
     for step, decoder in enumerate(decoders, start=2):
-        _say(talk, "", f"{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
+        talk.say(f"\n{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
         training = TrainSettings(
             decoder=decoder,
             dev_examples=48,
@@ -78,47 +79,35 @@ def demo(settings: DemoSettings) -> None:
             evaluations=3,
             seed=settings.seed,
             overwrite=True,
-            workspace=settings.out,
+            workspace=out,
         )
-        run_training(training, talk)
-    _say(talk, "", f"4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
-    generate.run(generate.GenerateSettings(delay=DELAY, limit=1, live=True, workspace=settings.out), talk)
-    _say(talk, "", "5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
+        train.run(training, talk)
+    talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
+    generate.run(GenerateSettings(delay=DELAY, limit=1, live=True, workspace=out), talk)
+    talk.say("\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
     _report(settings, talk)
 
-    facts = _count_facts(settings.out / "generations")
-    write_json(Workspace(settings.out).report / "facts.json", facts)
-    _say(talk, "")
-    for name, count in facts.items():
-        stated = count["right"] + count["missing"]
-        if stated:
-            _say(
-                talk,
-                f"{name}: {count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %), "
-                f"{count['wrong']:,} wrong sentences",
-            )
-    _say(
-        talk,
-        "",
-        f"All of it is in {settings.out}. On your own data, a data.jsonl of objects with `source` and `target`:",
-        "  pipedec segment data.jsonl --level sentence",
-        "  pipedec train",
-        "  pipedec train --decoder sequential",
-        f"  pipedec generate --delay {DELAY} --live",
-        "  pipedec report --compare sequential --delays 1,2,3",
-    )
-
-
-def _count_facts(folder: Path) -> dict[str, dict[str, int]]:
-    """Facts stated right, stated wrong and missing, by file of predictions: the demo's targets can be counted."""
+    talk.say("")
     counts = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        total = Counter(right=0, wrong=0, missing=0)
+    for path in sorted((out / "generations").glob("*.jsonl")):
+        count = Counter(right=0, wrong=0, missing=0)
         for made in read_predictions(path):
             if made.record is not None:
-                total.update(check_facts(made.text, made.record.source))
-        counts[path.stem] = dict(total)
-    return counts
+                count.update(check_facts(made.text, made.record.source))
+        counts[path.stem] = dict(count)
+        stated = count["right"] + count["missing"]
+        if stated:
+            share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
+            talk.say(f"{path.stem}: {share}, {count['wrong']:,} wrong sentences")
+    write_json(Workspace(out).report / "facts.json", counts)
+    talk.say(
+        f"\nAll of it is in {out}. On your own data, a data.jsonl of objects with `source` and `target`:\n"
+        "  pipedec segment data.jsonl --level sentence\n"
+        "  pipedec train\n"
+        "  pipedec train --decoder sequential\n"
+        f"  pipedec generate --delay {DELAY} --live\n"
+        "  pipedec report --compare sequential --delays 1,2,3"
+    )
 
 
 def _clear(out: Path) -> None:
@@ -139,8 +128,3 @@ def _report(settings: DemoSettings, talk: Talk) -> None:
 
     request = ReportRequest(delays=(1, DELAY, 3), limit=settings.test, timed=16, memory=False, batch_size=8)
     run_report(request, out=None, workspace=settings.out, talk=talk, as_json=False)
-
-
-def _say(talk: Talk, *lines: str) -> None:
-    for line in lines:
-        talk.say(line)

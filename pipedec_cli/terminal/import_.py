@@ -17,11 +17,11 @@ from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS, Tally, cleaned, parallel
-from pipedec_cli.data.paper import TARGET_LENGTHS, TargetLengths
+from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics, describe_targets
 from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import Level, Record, SplitName
-from pipedec_cli.data.segmentation import cut, make_segmenter
+from pipedec_cli.data.segmentation import Segmenter, cut, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
@@ -58,57 +58,52 @@ class ImportSettings(Settings):
     name: Annotated[
         DataSet,
         typer.Argument(
-            help="What it is: one of the paper's six data sets, any keyphrase set, or parallel text files.",
-            show_default=False,
+            help="What it is: one of the paper's six data sets, any keyphrase set, or parallel text files."
         ),
     ]
     location: Annotated[
         str,
         typer.Argument(
-            help="Where it is: a file, gzipped or not, a folder with its splits, or a hub data set OWNER/NAME[:CONFIG].",
-            show_default=False,
+            help="Where it is: a file, gzipped or not, a folder with its splits, or a hub data set OWNER/NAME[:CONFIG]."
         ),
     ]
     split: Annotated[
-        SplitName | None,
-        typer.Option(
-            help="One split of a folder or hub data set \\[default: all of them].", show_default=False
-        ),
+        None
+        | SplitName,  # in this order: to typing the other one is the type of `generate --split`, and shows its order
+        typer.Option(help="One split of a folder or hub data set \\[default: all of them]."),
     ] = None
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The file to write, - for stdout; the folder, if there are several splits \\[default: named after the data].",
-            show_default=False,
+            help="The file to write, - for stdout; the folder, if there are several splits \\[default: named after the data]."
         ),
     ] = None
-    limit: Annotated[
-        int | None, typer.Option(help="Only the first N examples of each split.", min=1, show_default=False)
-    ] = None
+    limit: Annotated[int | None, typer.Option(help="Only the first N examples of each split.", min=1)] = None
     targets: Annotated[
         Path | None,
-        typer.Option(
-            help="parallel: the file of targets \\[default: the source's name with trg for src].",
-            show_default=False,
-        ),
+        typer.Option(help="parallel: the file of targets \\[default: the source's name with trg for src]."),
     ] = None
     separator: Annotated[
         str | None,
         typer.Option(
-            help="parallel: what stands between two phrases of a target; '' if targets are plain text \\[default: ;].",
-            show_default=False,
+            help="parallel: what stands between two phrases of a target; '' if targets are plain text \\[default: ;]."
         ),
     ] = None
     as_json: JsonOption = False
     quiet: QuietOption = False
-    config: ConfigOption = None  # read by its callback
+    config: ConfigOption = None
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether the examples are written to stdout."""
+        return str(self.out) == STDOUT
 
 
 @dataclass(frozen=True, slots=True)
 class _Imported:
-    """One file: ``stdout`` as its path if it went there, no split if the data set was a single file."""
+    """One file; no split if the data set was a single file."""
 
-    path: Path
+    path: str
     split: SplitName | None
     tally: Tally
     statistics: TargetStatistics
@@ -119,102 +114,92 @@ def import_data(settings: ImportSettings) -> None:
 
     A file in another layout is refused with the first place where it differs. No program of a data set is run.
     """
-    to_stdout = str(settings.out) == STDOUT
-    if settings.as_json and to_stdout:
+    if settings.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
     for option in ("targets", "separator"):
         if getattr(settings, option) is not None and settings.name != "parallel":
             raise UserError(f"--{option} is for parallel text, not for {settings.name}")
     talk = Talk(quiet=settings.quiet)
-    files = [_write_to_stdout(settings, talk)] if to_stdout else _write_files(settings, talk)
+    paths = _paths(settings)
+    if settings.to_stdout:
+        with tempfile.TemporaryDirectory(prefix="pipedec-") as folder:
+            path = Path(folder) / "stdout"
+            files = _import(settings, {settings.split: path}, talk)
+            with path.open(encoding="utf-8", newline="") as lines:
+                for line in lines:
+                    write_stdout(line)
+    else:
+        files = _import(settings, paths, talk)
+        talk.say(f"wrote {', '.join(file.path for file in files)}")
     if not settings.quiet:
         talk.console.print(_target_table(files, settings.name))
     if settings.as_json:
         paper = TARGET_LENGTHS.get(settings.name)
-        result = {
-            "dataset": settings.name,
-            "files": [
-                {
-                    "path": str(file.path),
-                    "split": file.split,
-                    **file.tally.as_json(),
-                    "statistics": file.statistics.to_json(),
-                }
-                for file in files
-            ],
-            "paper": asdict(paper) if paper else None,
-        }
+        written = [
+            {"path": file.path, "split": file.split, **file.tally.as_json()}
+            | {"statistics": file.statistics.to_json()}
+            for file in files
+        ]
+        result = {"dataset": settings.name, "files": written, "paper": asdict(paper) if paper else None}
         write_stdout(to_json(result, indent=2) + "\n")
-
-
-def _write_files(settings: ImportSettings, talk: Talk) -> list[_Imported]:
-    """Write one file, or one for each split.
-
-    Nothing is written before all of it was read: where the layout of the last split differs, no first one is left
-    behind. A split of which no example has a target is written under a name that `segment` passes over.
-    """
-    paths = _paths(settings)
-    for path in paths.values():
-        _keep_inputs(settings, path)
-    with _staging(next(iter(paths.values())).parent) as stage:
-        tallies = {split: _write(settings, stage / path.name, split, talk) for split, path in paths.items()}
-    for split, tally in tallies.items():
-        _say_notes(paths[split], tally, talk)
-    for split, tally in tallies.items():
-        if len(paths) > 1 and tally.times["without_target"] == tally.examples:
-            paths[split] = paths[split].replace(paths[split].with_name(f"{UNLABELLED}{paths[split].name}"))
-            talk.say(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
-    statistics = _statistics(settings, list(paths.values()), talk)
-    talk.say(f"wrote {', '.join(map(str, paths.values()))}")
-    return [
-        _Imported(path, split, tallies[split], figures)
-        for (split, path), figures in zip(paths.items(), statistics, strict=True)
-    ]
-
-
-def _write_to_stdout(settings: ImportSettings, talk: Talk) -> _Imported:
-    if settings.split is None and len(IMPORTERS[settings.name].splits(settings.location)) > 1:
-        raise UserError("there are several splits, and stdout is one file", todo="choose one with --split")
-    with tempfile.TemporaryDirectory(prefix="pipedec-") as folder:
-        path = Path(folder) / "import.jsonl"
-        tally = _write(settings, path, settings.split, talk)
-        _say_notes(Path("stdout"), tally, talk)
-        (statistics,) = _statistics(settings, [path], talk)
-        with path.open(encoding="utf-8", newline="") as lines:
-            for line in lines:
-                write_stdout(line)
-    return _Imported(Path("stdout"), settings.split, tally, statistics)
 
 
 def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
     """The file to write for each split; None stands for a location that is a single file.
 
     Raises:
-        UserError: several splits are to go into one file, or there is nothing at the location.
+        UserError: several splits are to go into one file, an input would be written over or get company in its
+            folder, where the next import would read it too, or there is nothing at the location.
     """
     splits = (settings.split,) if settings.split else IMPORTERS[settings.name].splits(settings.location)
+    paths: dict[SplitName | None, Path]
     if len(splits) <= 1:
         name = "-".join(filter(None, (settings.name, settings.split))) + ".jsonl"
-        return {next(iter(splits), None): settings.out or Path(name)}
-    folder = settings.out or Path(settings.name)
-    if folder.is_file():
-        raise UserError(
-            "is a file, and there are several splits to write",
-            where=str(folder),
-            todo="give a folder, or --split",
+        paths = {next(iter(splits), None): settings.out or Path(name)}
+    elif settings.to_stdout:
+        raise UserError("there are several splits, and stdout is one file", todo="choose one with --split")
+    else:
+        folder = settings.out or Path(settings.name)
+        if folder.is_file():
+            todo = "give a folder, or --split"
+            raise UserError("is a file, and there are several splits to write", where=str(folder), todo=todo)
+        paths = {split: folder / f"{split}.jsonl" for split in splits}
+    for path in paths.values():
+        for given in filter(None, (Path(settings.location), settings.targets)):
+            place = path.parent if given.is_dir() else path
+            if given.exists() and place.resolve() == given.resolve() and not settings.to_stdout:
+                what = "into the folder" if given.is_dir() else "over the file"
+                todo = "give another place as --out"
+                raise UserError(f"would be written {what} that is read", where=str(path), todo=todo)
+    return paths
+
+
+def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk: Talk) -> list[_Imported]:
+    """Write one file, or one for each split, and count its targets.
+
+    Nothing is written before all of it was read: where the layout of the last split differs, no first one is left
+    behind. A split of which no example has a target is written under a name that `segment` passes over.
+    """
+    with _staging(next(iter(paths.values())).parent) as stage:
+        tallies = {split: _write(settings, stage / path.name, split, talk) for split, path in paths.items()}
+    for split, tally in tallies.items():
+        for note in tally.notes():
+            talk.warn(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
+    for split, tally in tallies.items():
+        if len(paths) > 1 and tally.times["without_target"] == tally.examples:
+            paths[split] = paths[split].rename(paths[split].with_name(f"{UNLABELLED}{split}.jsonl"))
+            talk.say(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
+    # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
+    level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level
+    segmenter = make_segmenter(level, targets=_training_text(next(iter(paths.values()))))
+    files = []
+    for split, path in paths.items():
+        records = track(talk, read_records(path), None, f"counting {path}")
+        statistics = describe_targets(_segmented(record, segmenter) for record in records)
+        files.append(
+            _Imported("stdout" if settings.to_stdout else str(path), split, tallies[split], statistics)
         )
-    return {split: folder / f"{split}.jsonl" for split in splits}
-
-
-def _keep_inputs(settings: ImportSettings, path: Path) -> None:
-    """Refuse to write over what is read, or beside it, where the next import would read it too."""
-    for given in filter(None, (Path(settings.location), settings.targets)):
-        place = path.parent if given.is_dir() else path
-        if given.exists() and place.resolve() == given.resolve():
-            what = "into the folder" if given.is_dir() else "over the file"
-            raise UserError(
-                f"would be written {what} that is read", where=str(path), todo="give another place as --out"
-            )
+    return files
 
 
 @contextmanager
@@ -232,11 +217,7 @@ def _staging(folder: Path) -> Iterator[Path]:
 
 
 def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: Talk) -> Tally:
-    """Write one split, or one file.
-
-    Raises:
-        UserError: there is nothing in it.
-    """
+    """Write one split, or one file, which must hold something."""
     tally = Tally()
     if settings.name == "parallel":
         examples = parallel.read(
@@ -251,30 +232,6 @@ def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: 
     return tally
 
 
-def _say_notes(path: Path, tally: Tally, talk: Talk) -> None:
-    for note in tally.notes():
-        talk.warn(f"{path}: {note}")
-
-
-# --- Table 1 ---------------------------------------------------------------------------------------------
-
-
-def _statistics(settings: ImportSettings, paths: Sequence[Path], talk: Talk) -> list[TargetStatistics]:
-    """The statistics of each file. Text is cut by one segmenter, trained on the first file's targets."""
-    # Parallel text without a separator is in sentences.
-    level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level
-    segmenter = make_segmenter(level, targets=_training_text(paths[0]))
-
-    def segmented(path: Path) -> Iterator[Record]:
-        for record in read_records(path):
-            if record.target is None or record.target_segments is not None:
-                yield record
-            else:
-                yield replace(record, target_segments=cut(record.target, segmenter))
-
-    return [describe_targets(track(talk, segmented(path), None, f"counting {path}")) for path in paths]
-
-
 def _training_text(path: Path) -> list[str]:
     """As many of the targets that are text as the sentence model is trained on."""
     texts, characters = [], 0
@@ -287,6 +244,12 @@ def _training_text(path: Path) -> list[str]:
     return texts
 
 
+def _segmented(record: Record, segmenter: Segmenter) -> Record:
+    if record.target is None or record.target_segments is not None:
+        return record
+    return replace(record, target_segments=cut(record.target, segmenter))
+
+
 def _target_table(files: Sequence[_Imported], dataset: str) -> Table:
     """Examples, words a target, subsequences a target and words a subsequence, of each file and of the paper."""
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -294,19 +257,13 @@ def _target_table(files: Sequence[_Imported], dataset: str) -> Table:
     for heading in ("examples", "words a\ntarget", "subseqs a\ntarget", "words a\nsubseq"):
         table.add_column(heading, justify="right")
     for file in files:
-        averages = _averages(file.statistics) if file.statistics.examples else ["no targets"] * 3
-        table.add_row(Text(visible(str(file.path))), f"{file.tally.examples:,}", *averages)
+        figures = file.statistics
+        averages = (figures.words_per_target, figures.subsequences_per_target, figures.words_per_subsequence)
+        shown = [f"{average:.1f}" for average in averages] if figures.examples else ["no targets"] * 3
+        table.add_row(Text(visible(file.path)), f"{file.tally.examples:,}", *shown)
     paper = TARGET_LENGTHS.get(dataset)
     if paper is not None:
         examples = f"train {paper.train_examples:,}\ntest {paper.test_examples:,}"
-        table.add_row(Text(f"the paper, {paper.table}"), examples, *_averages(paper), style="dim")
+        shown = [f"{mean:.1f}" for mean in paper.means]
+        table.add_row(Text(f"the paper, {paper.table}"), examples, *shown, style="dim")
     return table
-
-
-def _averages(figures: TargetStatistics | TargetLengths) -> list[str]:
-    averages = (
-        figures.words_per_target,
-        figures.subsequences_per_target,
-        figures.words_per_subsequence,
-    )
-    return [f"{average:.1f}" for average in averages]

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pipedec_cli.data.paper import (
-    BACKBONES,
     DEVICES,
     METRIC_TITLES,
     NOT_AVAILABLE,
@@ -20,7 +19,7 @@ from pipedec_cli.data.paper import (
     TARGET_LENGTHS,
     PaperRow,
     delay_rows,
-    paper_row,
+    paper_rows,
 )
 from pipedec_cli.data.recipes import RECIPES, Recipe, recipe
 from pipedec_cli.data.writing import to_json
@@ -59,7 +58,20 @@ def recipes(settings: RecipesSettings) -> None:
         write_stdout(to_json([_as_json(entry) for entry in chosen], indent=2) + "\n")
         return
     console = make_console(stderr=False)
-    _show(console, chosen)
+    console.print(_settings_table(chosen))
+    segment, train = map(chosen[0].settings_for, ("segment", "train"))
+    _say(
+        console,
+        f"all: Δt {train['delay']}, time_max {segment['time_max']}, sub_max {segment['sub_max']}; "
+        f"batch {train['batch_size']}, {_OPTIMIZERS[train['optimizer']]}, learning rate {train['learning_rate']:g}, "
+        f"{train['epochs']} epochs, at most {train['max_source_tokens']} source tokens; "
+        + "; ".join(f"{backbone} on {device}" for backbone, device in DEVICES.items()),
+    )
+    rows = [row for entry in chosen for row in paper_rows(entry.name)]
+    if rows:
+        console.print()
+        console.print(_results_table(rows))
+        _say(console, "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090")
     if settings.name is not None:
         _show_more(console, chosen[0])
 
@@ -67,6 +79,7 @@ def recipes(settings: RecipesSettings) -> None:
 def _as_json(recipe: Recipe) -> dict[str, Any]:
     """A recipe, the options that it sets, and all that the paper reports for its data set, as plain values."""
     segment, train, score = map(recipe.settings_for, ("segment", "train", "score"))
+    training = ("batch_size", "learning_rate", "epochs", "optimizer", "max_source_tokens")
     lengths = TARGET_LENGTHS.get(recipe.name)
     ends = SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
     return {
@@ -80,39 +93,15 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
         "delay": int(train["delay"]),
         "time_max": segment["time_max"],
         "sub_max": segment["sub_max"],
-        "training": {
-            "batch_size": train["batch_size"],
-            "learning_rate": train["learning_rate"],
-            "epochs": train["epochs"],
-            "optimizer": _OPTIMIZERS[train["optimizer"]],
-            "max_source_tokens": train["max_source_tokens"],
-        },
+        "training": {name: train[name] for name in training} | {"optimizer": _OPTIMIZERS[train["optimizer"]]},
         "options": {command: recipe.settings_for(command) for command in _COMMANDS},
         "paper": {
             "target_lengths": asdict(lengths) if lengths else None,
-            "results": [asdict(row) for row in _rows(recipe)],
+            "results": [asdict(row) for row in paper_rows(recipe.name)],
             "by_delay": [asdict(row) for row in delay_rows(recipe.name)],
             "speedup_by_subsequences": asdict(ends) if ends else None,
         },
     }
-
-
-def _show(console: Console, recipes: Sequence[Recipe]) -> None:
-    """Print what each recipe sets, then what the paper reports for each."""
-    segment, train = map(recipes[0].settings_for, ("segment", "train"))
-    console.print(_settings_table(recipes))
-    _say(
-        console,
-        f"all: Δt {train['delay']}, time_max {segment['time_max']}, sub_max {segment['sub_max']}; "
-        f"batch {train['batch_size']}, {_OPTIMIZERS[train['optimizer']]}, learning rate {train['learning_rate']:g}, "
-        f"{train['epochs']} epochs, at most {train['max_source_tokens']} source tokens; "
-        + "; ".join(f"{backbone} on {device}" for backbone, device in DEVICES.items()),
-    )
-    rows = [row for entry in recipes for row in _rows(entry)]
-    if rows:
-        console.print()
-        console.print(_results_table(rows))
-        _say(console, "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090")
 
 
 def _show_more(console: Console, recipe: Recipe) -> None:
@@ -149,17 +138,12 @@ def _settings_table(recipes: Sequence[Recipe]) -> Table:
     for entry in recipes:
         score = entry.settings_for("score")
         lengths = TARGET_LENGTHS.get(entry.name)
-        means = (
-            (lengths.words_per_target, lengths.subsequences_per_target, lengths.words_per_subsequence)
-            if lengths
-            else ()
-        )
         table.add_row(
             Text(entry.name, style="bold"),
             entry.title,
             entry.settings_for("segment").get("level", "yours"),
             f"{score['task']} ({score['protocol']})" if score else "yours",
-            *(f"{mean:.1f}" for mean in means),
+            *(f"{mean:.1f}" for mean in (lengths.means if lengths else ())),
         )
     return table
 
@@ -182,11 +166,6 @@ def _results_table(rows: Sequence[PaperRow]) -> Table:
             NOT_AVAILABLE if None in memory else " → ".join(f"{value:,}" for value in memory),
         )
     return table
-
-
-def _rows(recipe: Recipe) -> list[PaperRow]:
-    rows = (paper_row(recipe.name, backbone) for backbone in BACKBONES)
-    return [row for row in rows if row is not None]
 
 
 def _table(*left: str, right: Sequence[str]) -> Table:
