@@ -67,9 +67,9 @@ class ImportSettings(Settings):
             help="Where it is: a file, gzipped or not, a folder with its splits, or a hub data set OWNER/NAME[:CONFIG]."
         ),
     ]
+    # None first: to typing `SplitName | None` is the type of `generate --split`, and it shows that one's order.
     split: Annotated[
-        None
-        | SplitName,  # in this order: to typing the other one is the type of `generate --split`, and shows its order
+        None | SplitName,  # noqa: RUF036
         typer.Option(help="One split of a folder or hub data set \\[default: all of them]."),
     ] = None
     out: Annotated[
