@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final
 
 from torch import Tensor, nn
 
@@ -12,48 +12,40 @@ from torch import Tensor, nn
 Function = Callable[[Tensor], Tensor]
 
 
-class Form(Protocol):
-    """In which form the parts of a model compute: as modules that are trained, or laid out for stepping."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """In which form the parts of a model compute: as its modules, which are trained, or laid out for stepping.
 
-    def linear(self, module: Any) -> Function:
-        """A matrix product."""
+    Attributes:
+        linear: a matrix product.
+        apart: the products of one input with several matrices of the same size.
+        norm: a norm, and a factor for its result.
+        dropout: what is left out at random in training.
+    """
 
-    def apart(self, *modules: Any) -> Callable[[Tensor], Sequence[Tensor]]:
-        """Products of one input with several matrices of the same size."""
-
-    def norm(self, module: Any, scale: float = 1.0) -> Function:
-        """A norm, and what its result is multiplied with."""
-
-    def dropout(self, module: Any) -> Function:
-        """What is left out at random in training."""
+    linear: Callable[[Any], Function]
+    apart: Callable[..., Callable[[Tensor], Sequence[Tensor]]]
+    norm: Callable[[Any, float], Function]
+    dropout: Callable[[Any], Function]
 
 
-class Modules:
-    """The form in which a model is trained: its own modules."""
-
-    def linear(self, module: Any) -> Function:
-        """The module."""
-        return module  # type: ignore[no-any-return]
-
-    def apart(self, *modules: Any) -> Callable[[Tensor], Sequence[Tensor]]:
-        """One after the other."""
-        return lambda x: [module(x) for module in modules]
-
-    def norm(self, module: Any, scale: float = 1.0) -> Function:
-        """The module, scaled."""
-        return module if scale == 1.0 else lambda x: module(x) * scale
-
-    def dropout(self, module: Any) -> Function:
-        """The module."""
-        return module  # type: ignore[no-any-return]
+MODULES: Final = Form(
+    linear=lambda module: module,
+    apart=lambda *modules: lambda x: [module(x) for module in modules],
+    norm=lambda module, scale: module if scale == 1 else lambda x: module(x) * scale,
+    dropout=lambda module: module,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One layer of a decoder that looks at a source, as functions; the caller says how attention is computed.
 
-    `qkv` gives query, key and value of the grid's tokens, `source_kv` key and value of the source's states. `drop` is
-    applied to what each of the three parts adds; `feed` is the feed-forward part without norm and residual.
+    Attributes:
+        qkv: query, key and value of the grid's tokens; `source_kv`: key and value of the source's states.
+        feed: the feed-forward part, without norm and residual.
+        drop: applied to what each of the three parts adds.
+        bias: position bias, buckets × heads; layers may share one.
     """
 
     norm: Function
@@ -66,16 +58,15 @@ class Block:
     feed_norm: Function
     feed: Function
     drop: Function
+    bias: nn.Embedding
 
     def __call__(
         self, hidden: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor], attend_source: Function
     ) -> Tensor:
-        """States [..., d_model] to states: attention over the grid, over the source, then the feed-forward part.
+        """From the states of the layer before, [..., d_model], to this one's.
 
-        Args:
-            hidden: the states that came from the layer before.
-            attend: from query, key and value, [..., heads · d] each, to what the grid's tokens see, in the same shape.
-            attend_source: from queries to what they see of the source.
+        `attend` takes query, key and value, [..., heads · d] each, to what the grid's tokens see; `attend_source` takes
+        queries to what they see of the source.
         """
         hidden = hidden + self.drop(self.out(attend(*self.qkv(self.norm(hidden)))))
         hidden = hidden + self.drop(self.source_out(attend_source(self.source_q(self.source_norm(hidden)))))
@@ -93,10 +84,9 @@ class Backbone:
         eos: the id that ends a subsequence or a source, from the config.
         encoder: the module from ``input_ids`` and ``attention_mask`` to ``last_hidden_state``.
         embedding: of the decoder's tokens.
-        dropout: the one after the embedding, and after the last norm.
+        dropout: the one after the embedding.
         blocks: the decoder's layers in a form, first to last.
         head: from the last layer's states to logits, in a form; the family's output scale is in it.
-        biases: each layer's position bias, buckets × heads; layers may share one.
         buckets: the bucket of each distance, int64 [farthest + 1], from the config; the last serves all beyond.
     """
 
@@ -109,24 +99,16 @@ class Backbone:
     dropout: Callable[[Any], Function]
     blocks: Callable[[Any, Form], list[Block]]
     head: Callable[[Any, Form], Function]
-    biases: Callable[[Any], list[nn.Embedding]]
     buckets: Callable[[Any], Tensor]
 
 
-def backbones() -> tuple[Backbone, ...]:
-    """Every family there is."""
+def backbones() -> dict[str, Backbone]:
+    """Every family there is, by what transformers calls its members."""
     from pipedec_cli.model.t5 import T5
 
-    return (T5,)
+    return {name: family for family in (T5,) for name in family.model_types}
 
 
 def backbone_of(config: Any) -> Backbone:
-    """The family of a model, by its config.
-
-    Raises:
-        KeyError: there is no such family.
-    """
-    for backbone in backbones():
-        if config.model_type in backbone.model_types:
-            return backbone
-    raise KeyError(config.model_type)
+    """The family of a model, by its config."""
+    return backbones()[config.model_type]

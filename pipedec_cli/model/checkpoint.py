@@ -137,7 +137,7 @@ def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(name, local_files_only=local)
-    families = [family for backbone in backbones() for family in backbone.model_types]
+    families = backbones()
     if config.model_type not in families:
         raise UserError(
             f"{name} is a {config.model_type!r} model, not a T5",

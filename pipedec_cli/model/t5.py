@@ -1,7 +1,7 @@
-"""T5, Flan-T5, mT5 and UMT5: the parts of the model by name, and its decoder's block for training and stepping alike.
+"""T5, Flan-T5, mT5 and UMT5: their parts by name, and the decoder's block for training and stepping alike.
 
-They share these names; UMT5 has a position bias in every layer, the others one that all layers share. This is the only
-place that knows their module tree in transformers.
+UMT5 has a position bias in every layer, the others one that all layers share. This is the only place that knows their
+module tree in transformers.
 """
 
 from __future__ import annotations
@@ -17,89 +17,35 @@ from pipedec_cli.model.backbone import Backbone, Block, Form, Function
 
 
 @dataclass(frozen=True, slots=True)
-class DecoderLayer:
+class Layer:
     """One layer's modules: attention holds q, k, v and o, `feed_forward` norm, linear layers, dropout and residual."""
 
     self_norm: nn.Module
     self_attention: Any
-    cross_norm: nn.Module
-    cross_attention: Any
     feed_forward: Any
     dropout: nn.Module
-
-
-def decoder_layers(model: Any) -> list[DecoderLayer]:
-    """The layers of a T5ForConditionalGeneration's decoder, first to last."""
-    return [
-        DecoderLayer(
-            self_norm=block.layer[0].layer_norm,
-            self_attention=block.layer[0].SelfAttention,
-            cross_norm=block.layer[1].layer_norm,
-            cross_attention=block.layer[1].EncDecAttention,
-            feed_forward=block.layer[2],
-            dropout=block.layer[0].dropout,
-        )
-        for block in model.decoder.block
-    ]
-
-
-def bias_embeddings(model: Any) -> list[nn.Embedding]:
-    """The position bias of each layer, buckets × heads; in all but UMT5 it is the first layer's every time."""
-    first = model.decoder.block[0].layer[0].SelfAttention
-    return [
-        getattr(block.layer[0].SelfAttention, "relative_attention_bias", first.relative_attention_bias)
-        for block in model.decoder.block
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderLayer:
-    """One layer's modules, named as those of `DecoderLayer`, and its position bias, buckets × heads."""
-
-    self_norm: nn.Module
-    self_attention: Any
-    feed_forward: Any
     bias: nn.Embedding
+    cross_norm: Any = None
+    cross_attention: Any = None
 
 
-def encoder_layers(encoder: Any) -> list[EncoderLayer]:
-    """The layers of a T5's encoder, first to last."""
-    first = encoder.block[0].layer[0].SelfAttention
-    return [
-        EncoderLayer(
-            self_norm=block.layer[0].layer_norm,
-            self_attention=(own := block.layer[0].SelfAttention),
-            feed_forward=block.layer[1],
-            bias=getattr(own, "relative_attention_bias", first.relative_attention_bias),
-        )
-        for block in encoder.block
-    ]
-
-
-def offset_buckets(config: Any) -> Tensor:
-    """The encoder's bucket of each offset, the key's place less the query's, from −max_distance to max_distance.
-
-    Half of the buckets are for keys behind the query and for its own place, half for those ahead.
-
-    Returns:
-        int64 of shape [2 · max_distance + 1].
-    """
-    half: int = config.relative_attention_num_buckets // 2
-    behind = distance_buckets(config, half)
-    return torch.cat([behind.flip(0), behind[1:] + half])
+def layers(stack: Any) -> list[Layer]:
+    """The layers of an encoder or a decoder, first to last; only a decoder's attend over a source."""
+    first = stack.block[0].layer[0].SelfAttention
+    found = []
+    for block in stack.block:
+        own, *cross, feed = block.layer
+        bias = getattr(own.SelfAttention, "relative_attention_bias", first.relative_attention_bias)
+        both = (cross[0].layer_norm, cross[0].EncDecAttention) if cross else ()
+        found.append(Layer(own.layer_norm, own.SelfAttention, feed, own.dropout, bias, *both))
+    return found
 
 
 def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
     """T5's bucket of each distance from 0 to ``relative_attention_max_distance``, at which the last bucket is reached.
 
-    Half of the buckets are for exact distances, the other half for logarithmically growing ranges.
-
-    Args:
-        config: the model's.
-        buckets: how many there are; the config's number by default, which is the decoder's.
-
-    Returns:
-        int64 of shape [max_distance + 1].
+    Half of the buckets are for exact distances, the other half for logarithmically growing ranges. There are as many as
+    the config says, which is the decoder's number, unless told otherwise; int64 [max_distance + 1].
     """
     buckets = buckets or int(config.relative_attention_num_buckets)
     max_distance: int = config.relative_attention_max_distance
@@ -111,6 +57,16 @@ def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
     )
     beyond = (exact + large.to(torch.long)).clamp(max=buckets - 1)
     return torch.where(distances < exact, distances, beyond)
+
+
+def offset_buckets(config: Any) -> Tensor:
+    """The encoder's bucket of each offset, the key's place less the query's, from −max_distance to max_distance.
+
+    Half of the buckets are for keys behind the query and for its own place, half for those ahead.
+    """
+    half: int = config.relative_attention_num_buckets // 2
+    behind = distance_buckets(config, half)
+    return torch.cat([behind.flip(0), behind[1:] + half])
 
 
 def output_scale(config: Any) -> float:
@@ -127,18 +83,19 @@ def output_scale(config: Any) -> float:
 def _blocks(model: Any, form: Form) -> list[Block]:
     return [
         Block(
-            norm=form.norm(layer.self_norm),
+            norm=form.norm(layer.self_norm, 1.0),
             qkv=form.apart(layer.self_attention.q, layer.self_attention.k, layer.self_attention.v),
             out=form.linear(layer.self_attention.o),
-            source_norm=form.norm(layer.cross_norm),
+            source_norm=form.norm(layer.cross_norm, 1.0),
             source_q=form.linear(layer.cross_attention.q),
             source_kv=form.apart(layer.cross_attention.k, layer.cross_attention.v),
             source_out=form.linear(layer.cross_attention.o),
-            feed_norm=form.norm(layer.feed_forward.layer_norm),
+            feed_norm=form.norm(layer.feed_forward.layer_norm, 1.0),
             feed=_feed(layer.feed_forward.DenseReluDense, form),
             drop=form.dropout(layer.dropout),
+            bias=layer.bias,
         )
-        for layer in decoder_layers(model)
+        for layer in layers(model.decoder)
     ]
 
 
@@ -188,6 +145,5 @@ T5 = Backbone(
     dropout=lambda model: model.decoder.dropout,
     blocks=_blocks,
     head=_head,
-    biases=bias_embeddings,
     buckets=distance_buckets,
 )

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import Modules, backbone_of
+from pipedec_cli.model.backbone import MODULES, backbone_of
 from pipedec_cli.pipeline.attention import distance, position, visible
 
 
@@ -45,13 +45,13 @@ def decoder_logits(
     hidden = backbone.dropout(model)(backbone.embedding(model)(tokens))
     bias: Tensor | None = None
     before: nn.Embedding | None = None
-    for block, embedding in zip(backbone.blocks(model, Modules()), backbone.biases(model), strict=True):
-        if embedding is not before:
-            values = embedding(buckets).permute(0, 3, 1, 2)
-            bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), embedding
+    for block in backbone.blocks(model, MODULES):
+        if block.bias is not before:
+            values = block.bias(buckets).permute(0, 3, 1, 2)
+            bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), block.bias
         key, value = block.source_kv(memory)
         hidden = block(hidden, partial(attend, mask=bias), partial(look_at_source, key=key, value=value))
-    return backbone.head(model, Modules())(hidden)
+    return backbone.head(model, MODULES)(hidden)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor, heads: int, dropout: float) -> Tensor:
@@ -86,14 +86,9 @@ class TeacherForcing(nn.Module):
     ) -> dict[str, Tensor]:
         """The mean negative log-likelihood of the next tokens.
 
-        Args:
-            input_ids: the source, int64 [batch, source length].
-            attention_mask: 1 where the source is no padding, same shape.
-            decoder_input_ids: the grid's tokens, int64 [batch, length].
-            subsequence: as in `decoder_logits`.
-            time: as in `decoder_logits`.
-            labels: the next token of each, −100 where nothing is predicted, int64 [batch, length].
-            num_items_in_batch: predictions in the accumulated batch; by default those of this one.
+        The source is `input_ids`, int64 [batch, source length], with 1 in `attention_mask` where it is no padding; the
+        grid `decoder_input_ids`, `subsequence` and `time` as in `decoder_logits`; `labels` holds the next token of each,
+        −100 where nothing is predicted. `num_items_in_batch` are the predictions of the accumulated batch.
         """
         encoder = backbone_of(self.t5.config).encoder(self.t5)
         memory = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state

@@ -47,15 +47,7 @@ class StepModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How to decode: everything but the model and the sources.
-
-    Attributes:
-        schedule: when subsequences start.
-        limits: what bounds each example.
-        explore: the exploration rule.
-        bos: the model's decoder_start_token.
-        eos: the model's eos_token.
-    """
+    """How to decode: everything but the model and the sources; `bos` opens a subsequence, `eos` ends it."""
 
     schedule: Schedule
     bos: int

@@ -19,12 +19,12 @@ Truncated = Literal["time_max", "sub_max", "max_tokens"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the decoding of one example.
+    """What bounds the decoding of one example; None is no bound.
 
     Attributes:
-        time_max: the last time-step; None for no bound.
-        sub_max: the most subsequences that are established, empty ones included; None for no bound.
-        max_tokens: the most tokens, <eos> not counted, which bounds the sequential decoders; None for no bound.
+        time_max: the last time-step.
+        sub_max: the most subsequences that are established, empty ones included.
+        max_tokens: the most tokens, <eos> not counted.
     """
 
     time_max: int | None = 50
@@ -40,20 +40,16 @@ class Limits:
             raise ValueError("decoding needs a bound: time_max or max_tokens")
 
 
-#: The bounds of the sequential decoders: tokens only.
+#: The bounds of the plain T5 and of the schedule that waits: tokens only.
 SEQUENTIAL_LIMITS = Limits(time_max=None, sub_max=None, max_tokens=512)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One token in its place.
+    """One token in its place; subsequences are counted from 1.
 
-    Attributes:
-        subsequence: which one, counted from 1.
-        time: the time-step at which the token stands.
-        token: its id.
-        answers: whether the decoder's output for it is wanted; False for the <eos> of a subsequence that has
-            ended, which is fed once so that later tokens can see it.
+    `answers` says whether the decoder's output for it is wanted. It is False for the <eos> of a subsequence that has
+    ended, which is fed once so that later tokens can see it.
     """
 
     subsequence: int
@@ -84,8 +80,6 @@ class Grid:
     """The subsequences of one example, and the clock. It starts with nothing established, at time 0.
 
     Attributes:
-        schedule: when subsequences start.
-        limits: what bounds the decoding.
         explore: whether explorations go on after an empty one (``retry``) or stop (``once``).
         bos: the id that opens a subsequence (T5's decoder_start_token).
         eos: the id that ends one.
@@ -136,31 +130,27 @@ class Grid:
         return due is not None and (due < end or self.truncated == "sub_max")
 
     def plan(self) -> tuple[Slot, ...]:
-        """Establish what is due and say which tokens go into the next decoder call.
+        """Establish what is due and say which tokens go into the next decoder call; none once decoding has ended.
 
-        While nothing is live the clock runs on to the next establishing time, without a decoder call.
-
-        Returns:
-            The rows, ordered by subsequence: the newest token of each live one and, once each, the <eos> of
-            those that have ended since the last call. Nothing once decoding has ended.
+        They come by subsequence: the newest token of each live one and, once each, the <eos> of those that have ended
+        since the last call. While nothing is live the clock runs on to the next establishing time without a call.
         """
         self._planned = ()
         while not (self._out_of_time or self._out_of_tokens):
-            self._establish()
+            while (following := self._next_start()) is not None and following <= self.time:
+                self.subsequences.append(Subsequence(following))
             if self.live:
                 self._planned = tuple(self._rows())
                 break
-            following = self._next_start()
             if following is None:
                 break
             self.time = following
         return self._planned
 
     def commit(self, answers: Sequence[int]) -> Step:
-        """Put the decoder's answers to the planned rows in their places and let the clock tick.
+        """Put the answer to each planned row, a token id, in its place and let the clock tick.
 
-        Args:
-            answers: a token id for each row of the plan; those of rows that do not answer are ignored.
+        What is said to rows that do not answer is ignored.
         """
         if len(answers) != len(self._planned) or not self._planned:
             raise ValueError(f"{len(answers)} answers to {len(self._planned)} planned rows")
@@ -187,11 +177,6 @@ class Grid:
     def _out_of_tokens(self) -> bool:
         return self.limits.max_tokens is not None and self.tokens >= self.limits.max_tokens
 
-    def _establish(self) -> None:
-        """Open every subsequence that is due by now."""
-        while (start := self._next_start()) is not None and start <= self.time:
-            self.subsequences.append(Subsequence(start))
-
     def _next_start(self) -> int | None:
         """When the next subsequence is to be established; None if not known yet or never."""
         if not self.subsequences:
@@ -214,25 +199,10 @@ class Grid:
         return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What the grid does with a text that is known beforehand.
-
-    Attributes:
-        steps: decoder calls.
-        tokens: tokens made, <eos> not counted.
-        truncated: what cut it short, if anything.
-    """
-
-    steps: int
-    tokens: int
-    truncated: Truncated | None
-
-
 def replay(
     lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, explore: Explore = "retry"
-) -> Replay:
-    """Count the decoder calls of a text, without a model: each established subsequence is answered with the next text.
+) -> Grid:
+    """The grid of a text that is known beforehand: each established subsequence is answered with the next text.
 
     Args:
         lengths: m_i, the tokens of each subsequence, <bos> and <eos> not counted, all at least 1.
@@ -247,7 +217,6 @@ def replay(
         answers = []
         for slot in rows:
             length = wanted[slot.subsequence - 1] if slot.subsequence <= len(wanted) else 0
-            made = len(grid.subsequences[slot.subsequence - 1].tokens)
-            answers.append(word if made < length else eos)
+            answers.append(word if len(grid.subsequences[slot.subsequence - 1].tokens) < length else eos)
         grid.commit(answers)
-    return Replay(grid.steps, grid.tokens, grid.truncated)
+    return grid

@@ -136,15 +136,10 @@ PLAIN_KINDS: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed
 
 
 def draw_schedules(rng: random.Random, examples: int, subsequences: int) -> list[Schedule]:
-    """Schedules for one training batch, so that one checkpoint serves every delay.
+    """A schedule for each example of a training batch, so that one checkpoint serves every delay.
 
-    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3; otherwise every start of every
-    example is drawn on its own.
-
-    Args:
-        rng: where the chance comes from.
-        examples: how many schedules are wanted, one an example.
-        subsequences: the most subsequences that an example has, the closing empty one included.
+    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3; otherwise every start of every example is
+    drawn on its own. An example has at most so many subsequences, the closing empty one included.
     """
     kind = rng.randrange(2 * len(PLAIN_KINDS))
     if kind < len(PLAIN_KINDS):

@@ -17,13 +17,13 @@ from pipedec_cli.model.steps.operators import (
     VARIABLE,
     Cache,
     Matrices,
-    Packed,
     TorchStepper,
     bucket,
     can_prepack,
+    laid_out,
     wants_graphs,
 )
-from pipedec_cli.model.t5 import decoder_layers, distance_buckets
+from pipedec_cli.model.t5 import distance_buckets, layers
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.schedule import Fixed
@@ -61,7 +61,7 @@ def test_a_packed_matrix_gives_the_plain_product_for_any_number_of_rows(
     x = torch.randn(rows, 32, generator=generator).to(dtype)
 
     with torch.inference_mode():
-        product = Packed(dtype, 1e-6, prepack=True).linear(module_of(weight))(x)
+        product = laid_out(dtype, 1e-6, prepack=True).linear(module_of(weight))(x)
 
     assert product.dtype == dtype
     torch.testing.assert_close(product, F.linear(x, weight), rtol=tolerance, atol=10 * tolerance)
@@ -87,7 +87,7 @@ def test_every_matrix_is_the_modules(kind: Kind, packed: bool) -> None:
     x = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
     close = {"rtol": 1e-4, "atol": 1e-5}
 
-    for ours, theirs in zip(matrices.blocks, decoder_layers(model), strict=True):
+    for ours, theirs in zip(matrices.blocks, layers(model.decoder), strict=True):
         own, cross = theirs.self_attention, theirs.cross_attention
         with torch.no_grad():
             for mine, module in [
@@ -111,12 +111,10 @@ def test_the_bias_table_holds_each_distance_and_hides_the_invisible(kind: Kind) 
     model = small_model(kind)
     tables = Matrices(model, prepack=False).tables
 
-    for ours, theirs in zip(tables, decoder_layers(model), strict=True):
-        first = decoder_layers(model)[0].self_attention
-        embedding = getattr(theirs.self_attention, "relative_attention_bias", first.relative_attention_bias)
+    for ours, theirs in zip(tables, layers(model.decoder), strict=True):
         assert ours.shape == (4, 12 + 2)
         for distance, place in enumerate(distance_buckets(model.config).tolist()):
-            assert ours[:, distance].equal(embedding.weight[place])
+            assert ours[:, distance].equal(theirs.bias.weight[place])
         assert (ours[:, -1] == torch.finfo(torch.float32).min).all()
     assert (tables[0] is tables[1]) == (kind != "umt5")
 
@@ -124,7 +122,7 @@ def test_the_bias_table_holds_each_distance_and_hides_the_invisible(kind: Kind) 
 def test_wo_in_a_wider_dtype_is_computed_there() -> None:
     """As transformers loads float16: the sum is not rounded to the narrow dtype, and wo not packed as if it were."""
     model = copy.deepcopy(small_model("t5")).to(torch.bfloat16)
-    dense = decoder_layers(model)[0].feed_forward.DenseReluDense
+    dense = layers(model.decoder)[0].feed_forward.DenseReluDense
     dense.wo.float()
 
     with torch.inference_mode():
@@ -134,8 +132,8 @@ def test_wo_in_a_wider_dtype_is_computed_there() -> None:
 # --- Buffers ----------------------------------------------------------------------------------------------------------
 
 
-def make_cache(sequences: int = 2, dtype: torch.dtype = torch.float32) -> Cache:
-    return Cache(sequences, layers=2, heads=3, width=4, dtype=dtype, device=torch.device("cpu"))
+def make_cache(dtype: torch.dtype = torch.float32) -> Cache:
+    return Cache(Matrices(copy.deepcopy(small_model("t5")).to(dtype)), 2)
 
 
 def fill(cache: Cache, sequence: int, column: int, number: float) -> None:
@@ -151,7 +149,7 @@ def test_a_new_cache_has_room_and_nothing_in_it() -> None:
 
     assert cache.room == FIRST_ROOM
     assert cache.filled == [0, 0]
-    assert [keys.shape for keys in cache.keys] == [(2, 3, FIRST_ROOM, 4)] * 2
+    assert [keys.shape for keys in cache.keys] == [(2, 4, FIRST_ROOM, 8)] * 2
     assert all(values.dtype == torch.bfloat16 for values in cache.values)
     assert (cache.subsequence == PADDING).all()
     assert (cache.time == PADDING).all()
@@ -189,7 +187,7 @@ def test_sources_grow_to_the_longest_and_new_places_are_hidden() -> None:
     cache.reserve_source(2)
 
     assert cache.source_hidden.tolist() == [[False] * 3 + [True] * 2, [True] * 5]
-    assert cache.source_keys[1].shape == (2, 3, 5, 4)
+    assert cache.source_keys[1].shape == (2, 4, 5, 8)
     assert (cache.source_keys[1][0, :, :3] == 7).all()
     assert cache.source_values[1].isfinite().all()
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from pipedec_cli.model.t5 import (
-    bias_embeddings,
-    decoder_layers,
     distance_buckets,
+    layers,
     output_scale,
 )
 from tests.model.families import KINDS, Kind, small_model
@@ -52,19 +51,21 @@ def test_buckets_are_those_of_transformers_at_every_distance(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_umt5_has_a_bias_in_every_layer(kind: Kind) -> None:
-    first, second = bias_embeddings(small_model(kind))
-
-    assert (first is not second) == (kind == "umt5")
+    model = small_model(kind)
+    for stack in (model.encoder, model.decoder):
+        first, second = layers(stack)
+        assert (first.bias is not second.bias) == (kind == "umt5")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_layers_are_named_for_what_they_do(kind: Kind) -> None:
     model = small_model(kind)
 
-    layers = decoder_layers(model)
+    assert [layer.cross_attention for layer in layers(model.encoder)] == [None, None]
+    found = layers(model.decoder)
 
-    assert len(layers) == 2
-    for number, layer in enumerate(layers):
+    assert len(found) == 2
+    for number, layer in enumerate(found):
         prefix = f"block.{number}.layer"
         names = {id(module): name for name, module in model.decoder.named_modules()}
         assert names[id(layer.self_norm)] == f"{prefix}.0.layer_norm"

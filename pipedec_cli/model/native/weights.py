@@ -12,14 +12,7 @@ from torch import Tensor, nn
 
 from pipedec_cli.model.native.build import BuildError
 from pipedec_cli.model.native.library import LayerStruct, Library, ModelStruct, library
-from pipedec_cli.model.t5 import (
-    bias_embeddings,
-    decoder_layers,
-    distance_buckets,
-    encoder_layers,
-    offset_buckets,
-    output_scale,
-)
+from pipedec_cli.model.t5 import Layer, distance_buckets, layers, offset_buckets, output_scale
 
 DTYPES: Final = (torch.float32, torch.bfloat16)
 ACTIVATIONS: Final = ("relu", "gelu_new")
@@ -80,15 +73,13 @@ def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
     kernels = library()
     if torch.get_num_threads() > 1 and "one thread" in kernels.features:
         raise BuildError("the compiler has no OpenMP")
-    buckets = distance_buckets(model.config)
-    tables = _shared(
-        bias_embeddings(model), lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf)
-    )
+    found, buckets = layers(model.decoder), distance_buckets(model.config)
+    tables = _shared(found, lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf))
     embedding = model.decoder.embed_tokens.weight.detach()
     packing = _Packing(kernels, embedding.dtype, consume=consume)
     return packing.pack(
         model.config,
-        decoder_layers(model),
+        found,
         tables,
         embedding,
         model.decoder.final_layer_norm,
@@ -100,11 +91,11 @@ def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
 
 def pack_encoder(encoder: Any, kernels: Library, *, consume: bool = False) -> NativeWeights:
     """Pack transformers' encoder of a T5 (or mT5, UMT5), in float32; see `pack_native`."""
-    layers, buckets = encoder_layers(encoder), offset_buckets(encoder.config)
-    tables = _shared([layer.bias for layer in layers], lambda weight: weight[buckets].T)
+    found, buckets = layers(encoder), offset_buckets(encoder.config)
+    tables = _shared(found, lambda weight: weight[buckets].T)
     return _Packing(kernels, torch.float32, consume=consume).pack(
         encoder.config,
-        layers,
+        found,
         tables,
         _floats(encoder.embed_tokens),
         encoder.final_layer_norm,
@@ -125,7 +116,7 @@ class _Packing:
     def pack(
         self,
         config: Any,
-        layers: Sequence[Any],
+        layers: Sequence[Layer],
         tables: Sequence[Tensor],
         embedding: Tensor,
         final_norm: Any,
@@ -134,7 +125,7 @@ class _Packing:
         head: nn.Parameter | None = None,
         scale: float = 1.0,
     ) -> NativeWeights:
-        """Lay all of it out; the layers are those of `model.layers`."""
+        """Lay all of it out; the layers are those of `t5.layers`."""
         vocabulary = 0 if head is None else len(head)  # before it may be emptied
         places = [self._add_layer(layer) for layer in layers]
         head_place = None if head is None else self._add([head])
@@ -187,12 +178,12 @@ class _Packing:
         kept = (arena, norms, tables, structs, embedding, last)
         return NativeWeights(self.kernels, struct, self.dtype, kept)
 
-    def _add_layer(self, layer: Any) -> dict[str, int]:
+    def _add_layer(self, layer: Layer) -> dict[str, int]:
         """A layer's matrices in the order in which a step reads them; gives their places by name."""
         own, feed, cross = (
             layer.self_attention,
             layer.feed_forward.DenseReluDense,
-            getattr(layer, "cross_attention", None),
+            layer.cross_attention,
         )
         inward = (feed.wi_0, feed.wi_1) if hasattr(feed, "wi_0") else (feed.wi,)
         return {
@@ -246,8 +237,8 @@ def _floats(module: Any) -> Tensor:
     return values
 
 
-def _shared(embeddings: Sequence[nn.Embedding], table: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def _shared(layers: Sequence[Layer], table: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """The position bias of each layer, float32 [heads, distances]; layers that share an embedding share the table."""
-    made = {id(embedding): embedding for embedding in embeddings}
-    tables = {key: table(_floats(embedding)).contiguous() for key, embedding in made.items()}
-    return [tables[id(embedding)] for embedding in embeddings]
+    made = {id(layer.bias): layer.bias for layer in layers}
+    tables = {key: table(_floats(bias)).contiguous() for key, bias in made.items()}
+    return [tables[id(layer.bias)] for layer in layers]

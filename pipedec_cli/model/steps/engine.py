@@ -8,7 +8,8 @@ the steps are taken by compiled kernels where they can be had, else by torch's o
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import platform
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from pipedec_cli.model.native.encoder import NativeEncoder
 from pipedec_cli.model.native.library import Library
 from pipedec_cli.model.native.stepper import NativeStepper
 from pipedec_cli.model.native.weights import NativeWeights, pack_native
-from pipedec_cli.model.steps.operators import Matrices, TorchStepper, has_bfloat16_products, has_slow_products
+from pipedec_cli.model.steps.operators import Matrices, TorchStepper
 from pipedec_cli.pipeline.decode import Row
 
 
@@ -38,9 +39,8 @@ class Stepper(Protocol):
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Keep the keys and values of encoded sources, in sequences that are then empty of tokens.
 
-        Args:
-            memory: the encoder's last states, padded to the longest, [n, longest, d_model], in any dtype.
-            newcomers: (sequence, source token ids), in the same order.
+        `memory` holds the encoder's last states in the order of the newcomers, padded to the longest,
+        [n, longest, d_model], in any dtype.
         """
 
     def step(self, rows: Sequence[Row]) -> list[int]:
@@ -67,8 +67,6 @@ class DecoderWeights:
         stepping: the decoder's weights: packed for the compiled kernels, or torch's matrices.
         encoder: what encodes the sources; see `make_encoder`.
         kernels: what computes the steps, for tables and logs: which kernels, and why no faster ones.
-        dtype: of the matrices and of what is cached.
-        device: where they are.
     """
 
     stepping: NativeWeights | Matrices
@@ -111,6 +109,19 @@ def lay_out(
     return DecoderWeights(matrices, make_encoder(model), matrices.kernels, dtype, device)
 
 
+def has_slow_products() -> bool:
+    """Whether torch leaves some of this CPU's speed in float32 unused: so on x86; on Arm the system's library does not."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def has_bfloat16_products() -> bool:
+    """Whether this CPU multiplies matrices faster in bfloat16 than in float32: with AMX, or on Arm."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return True
+    told: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return told is not None and told()
+
+
 def make_encoder(model: Any, kernels: Library | None = None, *, consume: bool = False) -> Any:
     """The model's encoder, in the form and dtype that are fastest for it.
 
@@ -118,13 +129,8 @@ def make_encoder(model: Any, kernels: Library | None = None, *, consume: bool = 
     bfloat16 there are matrix instructions on Arm and on an x86 with AMX, which torch uses; on any other x86 products in
     bfloat16 take half as long again as in float32, so the encoder is one in float32 there, with the very same weights.
 
-    Args:
-        model: the model.
-        kernels: the compiled kernels, where the decoder's step uses them too.
-        consume: let the compiled encoder empty the model's own weights.
-
-    Returns:
-        A module that takes ``input_ids`` and ``attention_mask`` and gives ``last_hidden_state``, as transformers' does.
+    `kernels` are given where the decoder's step uses them too; `consume` as in `lay_out`. What comes back is called as
+    transformers' encoder is.
     """
     encoder = backbone_of(model.config).encoder(model)
     if model.device.type != "cpu" or (model.dtype == torch.bfloat16 and has_bfloat16_products()):

@@ -9,7 +9,6 @@ sources; the buffers stay where they are while graphs refer to them.
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipedec_cli.model.backbone import Block, Function, backbone_of
+from pipedec_cli.model.backbone import Block, Form, Function, backbone_of
 from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
 from pipedec_cli.pipeline.decode import Row
 
@@ -40,19 +39,6 @@ def wants_graphs(device: torch.device) -> bool:
     return device.type == "cuda" and os.environ.get(VARIABLE) != "0"
 
 
-def has_slow_products() -> bool:
-    """Whether torch leaves some of this CPU's speed in float32 unused: so on x86; on Arm the system's library does not."""
-    return platform.machine().lower() in ("x86_64", "amd64")
-
-
-def has_bfloat16_products() -> bool:
-    """Whether this CPU multiplies matrices faster in bfloat16 than in float32: with AMX, or on Arm."""
-    if platform.machine().lower() in ("arm64", "aarch64"):
-        return True
-    told: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return told is not None and told()
-
-
 def can_prepack(dtype: torch.dtype) -> bool:
     """Whether this build and CPU have oneDNN's prepacked linear for a dtype."""
     if not torch._C._has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
@@ -63,47 +49,36 @@ def can_prepack(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """The form of a `Block` for stepping: the residual stream in float32, products in the matrices' dtype.
+def laid_out(dtype: torch.dtype, epsilon: float, *, prepack: bool) -> Form:
+    """The form for stepping: the residual stream in float32, products in the matrices' dtype, nothing left out.
 
     A step at batch 1 reads every weight once for a few rows: it is bound by memory, and plain `F.linear` is far from
-    the bound on a CPU. Weights laid out once for oneDNN's kernels are about twice as fast in float32.
+    the bound on a CPU. Weights laid out once for oneDNN's kernels (`prepack`) are about twice as fast in float32.
     """
 
-    dtype: torch.dtype
-    epsilon: float
-    prepack: bool
-
-    def linear(self, *modules: Any) -> Function:
-        """X → x Wᵀ, with the outputs of several matrices side by side."""
+    def linear(*modules: Any) -> Function:
         weights = [module.weight.detach() for module in modules]
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
-        if not self.prepack or weight.dtype != self.dtype:
+        if not prepack or weight.dtype != dtype:
             return lambda x: F.linear(x, weight)
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKED_ROWS)
         run: Callable[..., Tensor] = torch.ops.mkldnn._linear_pointwise
         return lambda x: run(x, packed, None, "none", [], "")
 
-    def apart(self, *modules: Any) -> Callable[[Tensor], Sequence[Tensor]]:
-        """One product, cut into its parts."""
-        product, parts = self.linear(*modules), len(modules)
+    def apart(*modules: Any) -> Callable[[Tensor], Sequence[Tensor]]:
+        product, parts = linear(*modules), len(modules)
         return lambda x: product(x).chunk(parts, dim=-1)
 
-    def norm(self, module: Any, scale: float = 1.0) -> Function:
-        """The root mean square norm, from float32 to the matrices' dtype."""
+    def norm(module: Any, scale: float) -> Function:
         weight = module.weight.detach().float()
-        width, epsilon, dtype = (weight.numel(),), self.epsilon, self.dtype
 
-        def norm(x: Tensor) -> Tensor:
-            normed = F.rms_norm(x, width, weight, epsilon)
-            return (normed * scale if scale != 1.0 else normed).to(dtype)
+        def normed(x: Tensor) -> Tensor:
+            result = F.rms_norm(x, weight.shape, weight, epsilon)
+            return (result if scale == 1 else result * scale).to(dtype)
 
-        return norm
+        return normed
 
-    def dropout(self, module: Any) -> Function:
-        """Nothing is left out."""
-        return lambda x: x
+    return Form(linear, apart, norm, dropout=lambda _: lambda x: x)
 
 
 class Matrices:
@@ -111,7 +86,6 @@ class Matrices:
 
     Attributes:
         kernels: what computes with them, for tables and logs.
-        embedding: of tokens, [vocabulary, d_model].
         blocks: the layers, first to last.
         tables: each layer's position bias by distance, [heads, farthest + 2]; the last column is for what is not
             visible. Layers that share one share the tensor.
@@ -127,19 +101,19 @@ class Matrices:
         if prepack is None:
             prepack = self.device.type == "cpu" and can_prepack(self.dtype)
         self.kernels = "oneDNN prepacked" if prepack else "plain operators"
-        form = Packed(self.dtype, float(config.layer_norm_epsilon), prepack)
+        form = laid_out(self.dtype, float(config.layer_norm_epsilon), prepack=prepack)
         self.blocks: list[Block] = backbone.blocks(model, form)
         self.head = backbone.head(model, form)
         self.heads: int = config.num_heads
         self.width: int = config.d_kv
         buckets = backbone.buckets(config).to(self.device)
-        tables: dict[int, Tensor] = {}
-        for embedding in backbone.biases(model):
-            if id(embedding) not in tables:
-                values = embedding.weight.detach()[buckets].T
+        made: dict[int, Tensor] = {}
+        for block in self.blocks:
+            if id(block.bias) not in made:
+                values = block.bias.weight.detach()[buckets].T
                 hidden = torch.full_like(values[:, :1], torch.finfo(values.dtype).min)
-                tables[id(embedding)] = torch.cat([values, hidden], dim=1).contiguous()
-        self.tables = [tables[id(embedding)] for embedding in backbone.biases(model)]
+                made[id(block.bias)] = torch.cat([values, hidden], dim=1).contiguous()
+        self.tables = [made[id(block.bias)] for block in self.blocks]
 
 
 class Cache:
@@ -148,22 +122,21 @@ class Cache:
     Attributes:
         keys: of each layer, [sequences, heads, room, width]; `values` alike, and for the longest source
             `source_keys` and `source_values`.
-        subsequence: whose token stands in a column, int64 [sequences, room]; PADDING where there is none.
-        time: when it stands, same shape.
+        subsequence: whose token stands in a column, and `time`: when. int64 [sequences, room]; PADDING where none does.
         filled: columns in use, by sequence.
         source_hidden: true where a sequence's source is padding, [sequences, source room].
         source_length: tokens of each sequence's source.
     """
 
-    def __init__(
-        self, sequences: int, layers: int, heads: int, width: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        empty = torch.empty(sequences, heads, 0, width, dtype=dtype, device=device)
-        self.keys, self.values, self.source_keys, self.source_values = ([empty] * layers for _ in range(4))
+    def __init__(self, weights: Matrices, sequences: int) -> None:
+        dtype, device = weights.dtype, weights.device
+        empty = torch.empty(sequences, weights.heads, 0, weights.width, dtype=dtype, device=device)
+        self.keys, self.values, self.source_keys, self.source_values = (
+            [empty] * len(weights.blocks) for _ in range(4)
+        )
         self.subsequence = self.time = torch.empty(sequences, 0, dtype=torch.long, device=device)
-        self.filled = [0] * sequences
         self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=device)
-        self.source_length = [0] * sequences
+        self.filled, self.source_length = [0] * sequences, [0] * sequences
         self.reserve(FIRST_ROOM)
 
     @property
@@ -221,10 +194,8 @@ class Call:
         given: token, sequence, column, subsequence, time of each row and which of its sequence's rows it is,
             int64 [6, rows], on the device.
         shape: n and r. Where there are n · r rows they stand in the order of their sequences.
-        columns: how many of the cache's columns are looked at.
-        source: how many of the sources' tokens are.
-        logits: what came out, [rows, vocabulary]; None before the first run.
-        answers: the most probable tokens, [rows].
+        columns: how many of the cache's columns are looked at, and `source`: how many of the sources' tokens.
+        logits: what came out, [rows, vocabulary], and `answers`: the most probable tokens; None before the first run.
         graph: the recorded CUDA graph; None where there is none.
     """
 
@@ -243,18 +214,13 @@ class TorchStepper:
     def __init__(self, weights: Matrices, sequences: int, *, fixed: bool | None = None) -> None:
         """Make the buffers.
 
-        Args:
-            weights: the matrices.
-            sequences: how many examples can be in flight.
-            fixed: whether calls are filled up to a few shapes, each of which a GPU records once and then replays; by
-                default where graphs are wanted.
+        `fixed` says whether calls are filled up to a few shapes, each of which a GPU records once and then replays; by
+        default where graphs are wanted.
         """
         self.weights = weights
         self.sequences = sequences
         self.fixed = wants_graphs(weights.device) if fixed is None else fixed
-        self.cache = Cache(
-            sequences, len(weights.blocks), weights.heads, weights.width, weights.dtype, weights.device
-        )
+        self.cache = Cache(weights, sequences)
         self._calls: dict[tuple[int, int], Call] = {}
         self._pool: Any = None
 
@@ -278,10 +244,9 @@ class TorchStepper:
             cache.source_length[sequence] = len(source)
             cache.source_hidden[sequence, : len(source)] = False
         states = memory.flatten(0, 1).to(self.weights.dtype)
-        for block, keys, values in zip(
-            self.weights.blocks, cache.source_keys, cache.source_values, strict=True
-        ):
-            for kept, made in zip((keys, values), block.source_kv(states), strict=True):
+        for layer, block in enumerate(self.weights.blocks):
+            both = cache.source_keys[layer], cache.source_values[layer]
+            for kept, made in zip(both, block.source_kv(states), strict=True):
                 heads = made.view(batch, length, self.weights.heads, -1).transpose(1, 2)
                 kept[numbers, :, :length] = heads
 
