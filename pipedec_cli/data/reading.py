@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,10 +24,9 @@ def read_records(
 ) -> Iterator[Record]:
     """Read records in file order, checking each.
 
-    A target that is a list of strings is already segmented: `Record.target_segments` holds it, and
-    `Record.target` the parts with a space between them. So is a record with ``target_segments``, as `segment`
-    writes it. Half surrogate pairs, which no tokenizer takes, become U+FFFD in the text that models see; the
-    object in `Record.fields` stays as it was.
+    A target that is a list of strings is already segmented, and so is a record with ``target_segments``, as `segment`
+    writes it. Half surrogate pairs, which no tokenizer takes, become U+FFFD in the text that models see; the object
+    in `Record.fields` stays as it was.
 
     Args:
         location: what `rows.read_rows` takes: a path, ``-``, a folder or a hub data set.
@@ -43,24 +43,22 @@ def read_records(
     seen: dict[str, str] = {}
     mended: list[str] = []
     try:
-        for row in read_rows(location, split):
-            given = record_of(row.value, row.where, row.number, names)
-            record = _whole(given)
-            if record is not given:
-                mended.append(row.where)
+        for number, where, fields in read_rows(location, split):
+            record = record_of(fields, where, number, names)
+            if _has_half_pairs(record):
+                mended.append(where)
+                whole = json.loads(whole_text(json.dumps(fields, ensure_ascii=False, default=str)))
+                record = replace(record_of(whole, where, number, names), fields=fields)
             if record.id in seen:
-                raise UserError(f"id {record.id!r} was already used at {seen[record.id]}", where=row.where)
-            seen[record.id] = row.where
+                raise UserError(f"id {record.id!r} was already used at {seen[record.id]}", where=where)
+            seen[record.id] = where
             if not record.source.strip():
-                if row.value.get(names.source) is None:
-                    raise missing(row.value, names.source, row.where, "--source-field")
-                raise UserError(
-                    f"{names.source!r} is empty",
-                    where=row.where,
-                    todo="a record must have a source to generate from",
-                )
+                if fields.get(names.source) is None:
+                    raise missing(fields, names.source, where, "--source-field")
+                todo = "a record must have a source to generate from"
+                raise UserError(f"{names.source!r} is empty", where=where, todo=todo)
             if record.target is None and need_target:
-                raise missing(row.value, names.target, row.where, "--target-field")
+                raise missing(fields, names.target, where, "--target-field")
             yield record
         if not seen and not allow_empty:
             raise UserError("is empty", where=str(location), todo="it must hold at least one record")
@@ -70,18 +68,16 @@ def read_records(
             warn(f"{mended[0]}: half a surrogate pair replaced by U+FFFD, in {records}")
 
 
-def _whole(record: Record) -> Record:
-    """The record with U+FFFD for halves of surrogate pairs; the same object where there are none."""
-    segments, references = record.target_segments, record.references
+def _has_half_pairs(record: Record) -> bool:
+    texts = (
+        record.id,
+        record.source,
+        record.target or "",
+        *(record.target_segments or ()),
+        *record.references,
+    )
     try:
-        "".join((record.id, record.source, record.target or "", *(segments or ()), *references)).encode()
+        "".join(texts).encode()
     except UnicodeEncodeError:
-        return replace(
-            record,
-            id=whole_text(record.id),
-            source=whole_text(record.source),
-            target=None if record.target is None else whole_text(record.target),
-            target_segments=None if segments is None else tuple(map(whole_text, segments)),
-            references=tuple(map(whole_text, references)),
-        )
-    return record
+        return True
+    return False

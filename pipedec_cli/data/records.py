@@ -26,37 +26,13 @@ SPLITS: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
 
 #: What data sets call their splits, and what they are called here.
 SPLIT_NAMES: Final[Mapping[str, SplitName]] = {
-    "train": "train",
-    "training": "train",
-    "dev": "dev",
-    "val": "dev",
-    "valid": "dev",
-    "validation": "dev",
-    "test": "test",
-    "testing": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 
-#: What `generate` adds to an input record. An input that already has one of these is refused, by name.
-OUTPUT_FIELDS: Final = (
-    "prediction",
-    "segments",
-    "steps",
-    "tokens",
-    "truncated",
-    "seconds",
-    "grid",
-    "source_token_ids",
-)
-
-
-_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 _EXAMPLE: Final = 'write {"source": "…", "target": "…"}'
 _PREDICTION_EXAMPLE: Final = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
-
-
-def whole_text(text: str) -> str:
-    """A text with U+FFFD for each half of a surrogate pair: JSON can write them, UTF-8 and tokenizers cannot take them."""
-    return _HALF_PAIR.sub("\ufffd", text)
 
 
 class Record(Struct, frozen=True):
@@ -64,9 +40,9 @@ class Record(Struct, frozen=True):
 
     Attributes:
         id: its identifier, unique within the file; the line number in decimal where the input has none.
-        source: the context that text is generated from; empty only beside a prediction, where it may be missing.
-        target: the right answer as one string (a target given as a list is joined); None where there is none.
-        target_segments: the target's subsequences in order, or None before segmentation. An empty target has ().
+        source: what text is generated from; never empty in an input, "" beside a prediction that lacks it.
+        target: the right answer as one string, a list joined with spaces; None where there is none.
+        target_segments: its subsequences in order, () for an empty target; None before segmentation.
         references: every right answer, the target first if it is among them.
         where: ``file:line`` for messages.
         fields: the whole input object as it was read, in its own order, to be passed through.
@@ -79,37 +55,6 @@ class Record(Struct, frozen=True):
     references: tuple[str, ...]
     where: str
     fields: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class FieldNames:
-    """What the input calls its fields."""
-
-    source: str = "source"
-    target: str = "target"
-    id: str = "id"
-
-    def check(self, records: Iterable[Record]) -> None:
-        """Refuse records with a field that a later command would write over.
-
-        Raises:
-            UserError: naming the field and the first record that has it.
-        """
-        for record in records:
-            for name in OUTPUT_FIELDS:
-                if name in record.fields:
-                    raise UserError(
-                        f"field {name!r} is one that `pipedec generate` writes",
-                        where=record.where,
-                        todo="rename it",
-                    )
-            for ours, theirs in (("source", self.source), ("target", self.target), ("id", self.id)):
-                if ours != theirs and theirs in record.fields and ours in record.fields:
-                    raise UserError(
-                        f"field {ours!r} would be written over with {theirs!r}",
-                        where=record.where,
-                        todo=f"rename {ours!r}, or leave out --{ours}-field",
-                    )
 
 
 class Segmentation(Struct, frozen=True):
@@ -168,8 +113,8 @@ class Generated(Struct, frozen=True, kw_only=True):
         return str(self.index + 1) if self.record is None else self.record.id
 
 
-class _Given(Struct):
-    """The schema of an object in an input file: the fields that are looked at, as JSON may hold them."""
+class _Input(Struct):
+    """The fields of an input that are looked at, as JSON may hold them."""
 
     id: str | int | float | None = None
     source: str | None = None
@@ -183,8 +128,8 @@ class _Row(Struct):
     tokens: tuple[int, ...]
 
 
-class _Predicted(_Given):
-    """The schema of a line of predictions: an input's fields, what `generate` adds, and what ``--trace`` adds to that."""
+class _Output(Struct):
+    """The fields that `generate` adds, the last two with ``--trace``."""
 
     prediction: str | tuple[str, ...] | None = None
     segments: tuple[str, ...] | None = None
@@ -196,77 +141,36 @@ class _Predicted(_Given):
     source_token_ids: tuple[int, ...] = ()
 
 
-Shape = TypeVar("Shape")
-
-#: How a validation error of msgspec looks: what was expected, what was found, and in which field.
-_MISFIT: Final = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `\$\.?(.*)`)?")
-_FOUND: Final = {
-    "null": "null",
-    "bool": "true or false",
-    "int": "a number",
-    "float": "a number",
-    "str": "a string",
-    "array": "a list",
-}
-_EXPECTED: Final = {
-    "str": "not a string",
-    "int": "not a whole number",
-    "float": "not a number",
-    "int | float": "not a number",
-    "array": "not a list of strings",
-    "object": "not an object",
-    "str | array": "neither a string nor a list of strings",
-    "int | float | str": "not a string or a number",
-}
+#: What `generate` adds to an input record. An input that already has one of these is refused, by name.
+OUTPUT_FIELDS: Final = _Output.__struct_fields__
 
 
-def checked(
-    value: object,
-    shape: type[Shape],
-    where: str,
-    *,
-    names: FieldNames | None = None,
-    example: str | None = None,
-) -> Shape:
-    """A decoded JSON value as a Struct or another annotated type.
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """What the input calls its fields."""
 
-    Args:
-        value: what stood in the file.
-        shape: the type that it must have; a Struct passes over further fields.
-        where: ``file:line`` for messages.
-        names: what the file calls source, target and id.
-        example: what to write where there is no object at all.
+    source: str = "source"
+    target: str = "target"
+    id: str = "id"
 
-    Raises:
-        UserError: a field is not as it must be; it names the field and what stands there.
-    """
-    if names is not None and isinstance(value, dict) and names != FieldNames():
-        value = {**value, **{ours: value.get(theirs) for ours, theirs in asdict(names).items()}}
-    try:
-        return msgspec.convert(value, shape)
-    except msgspec.ValidationError as error:
-        todo = None if isinstance(value, dict) else example
-        raise UserError(_in_words(str(error), names or FieldNames()), where=where, todo=todo) from None
+    def check(self, records: Iterable[Record]) -> None:
+        """Refuse records with a field that a later command would write over.
 
-
-def _in_words(error: str, names: FieldNames) -> str:
-    """A validation error of msgspec as we put it: ``'source' is a number, not a string``."""
-    misfit = _MISFIT.fullmatch(error)
-    if misfit is None:  # a number out of range, a field that is missing, a word that is none of several
-        what, _, path = error.partition(" - at `$.")
-        what = what[0].lower() + what[1:]
-        return f"{path.removesuffix('`')!r}: {what}" if path else what
-    expected, found, path = misfit.groups()
-    found = _FOUND.get(found, "an object")
-    if not path:
-        return f"{found} where an object belongs"
-    should = _EXPECTED.get(expected.removesuffix(" | null"), f"not {expected}")
-    item = re.fullmatch(r"(\w+)\[(\d+)\]", path)
-    name = item[1] if item else path
-    name = getattr(names, name, name)
-    if item:
-        return f"{name!r} holds {found} at place {int(item[2]) + 1}, {should}"
-    return f"{name!r} is {found}, {should}"
+        Raises:
+            UserError: naming the field and the first record that has it.
+        """
+        for record in records:
+            for name in OUTPUT_FIELDS:
+                if name in record.fields:
+                    what = f"field {name!r} is one that `pipedec generate` writes"
+                    raise UserError(what, where=record.where, todo="rename it")
+            for ours, theirs in asdict(self).items():
+                if ours != theirs and theirs in record.fields and ours in record.fields:
+                    raise UserError(
+                        f"field {ours!r} would be written over with {theirs!r}",
+                        where=record.where,
+                        todo=f"rename {ours!r}, or leave out --{ours}-field",
+                    )
 
 
 def record_of(value: Any, where: str, number: int, names: FieldNames | None = None) -> Record:
@@ -281,10 +185,7 @@ def record_of(value: Any, where: str, number: int, names: FieldNames | None = No
     Raises:
         UserError: it is no object, or a field is not as it must be.
     """
-    return _record(checked(value, _Given, where, names=names, example=_EXAMPLE), value, where, number)
-
-
-def _record(given: _Given, fields: Mapping[str, Any], where: str, number: int) -> Record:
+    given = checked(value, _Input, where, names=names, example=_EXAMPLE)
     target, segments = given.target, given.target_segments
     if isinstance(target, tuple):
         segments = target if segments is None else segments
@@ -295,7 +196,7 @@ def _record(given: _Given, fields: Mapping[str, Any], where: str, number: int) -
     if target in references:
         references = (target, *(other for other in references if other != target))
     identifier = str(number) if given.id is None or given.id == "" else str(given.id)
-    return Record(identifier, given.source or "", target, segments, references, where, fields)
+    return Record(identifier, given.source or "", target, segments, references, where, value)
 
 
 def generated_of(value: Any, where: str, number: int) -> Generated:
@@ -307,7 +208,7 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     Raises:
         UserError: it is no object, or a field is not as it must be.
     """
-    given = checked(value, _Predicted, where, example=_PREDICTION_EXAMPLE)
+    given = checked(value, _Output, where, example=_PREDICTION_EXAMPLE)
     text, segments = given.prediction, given.segments
     if text is None:
         raise missing(value, "prediction", where)
@@ -325,7 +226,7 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
         grid=tuple((row.start, row.tokens) for row in given.grid),
         source_ids=given.source_token_ids,
         index=number - 1,
-        record=_record(given, value, where, number),
+        record=record_of(value, where, number),
     )
 
 
@@ -336,3 +237,69 @@ def missing(fields: Mapping[str, Any], name: str, where: str, option: str | None
     return UserError(
         f"field {name!r} {'is null' if name in fields else 'is missing'}", where=where, todo=todo
     )
+
+
+Shape = TypeVar("Shape")
+
+#: How a validation error of msgspec looks: what was expected, what was found, and in which field or item of a list.
+_MISFIT: Final = re.compile(r"Expected `(.+?)(?: \| null)?`, got `(.+?)`(?: - at `\$\.(.+?)(?:\[(\d+)\])?`)?")
+_NOT: Final = {
+    "str": "not a string",
+    "float": "not a number",
+    "int | float": "not a number",
+    "int": "not a whole number",
+    "array": "not a list of strings",
+    "str | array": "neither a string nor a list of strings",
+    "int | float | str": "not a string or a number",
+}
+_FOUND: Final = {
+    "null": "null",
+    "bool": "true or false",
+    "str": "a string",
+    "array": "a list",
+} | dict.fromkeys(("int", "float"), "a number")
+
+
+def checked(
+    value: object,
+    shape: type[Shape],
+    where: str,
+    *,
+    names: FieldNames | None = None,
+    example: str | None = None,
+) -> Shape:
+    """A decoded JSON object as a Struct; further fields are passed over.
+
+    Args:
+        value: what stood in the file.
+        shape: the Struct.
+        where: ``file:line`` for messages.
+        names: what the file calls source, target and id.
+        example: what to write where there is no object at all.
+
+    Raises:
+        UserError: a field is not as it must be; it names the field and what stands there.
+    """
+    called = asdict(names) if names is not None and names != FieldNames() else {}
+    try:
+        if called and isinstance(value, dict):
+            return msgspec.convert(
+                value | {ours: value.get(theirs) for ours, theirs in called.items()}, shape
+            )
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        misfit = _MISFIT.fullmatch(str(error))
+        if misfit is None:  # a number out of range, say
+            raise UserError(f"not what belongs here: {error}", where=where) from None
+        expected, kind, path, item = misfit.groups()
+        found = _FOUND.get(kind, "an object")
+        if path is None:
+            raise UserError(f"{found} where an object belongs", where=where, todo=example) from None
+        place = f"holds {found} at place {int(item) + 1}" if item else f"is {found}"
+        what = f"{called.get(path, path)!r} {place}, {_NOT.get(expected, f'not {expected}')}"
+        raise UserError(what, where=where) from None
+
+
+def whole_text(text: str) -> str:
+    """A text with U+FFFD for each half of a surrogate pair: JSON can write them, UTF-8 and tokenizers cannot take them."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
