@@ -59,12 +59,7 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
 
 
 def read_predictions(path: Path) -> list[Generated]:
-    """Read the predictions of a JSON-lines file, as `generate` or another system writes them; see `generated_of`.
-
-    Raises:
-        UserError: the file is not there or empty, its last line is torn, or a field is not as it must be; it names
-            file, line and field.
-    """
+    """Read the predictions of a JSON-lines file, as `generate` or another system writes them; see `generated_of`."""
     if not path.is_file():
         raise UserError("no such file", where=str(path))
     predictions: list[Generated] = []
@@ -72,9 +67,8 @@ def read_predictions(path: Path) -> list[Generated]:
     for row in _whole_rows(path):
         prediction = generated_of(row.value, row.where, row.number)
         if prediction.id in seen:
-            raise UserError(
-                f"id {prediction.id!r} was already used at {seen[prediction.id]}", where=row.where
-            )
+            what = f"id {prediction.id!r} was already used at {seen[prediction.id]}"
+            raise UserError(what, where=row.where)
         seen[prediction.id] = row.where
         predictions.append(prediction)
     if not predictions:
@@ -87,34 +81,23 @@ def _whole_rows(path: Path) -> Iterator[Row]:
     try:
         yield from read_rows(path)
     except UserError as error:
-        with path.open("rb") as file:
-            ended = sum(line.endswith(b"\n") for line in file)
-        if error.where != f"{path}:{ended + 1}":  # another place than a last line that no line feed ends
+        if error.where != f"{path}:{GenerationFiles(path).count() + 1}":  # no last line without a line feed
             raise
+        todo = "finish the run with `pipedec generate --resume`"
         raise UserError(
-            "the last line is cut short, as a stopped run leaves it",
-            where=error.where,
-            todo="finish the run with `pipedec generate --resume`",
+            "the last line is cut short, as a stopped run leaves it", where=error.where, todo=todo
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Records that have all been looked at once, so that what is wrong with them is said before anything is generated.
-
-    Attributes:
-        count: how many there are.
-        sha256: of all that they hold, in order.
-        longest: characters of the longest source.
-        names: what they call their fields.
-        read: gives them again, from the first one on.
-    """
+    """Records that have all been looked at once, so that what is wrong with them is said before anything is generated."""
 
     count: int
-    sha256: str
-    longest: int
+    sha256: str  # of all that they hold, in order
+    longest: int  # characters of the longest source
     names: FieldNames
-    read: Callable[[], Iterator[Record]]
+    read: Callable[[], Iterator[Record]]  # gives them again, from the first one on
 
 
 def look_through(
@@ -123,9 +106,6 @@ def look_through(
     """Check and count the first `limit` records that `read` gives.
 
     With `keep` they are held in memory, as what comes through a pipe can be read only once.
-
-    Raises:
-        UserError: a record is not as it must be, or has a field that `generate` writes.
     """
     kept: list[Record] = []
     count = longest = 0
@@ -158,20 +138,12 @@ class GenerationFiles:
             return sum(line.endswith(b"\n") for line in file)
 
     def done(self, manifest: Mapping[str, Any], records: Iterable[Record]) -> int:
-        """How many whole lines a stopped run has left, of a run with this manifest and these records.
-
-        Raises:
-            UserError: the file is of another run: it names what differs.
-        """
+        """How many whole lines there are of a run with this manifest and these records; a `UserError` if it is another."""
         if not self.manifest.exists():
-            raise UserError(
-                f"there is no {self.manifest.name} beside it to say what it was made with",
-                where=str(self.lines),
-                todo="leave out --resume to start anew",
-            )
-        changed = list(differences(read_manifest(self.manifest), manifest))
-        if changed:
-            raise self._other_run("; ".join(changed))
+            what = f"there is no {self.manifest.name} beside it to say what it was made with"
+            raise UserError(what, where=str(self.lines), todo="leave out --resume to start anew")
+        if changed := "; ".join(differences(read_manifest(self.manifest), manifest)):
+            raise self._other_run(changed)
         following = iter(records)
         count = 0
         for count, written in enumerate(read_whole_lines(self.lines), start=1):
@@ -183,41 +155,32 @@ class GenerationFiles:
         return count
 
     def start(self, manifest: Mapping[str, Any]) -> Path | None:
-        """Take the names over for a new run.
-
-        Returns:
-            Where the lines that stood there are kept; None if there were none, or none worth keeping.
-        """
+        """Take the names over for a new run; returns where the lines that stood there are kept, if they are."""
         kept = None
-        if self.lines.exists():
-            backup = _backup(self.lines)
+        if self.begun:
+            backup, manifest_backup = (
+                path.with_name(f"{path.name}.bak") for path in (self.lines, self.manifest)
+            )
             expected = read_manifest(self.manifest).get("examples") if self.manifest.exists() else None
             stopped = isinstance(expected, int) and self.count() < expected
             if stopped and backup.exists():
-                self.lines.unlink()  # what is kept already is whole, or as good as these lines
+                self.lines.unlink()  # what is kept already is a whole run, or as good a part of one
             elif self.lines.stat().st_size:
                 self.lines.replace(backup)
                 kept = backup
                 with suppress(FileNotFoundError):
-                    self.manifest.replace(_backup(self.manifest))
+                    self.manifest.replace(manifest_backup)
         # The old lines have gone before the new manifest comes: a kill in between leaves nothing that passes for its own.
         write_json(self.manifest, manifest)
         return kept
 
     def _other_run(self, what: str) -> UserError:
-        return UserError(
-            f"cannot go on: {what}",
-            where=str(self.lines),
-            todo="leave out --resume to start anew, or name another file with --out",
-        )
+        todo = "leave out --resume to start anew, or name another file with --out"
+        return UserError(f"cannot go on: {what}", where=str(self.lines), todo=todo)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run; the waiting schedule, which older versions called ``sequential``, is ``wait``.
-
-    Raises:
-        UserError: it is not there, or not what `generate` writes.
-    """
+    """The manifest of a run; the waiting schedule, which older versions called ``sequential``, is ``wait``."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError("not what `pipedec generate` writes", where=str(path))
@@ -246,7 +209,3 @@ def other_versions(manifest: Path, now: Mapping[str, Any]) -> list[str]:
         for name, version in now["versions"].items()
         if before.get(name) != version
     ]
-
-
-def _backup(path: Path) -> Path:
-    return path.with_name(f"{path.name}.bak")

@@ -35,9 +35,6 @@ def read_records(
         split: which split of a folder or hub data set.
         allow_empty: yield nothing for an empty file rather than refuse it.
         warn: called once, when reading ends, if text had to be mended.
-
-    Raises:
-        UserError: something is not as it must be; it names file, line and field.
     """
     names = names or FieldNames()
     seen: dict[str, str] = {}

@@ -1,7 +1,8 @@
 """What travels between the commands, and the one schema that an object in a file is held to.
 
 A file is JSON lines. What `segment` writes, `train`, `generate` and `report` read; what `generate` writes,
-`score` and `report` read. Unknown fields are the user's: they are carried along untouched.
+`score` and `report` read. Unknown fields are the user's: they are carried along untouched. What is not as it must be
+is a `UserError` that names the place (``file:line``), the field and what stands there.
 """
 
 from __future__ import annotations
@@ -36,76 +37,46 @@ _PREDICTION_EXAMPLE: Final = 'write {"id": "…", "prediction": "…", "segments
 
 
 class Record(Struct, frozen=True):
-    """One example as read from a file.
+    """One example as read from a file."""
 
-    Attributes:
-        id: its identifier, unique within the file; the line number in decimal where the input has none.
-        source: what text is generated from; never empty in an input, "" beside a prediction that lacks it.
-        target: the right answer as one string, a list joined with spaces; None where there is none.
-        target_segments: its subsequences in order, () for an empty target; None before segmentation.
-        references: every right answer, the target first if it is among them.
-        where: ``file:line`` for messages.
-        fields: the whole input object as it was read, in its own order, to be passed through.
-    """
-
-    id: str
-    source: str
-    target: str | None
-    target_segments: tuple[str, ...] | None
-    references: tuple[str, ...]
-    where: str
-    fields: Mapping[str, Any] = {}
+    id: str  # unique within the file; the line number in decimal where the input has none
+    source: str  # never empty in an input; "" beside a prediction that lacks it
+    target: str | None  # the right answer as one string, a list joined with spaces
+    target_segments: tuple[str, ...] | None  # () for an empty target, None before segmentation
+    references: tuple[str, ...]  # every right answer, the target first if it is among them
+    where: str  # file:line, for messages
+    fields: Mapping[str, Any] = {}  # the whole object as it was read, in its own order, to be passed through
 
 
 class Segmentation(Struct, frozen=True):
     """How the targets of a data set were split, as saved beside the data and in a checkpoint's config.json.
 
-    Attributes:
-        separators: the strings that end a phrase at level ``phrase``; () at the other levels.
-        joiner: what stands between two segments when a text is put together again: a space, ``"; "`` for phrases,
-            nothing for scripts without spaces.
-        sub_max: the decoder's bound on subsequences; targets hold at most ``sub_max - 1``, since the empty
-            subsequence that closes every target needs a place.
+    Targets hold at most ``sub_max - 1`` segments: the empty subsequence that closes every target needs a place.
     """
 
     level: Level
-    separators: tuple[str, ...]
-    joiner: str
-    sub_max: int = 20
+    separators: tuple[str, ...]  # what ends a phrase at level phrase; () at the other levels
+    joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
+    sub_max: int = 20  # the decoder's bound on subsequences
 
 
 class Generated(Struct, frozen=True, kw_only=True):
-    """What was generated from one source: made by the decoder, written by `generate`, read back by `score`.
+    """What was generated from one source: made by the decoder, written by `generate`, read back by `score`."""
 
-    Attributes:
-        text: the segments put together with the joiner.
-        segments: the subsequences as text, empty ones dropped.
-        steps: decoder calls that this example took part in.
-        tokens: tokens generated, <eos> and <bos> not counted.
-        truncated: what cut the text short: ``time_max``, ``sub_max`` or ``max_tokens``; None if nothing did.
-        seconds: wall time from admission to exit.
-        grid: start time and token ids of every subsequence, <bos> left out, <eos> kept, empty explorations included.
-        source_ids: what the encoder saw.
-        index: the source's place in the input, from 0.
-        empty: the empty explorations in the grid.
-        used_up: whether they had taken up places of sub_max when another subsequence was due.
-        source_cut: source tokens that were cut off.
-        record: what it was generated from; None from the decoder, which is given texts.
-    """
-
-    text: str
-    segments: tuple[str, ...]
-    steps: int = 0
-    tokens: int = 0
-    truncated: str | None = None
-    seconds: float = 0.0
+    text: str  # the segments put together with the joiner
+    segments: tuple[str, ...]  # the subsequences as text, empty ones dropped
+    steps: int = 0  # decoder calls that this example took part in
+    tokens: int = 0  # tokens generated, <eos> and <bos> not counted
+    truncated: str | None = None  # what cut the text short: time_max, sub_max or max_tokens
+    seconds: float = 0.0  # wall time from admission to exit
+    #: Start time and token ids of every subsequence, <bos> left out, <eos> kept, empty explorations included.
     grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    source_ids: tuple[int, ...] = ()
-    index: int = 0
-    empty: int = 0
-    used_up: bool = False
-    source_cut: int = 0
-    record: Record | None = None
+    source_ids: tuple[int, ...] = ()  # what the encoder saw
+    index: int = 0  # the source's place in the input, from 0
+    empty: int = 0  # the empty explorations in the grid
+    used_up: bool = False  # whether they had taken up places of sub_max when another subsequence was due
+    source_cut: int = 0  # source tokens that were cut off
+    record: Record | None = None  # what it was generated from; the decoder, which is given texts, has none
 
     @property
     def id(self) -> str:
@@ -133,8 +104,8 @@ class _Output(Struct):
 
     prediction: str | tuple[str, ...] | None = None
     segments: tuple[str, ...] | None = None
-    steps: int | float = 0
-    tokens: int | float = 0
+    steps: float = 0
+    tokens: float = 0
     truncated: str | None = None
     seconds: float = 0
     grid: tuple[_Row, ...] = ()
@@ -154,17 +125,13 @@ class FieldNames:
     id: str = "id"
 
     def check(self, records: Iterable[Record]) -> None:
-        """Refuse records with a field that a later command would write over.
-
-        Raises:
-            UserError: naming the field and the first record that has it.
-        """
+        """Refuse records with a field that a later command would write over."""
         for record in records:
             for name in OUTPUT_FIELDS:
                 if name in record.fields:
                     what = f"field {name!r} is one that `pipedec generate` writes"
                     raise UserError(what, where=record.where, todo="rename it")
-            for ours, theirs in asdict(self).items():
+            for ours, theirs in (("source", self.source), ("target", self.target), ("id", self.id)):
                 if ours != theirs and theirs in record.fields and ours in record.fields:
                     raise UserError(
                         f"field {ours!r} would be written over with {theirs!r}",
@@ -174,17 +141,7 @@ class FieldNames:
 
 
 def record_of(value: Any, where: str, number: int, names: FieldNames | None = None) -> Record:
-    """The record that a decoded object holds; its source is "" where there is none.
-
-    Args:
-        value: the object.
-        where: ``file:line`` for messages.
-        number: its identifier where it has none.
-        names: what the file calls source, target and id.
-
-    Raises:
-        UserError: it is no object, or a field is not as it must be.
-    """
+    """The record that a decoded object holds: its `number` is the identifier where it has none."""
     given = checked(value, _Input, where, names=names, example=_EXAMPLE)
     target, segments = given.target, given.target_segments
     if isinstance(target, tuple):
@@ -204,9 +161,6 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
 
     ``prediction`` is needed, a string, or a list of strings for its segments. ``segments`` are the prediction's lines
     where they are not given. The numbers that `generate` measures are 0 where they are missing.
-
-    Raises:
-        UserError: it is no object, or a field is not as it must be.
     """
     given = checked(value, _Output, where, example=_PREDICTION_EXAMPLE)
     text, segments = given.prediction, given.segments
@@ -246,7 +200,6 @@ _MISFIT: Final = re.compile(r"Expected `(.+?)(?: \| null)?`, got `(.+?)`(?: - at
 _NOT: Final = {
     "str": "not a string",
     "float": "not a number",
-    "int | float": "not a number",
     "int": "not a whole number",
     "array": "not a list of strings",
     "str | array": "neither a string nor a list of strings",
@@ -255,9 +208,11 @@ _NOT: Final = {
 _FOUND: Final = {
     "null": "null",
     "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
     "str": "a string",
     "array": "a list",
-} | dict.fromkeys(("int", "float"), "a number")
+}
 
 
 def checked(
@@ -268,24 +223,15 @@ def checked(
     names: FieldNames | None = None,
     example: str | None = None,
 ) -> Shape:
-    """A decoded JSON object as a Struct; further fields are passed over.
-
-    Args:
-        value: what stood in the file.
-        shape: the Struct.
-        where: ``file:line`` for messages.
-        names: what the file calls source, target and id.
-        example: what to write where there is no object at all.
+    """A decoded JSON object as a Struct; further fields are passed over, and `names` says what the file calls ours.
 
     Raises:
-        UserError: a field is not as it must be; it names the field and what stands there.
+        UserError: a field is not as it must be, or, with an `example` of what to write, there is no object at all.
     """
     called = asdict(names) if names is not None and names != FieldNames() else {}
+    if called and isinstance(value, dict):
+        value = value | {ours: value.get(theirs) for ours, theirs in called.items()}
     try:
-        if called and isinstance(value, dict):
-            return msgspec.convert(
-                value | {ours: value.get(theirs) for ours, theirs in called.items()}, shape
-            )
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         misfit = _MISFIT.fullmatch(str(error))

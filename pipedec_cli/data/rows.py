@@ -1,6 +1,7 @@
 """Where data comes from: the raw objects of a file, of standard input, of a table or of a hub data set.
 
-All data files are opened here; what an object must look like is in `records`.
+All data files are opened here; what an object must look like is in `records`. What is not there or cannot be read
+is a `UserError`, with line and column where there are any.
 """
 
 from __future__ import annotations
@@ -22,25 +23,17 @@ from pipedec_cli.data.records import SPLIT_NAMES, SplitName
 
 STDIN: Final = "-"
 
-_SPLIT_FILE: Final = re.compile(
-    rf"({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=[-_.])", re.IGNORECASE
-)
+_SPLIT_FILE: Final = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
 _HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
 _CELL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
 _SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
 
 
 class Row(NamedTuple):
-    """One raw object, before anything is known about its fields.
+    """One raw object, before anything is known about its fields."""
 
-    Attributes:
-        number: its line number, or its place counted from 1 where there are no lines.
-        where: ``file:line``, or ``file row N``, for messages.
-        value: what stood there: any JSON value.
-    """
-
-    number: int
-    where: str
+    number: int  # of its line, or its place counted from 1 where there are no lines
+    where: str  # file:line, or "file row N", for messages
     value: Any
 
 
@@ -53,9 +46,6 @@ def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[
             each split; or, where nothing of that name is here, a data set of the hub, ``owner/name`` or
             ``owner/name:config``.
         split: which split of a folder or hub data set; None for what has no splits.
-
-    Raises:
-        UserError: nothing is there, or it cannot be read; with the line where there is one.
     """
     path = Path(location)
     if str(location) == STDIN:
@@ -76,11 +66,7 @@ def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[
 
 
 def given_splits(location: str | Path) -> tuple[SplitName, ...]:
-    """The splits that a folder or a hub data set comes in; () for a single file or standard input.
-
-    Raises:
-        UserError: a folder without a file for any split, or nothing there at all.
-    """
+    """The splits that a folder or a hub data set comes in; () for a single file or standard input."""
     path = Path(location)
     if str(location) != STDIN and path.is_dir():
         return tuple(_split_files(path))
@@ -95,11 +81,7 @@ def is_hub_name(location: str | Path) -> bool:
 
 
 def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
-    """The values of a JSON-lines stream; blank lines and a byte order mark at the start are passed over.
-
-    Raises:
-        UserError: a line is not UTF-8, or not JSON; with line and column.
-    """
+    """The values of a JSON-lines stream; blank lines and a byte order mark at the start are passed over."""
     for number, line in enumerate(stream, start=1):
         content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if content.strip():
@@ -111,16 +93,12 @@ def _parse(content: bytes, where: str) -> Any:
     try:
         return json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}",
-            where=where,
-            todo="save the file as UTF-8",
-        ) from None
+        what = f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}"
+        raise UserError(what, where=where, todo="save the file as UTF-8") from None
     except json.JSONDecodeError as error:
         place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
-        raise UserError(
-            f"not JSON: {error.msg} at {place}", where=where, todo="write one JSON object a line"
-        ) from None
+        todo = "write one JSON object a line"
+        raise UserError(f"not JSON: {error.msg} at {place}", where=where, todo=todo) from None
     except (RecursionError, ValueError) as error:  # brackets nested too deep; a number of thousands of digits
         raise UserError(f"not JSON that can be read: {error}", where=where) from None
 
@@ -130,9 +108,8 @@ def _file_rows(path: Path) -> Iterator[Row]:
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     try:
         if kind == ".parquet":
-            for number, value in enumerate(
-                _stream("parquet", str(path), split="train", data_files=str(path)), start=1
-            ):
+            objects = _stream("parquet", str(path), split="train", data_files=str(path))
+            for number, value in enumerate(objects, start=1):
                 yield Row(number, f"{path} row {number}", value)
             return
         with cast("BinaryIO", gzip.open(path)) if suffixes[-1:] == [".gz"] else path.open("rb") as file:
@@ -195,11 +172,8 @@ def _split_files(folder: Path) -> dict[SplitName, list[Path]]:
         if match and file.name.lower().endswith(_SUFFIXES) and file.is_file():
             found[SPLIT_NAMES[match[1].lower()]].append(file)
     if not any(found.values()):
-        raise UserError(
-            "a folder without a file for any split",
-            where=str(folder),
-            todo="name them train.jsonl, dev.jsonl, test.jsonl",
-        )
+        todo = "name them train.jsonl, dev.jsonl, test.jsonl"
+        raise UserError("a folder without a file for any split", where=str(folder), todo=todo)
     return {split: files for split, files in found.items() if files}
 
 
@@ -214,11 +188,8 @@ def _hub_name(location: str | Path) -> tuple[str, str | None]:
     """Name and configuration of a hub data set, for a location that is no file and no folder here."""
     found = _hub_match(location)
     if found is None:
-        raise UserError(
-            "no such file",
-            where=str(location),
-            todo="give a file, a folder, `-` for standard input, or a hub data set `owner/name`",
-        )
+        todo = "give a file, a folder, `-` for standard input, or a hub data set `owner/name`"
+        raise UserError("no such file", where=str(location), todo=todo)
     return found["name"], found["config"]
 
 

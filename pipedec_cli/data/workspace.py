@@ -6,6 +6,8 @@ pipedec-workspace/
     generations/   NAME.jsonl and NAME.manifest.json, a decoder each                       (generate, report)
     scores/        NAME.json and NAME.examples.jsonl                                       (score)
     report/        report.json, report.md                                                  (report)
+
+Loading raises a `UserError` for what is not there or is not what `segment` writes.
 """
 
 from __future__ import annotations
@@ -75,60 +77,38 @@ class Workspace:
         return self.root / "report"
 
     def require(self, path: Path, made_by: str) -> Path:
-        """The path, if it is there.
-
-        Raises:
-            UserError: naming the command that makes it.
-        """
+        """The path, if it is there; else a `UserError` that names the command that makes it."""
         if not path.exists():
             raise UserError(f"{path} is not there yet", todo=f"run `{made_by}` first, or give a path")
         return path
 
 
 def load_split(path: Path) -> list[Record]:
-    """The records of a split as `segment` wrote it, each with its target and target_segments; may be empty.
-
-    Raises:
-        UserError: the file is not there, or not what `segment` writes.
-    """
+    """The records of a split as `segment` wrote it, each with its target and target_segments; may be empty."""
     records = list(read_records(_there(path), need_target=True, allow_empty=True))
     for record in records:
         if record.target_segments is None:
-            raise UserError(
-                "the target is not segmented", where=record.where, todo="run `pipedec segment` on this file"
-            )
+            todo = "run `pipedec segment` on this file"
+            raise UserError("the target is not segmented", where=record.where, todo=todo)
     return records
 
 
 def load_segmentation(path: Path) -> Segmentation:
-    """How a data set was segmented, from its segmentation.json.
-
-    Raises:
-        UserError: the file is not there, or not what `segment` writes.
-    """
+    """How a data set was segmented, from its segmentation.json."""
     try:
         return msgspec.convert(read_json(_there(path)), Segmentation)
     except msgspec.ValidationError:
-        raise UserError(
-            "not what `pipedec segment` writes", where=str(path), todo="run `pipedec segment` again"
-        ) from None
+        todo = "run `pipedec segment` again"
+        raise UserError("not what `pipedec segment` writes", where=str(path), todo=todo) from None
 
 
 def load_segmenter(folder: Path) -> Segmenter:
-    """The segmenter that cut the targets in a folder written by `segment`, to cut predictions in the same way.
-
-    Raises:
-        UserError: segmentation.json or sentences.json is not there, or not what `segment` writes.
-    """
+    """The segmenter that cut the targets in a folder written by `segment`, to cut predictions in the same way."""
     return segmenter_of(load_segmentation(folder / SEGMENTATION_FILE), folder)
 
 
 def segmenter_of(segmentation: Segmentation, folder: Path) -> Segmenter:
-    """The segmenter of a segmentation, with the sentence model that a data or checkpoint folder holds.
-
-    Raises:
-        UserError: the level needs a sentences.json and it is not there, or not what `segment` writes.
-    """
+    """The segmenter of a segmentation, with the sentence model that a data or checkpoint folder holds."""
     if segmentation.level == "phrase":
         return make_segmenter("phrase", separators=segmentation.separators)
     path = _there(folder / SENTENCES_FILE)
@@ -148,17 +128,9 @@ def save_segmented(
     segmenter: Segmenter,
     details: Mapping[str, Any],
 ) -> list[Path]:
-    """Write what the other commands read: all of it or, on an error, none.
+    """Write what the other commands read: all of it or, on an error, none. Returns the files in order.
 
-    Args:
-        folder: where to; made if need be.
-        splits: the segmented records; a split without any becomes an empty file.
-        segmentation: how they were segmented.
-        segmenter: what segmented them; its sentence model is kept, if it has one.
-        details: what else segmentation.json is to hold.
-
-    Returns:
-        The files, in the order of writing.
+    A split without records becomes an empty file; segmentation.json holds the segmentation and the `details`.
     """
     lines = {f"{name}.jsonl": map(record_fields, splits.get(name, ())) for name in SPLITS}
     whole: dict[str, Any] = {SEGMENTATION_FILE: {**msgspec.to_builtins(segmentation), **details}}

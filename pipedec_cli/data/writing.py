@@ -26,9 +26,6 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
 
     It is written under a temporary name in the same folder (made if need be), synchronised, and renamed at the
     end. On any exception, Ctrl-C and a full disk among them, it is removed and what stood at `path` stays.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
@@ -61,12 +58,11 @@ def to_json(value: object, *, indent: int | None = None) -> str:
     Text stays readable; only a value that holds half a surrogate pair, which no encoding can store, is written
     with escapes instead. NaN and the infinities are written as Python's `json` reads them back.
     """
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    try:
+    with suppress(UnicodeEncodeError):
+        text = json.dumps(value, ensure_ascii=False, indent=indent)
         text.encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(value, ensure_ascii=True, indent=indent)
-    return text
+        return text
+    return json.dumps(value, indent=indent)
 
 
 def rounded(values: Mapping[str, Any], digits: int) -> dict[str, Any]:
@@ -115,11 +111,7 @@ def record_fields(record: Record) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of ours.
-
-    Raises:
-        UserError: it is not there, or not JSON.
-    """
+    """Read a JSON file of ours; a `UserError` if it is not there, or not JSON."""
     try:
         return json.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
@@ -129,16 +121,12 @@ def read_json(path: Path) -> Any:
 
 
 class JsonLinesAppender:
-    """A JSON-lines file that grows by one flushed line at a time, so that a kill costs at most the line in hand."""
+    """A JSON-lines file that grows by one flushed line at a time, so that a kill costs at most the line in hand.
+
+    With `resume` the whole lines that are there are kept and a torn last one is cut off; else it starts empty.
+    """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
-        """Open the file, its folder made if need be.
-
-        With `resume` the whole lines that are there are kept and a torn last one is cut off; else it starts empty.
-
-        Raises:
-            OSError: the file cannot be written to.
-        """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         if resume and path.exists():
@@ -163,24 +151,17 @@ class JsonLinesAppender:
                 self._file.seek(size)  # the next line, if there is one, must not leave a hole
             raise
 
-    def close(self) -> None:
-        """Close the file. Lines were flushed as they came; nothing is left to write."""
-        with suppress(OSError):
-            self._file.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        """Close the file. Lines were flushed as they came; nothing is left to write."""
+        with suppress(OSError):
+            self._file.close()
 
 
 def whole_lines_size(path: Path) -> int:
-    """Bytes of a JSON-lines file up to the end of its last whole line.
-
-    A line is whole if a line feed ends it and it is JSON. A torn last line, left by a kill or a full disk, is
-    not counted.
-    """
+    """Bytes of a JSON-lines file up to the end of its last whole line: one that a line feed ends and that is JSON."""
     size, last = 0, b""
     with path.open("rb") as file:
         for last in file:
@@ -195,24 +176,17 @@ def whole_lines_size(path: Path) -> int:
 def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSON-lines file of ours that may have been cut short: all whole lines, a torn last one left out.
 
-    Raises:
-        UserError: a line before the last is not a JSON object, which no kill explains.
+    An earlier line that is no JSON object, which no kill explains, is a `UserError`.
     """
-    end = whole_lines_size(path)
-    position = 0
+    end, number = whole_lines_size(path), 0
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            position += len(line)
-            if position > end:
-                return
-            try:
-                value = json.loads(line)
-            except ValueError:
-                value = None
+        while file.tell() < end:
+            number, value = number + 1, None
+            with suppress(ValueError):
+                value = json.loads(file.readline())
             if not isinstance(value, dict):
-                raise UserError(
-                    "not a JSON object", where=f"{path}:{number}", todo="this file was not written by pipedec"
-                )
+                todo = "this file was not written by pipedec"
+                raise UserError("not a JSON object", where=f"{path}:{number}", todo=todo)
             yield value
 
 

@@ -119,7 +119,8 @@ def test_a_broken_line_in_the_middle_is_refused(tmp_path):
 def test_without_resume_the_file_starts_empty(tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_text('{"n": 1}\n')
-    JsonLinesAppender(path).close()
+    with JsonLinesAppender(path):
+        pass
     assert path.read_text() == ""
 
 
@@ -146,7 +147,7 @@ except OSError as error:
 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 print(out.path.read_text(), end="")
 out.write({{"n": 3}})
-out.close()
+out.__exit__()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
