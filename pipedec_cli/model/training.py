@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
@@ -55,6 +55,38 @@ class Hyperparameters:
             return self.max_steps
         per_epoch = max(1, -(-examples // (self.batch_size * self.accumulation * devices)))
         return max(1, round(per_epoch * self.epochs))
+
+
+#: The usual batch size for fresh weights, which learn most from many small updates (a text of a hundred tokens is much to
+#: learn from), and the paper's for trained ones.
+_BATCH: Final = {True: 8, False: 24}
+#: The usual peak rates by optimizer, for fresh and for trained weights; the last is the paper's. T5's matrices differ in
+#: size by two orders of magnitude when they are fresh (embeddings 1, queries 0.008): one rate for all is too small for
+#: some and too large for others, and Adafactor's relative one, with which T5 itself was trained, suits them all.
+_RATES: Final = {
+    ("adafactor", True): 3e-2,
+    ("adafactor", False): 1e-3,
+    ("adamw", True): 1e-3,
+    ("adamw", False): 1e-4,
+}
+
+
+def hyperparameters(
+    *,
+    fresh: bool,
+    batch_size: int | None,
+    optimizer: Literal["adamw", "adafactor"] | None,
+    learning_rate: float | None,
+    **others: Any,
+) -> Hyperparameters:
+    """The hyper-parameters that were asked for; None is what is usual for fresh or for trained weights."""
+    chosen = optimizer or ("adafactor" if fresh else "adamw")
+    return Hyperparameters(
+        batch_size=batch_size or _BATCH[fresh],
+        optimizer=chosen,
+        learning_rate=_RATES[chosen, fresh] if learning_rate is None else learning_rate,
+        **others,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -22,6 +23,9 @@ from rich.progress import (
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.terminal.console import Talk, visible
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.training import Progress as TrainingProgress
 
 #: Seconds between two lines where nothing can be redrawn.
 LINE_EVERY: Final = 10.0
@@ -226,3 +230,35 @@ def track(
 def _rate(number: float) -> str:
     """Three figures or so."""
     return f"{number:.2f}" if number < 10 else f"{number:,.0f}"
+
+
+@contextmanager
+def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
+    """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line."""
+    bar = Progress(
+        TextColumn("training"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+        console=talk.console,
+        disable=not talk.animated,
+        redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
+    )
+    task = bar.add_task("training", total=None, state="")
+    said = time.perf_counter()
+
+    def show(progress: TrainingProgress) -> None:
+        nonlocal said
+        step, total, looked = progress.step, progress.total, progress.dev_loss is not None
+        known = (("loss", progress.loss), ("dev loss", progress.dev_loss))
+        parts = [f"{name} {loss:.3f}" for name, loss in known if loss is not None]
+        parts += [] if progress.dev_score is None else [f"dev ROUGE-L {progress.dev_score:.1f}"]
+        state = ", ".join(parts)
+        bar.update(task, completed=step, total=total, state=state)
+        if looked or (not talk.animated and time.perf_counter() - said > 2 * LINE_EVERY):
+            said = time.perf_counter()
+            talk.say(f"update {step:,} of {total:,}, epoch {progress.epoch:.2f}: {state}")
+
+    with bar:
+        yield show

@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import shutil
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.writing import manifest, read_json, to_json, write_json
 from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.progress import show_training
 from pipedec_cli.terminal.settings import (
     ConfigOption,
     JsonOption,
@@ -36,7 +33,7 @@ from pipedec_cli.terminal.settings import (
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
     from pipedec_cli.model.collate import Encoded
-    from pipedec_cli.model.training import Hyperparameters, Progress
+    from pipedec_cli.model.training import Hyperparameters
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -54,23 +51,6 @@ EXAMPLES = """
 
 #: What made a checkpoint, in its folder; with a ``result`` once training has ended.
 MANIFEST: Final = "training.json"
-#: Dev examples that are generated from at each look.
-_SCORED: Final = 32
-#: Seconds between two lines where nothing can be redrawn.
-_LINE_EVERY: Final = 20.0
-
-#: The usual batch size for fresh weights and for trained ones. Fresh weights learn most from many small updates: a text
-#: of a hundred tokens is much to learn from. The paper's is 24.
-_BATCH: Final = {True: 8, False: 24}
-#: The usual peak rates by optimizer, for fresh and for trained weights. T5's matrices differ in size by two orders of
-#: magnitude when they are fresh (embeddings 1, queries 0.008), so that one rate for all is too small for some and too
-#: large for others; Adafactor's relative one, with which T5 itself was trained, suits them all. 1e-4 is the paper's.
-_RATES: Final[Mapping[tuple[str, bool], float]] = {
-    ("adafactor", True): 3e-2,
-    ("adafactor", False): 1e-3,
-    ("adamw", True): 1e-3,
-    ("adamw", False): 1e-4,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +59,7 @@ class TrainSettings(Settings):
 
     data: Annotated[
         Path | None,
-        typer.Argument(
-            help="A folder that `pipedec segment` wrote \\[default: the workspace's].", show_default=False
-        ),
+        typer.Argument(help="A folder that `pipedec segment` wrote \\[default: the workspace's]."),
     ] = None
     model: Annotated[
         str,
@@ -104,9 +82,7 @@ class TrainSettings(Settings):
         ),
     ] = "any"
     epochs: Annotated[float, typer.Option(help="Passes over the training examples.", min=0.0)] = 10.0
-    max_steps: Annotated[
-        int | None, typer.Option(help="Stop after this many updates instead.", min=1, show_default=False)
-    ] = None
+    max_steps: Annotated[int | None, typer.Option(help="Stop after this many updates instead.", min=1)] = None
     batch_size: Annotated[
         int | None,
         typer.Option(
@@ -119,7 +95,6 @@ class TrainSettings(Settings):
         typer.Option(
             help="adafactor, whose rate is relative to the size of each matrix, or adamw "
             "\\[default: adafactor from scratch, else adamw].",
-            show_default=False,
         ),
     ] = None
     learning_rate: Annotated[
@@ -186,8 +161,8 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     """Train and save the checkpoint with its manifest, without a word on what to do next."""
     from pipedec_cli.model.checkpoint import MethodSettings
     from pipedec_cli.model.collate import encode
-    from pipedec_cli.model.scratch import start_checkpoint
-    from pipedec_cli.model.training import train
+    from pipedec_cli.model.scratch import SHAPES, start_checkpoint
+    from pipedec_cli.model.training import hyperparameters, train
 
     place = Workspace.find(settings.workspace)
     folder = settings.data or place.require(place.data, "pipedec segment DATA")
@@ -195,37 +170,33 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     records = load_split(folder / "train.jsonl")[: settings.limit]
     dev_path = folder / "dev.jsonl"
     dev_records = load_split(dev_path)[: settings.dev_examples] if dev_path.exists() else []
-    hyper = hyperparameters(settings)
-    same = [
-        "model",
-        "decoder",
-        "delay",
-        "source_prefix",
-        "max_source_tokens",
-        "time_max",
-        "dev_examples",
-        "limit",
-    ]
-    resolved = {name: getattr(settings, name) for name in same}
-    record = manifest(
-        {**resolved, "training": asdict(hyper), "data": folder}, inputs=[folder / "train.jsonl"]
+    same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
+    hyper = hyperparameters(
+        fresh=settings.model in SHAPES,
+        schedule=settings.rate_schedule,
+        evaluations=settings.evaluations,
+        max_steps=settings.max_steps,
+        cpu=settings.device == "cpu",
+        **{name: getattr(settings, name) for name in same},
     )
+    kept = ("decoder", "delay", "source_prefix", "max_source_tokens", "time_max")
+    method = {name: getattr(settings, name) for name in kept}
+    begun = {
+        "model": settings.model,
+        **method,
+        "dev_examples": settings.dev_examples,
+        "limit": settings.limit,
+    }
+    begun |= {"training": asdict(hyper), "data": folder}
+    record = manifest(begun, inputs=[folder / "train.jsonl"])
     _check_folder(target, record, settings)
-    method = MethodSettings(
-        decoder=settings.decoder,
-        delay=settings.delay,
-        segmentation=load_segmentation(folder / "segmentation.json"),
-        source_prefix=settings.source_prefix,
-        max_source_tokens=settings.max_source_tokens,
-        time_max=settings.time_max,
-    )
-    checkpoint = start_checkpoint(settings.model, method, records, hyper.seed, load_segmenter(folder))
+    trained = MethodSettings(segmentation=load_segmentation(folder / "segmentation.json"), **method)
+    checkpoint = start_checkpoint(settings.model, trained, records, hyper.seed, load_segmenter(folder))
     examples = encode(checkpoint, records)
-    _warn_of_misfits(examples, settings, talk)
     _announce(checkpoint, examples, settings, hyper, target, talk)
     if _is_main_process():
         write_json(target / MANIFEST, record)
-    with _shown(talk) as show, _stopped(target, talk):
+    with show_training(talk) as show, _stopped(target, talk):
         outcome = train(
             checkpoint,
             examples,
@@ -234,7 +205,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
             hyper,
             resume=settings.resume,
             show=show,
-            score=_scorer(checkpoint, dev_records[:_SCORED]),
+            score=_scorer(checkpoint, dev_records[:32]),
         )
     result = {"checkpoint": str(target), **outcome}
     talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
@@ -249,37 +220,8 @@ def _is_main_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def hyperparameters(settings: TrainSettings) -> Hyperparameters:
-    """How to train, with what is usual for these weights where nothing was asked for."""
-    from pipedec_cli.model.scratch import SHAPES
-    from pipedec_cli.model.training import Hyperparameters
-
-    fresh = settings.model in SHAPES
-    optimizer = settings.optimizer or ("adafactor" if fresh else "adamw")
-    rate = settings.learning_rate
-    return Hyperparameters(
-        epochs=settings.epochs,
-        batch_size=settings.batch_size or _BATCH[fresh],
-        accumulation=settings.accumulation,
-        optimizer=optimizer,
-        learning_rate=_RATES[optimizer, fresh] if rate is None else rate,
-        warmup=settings.warmup,
-        schedule=settings.rate_schedule,
-        bf16=settings.bf16,
-        seed=settings.seed,
-        evaluations=settings.evaluations,
-        max_steps=settings.max_steps,
-        cpu=settings.device == "cpu",
-    )
-
-
 def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettings) -> None:
-    """See to it that nothing is lost or mixed: a training is resumed as it was begun, a model given up on purpose.
-
-    Raises:
-        UserError: the folder holds a model, or an unfinished training, that was neither to be resumed nor given up; or
-            one that was begun with other settings.
-    """
+    """Refuse to lose or to mix: a training is resumed as it was begun, a model given up on purpose."""
     path = target / MANIFEST
     before = read_json(path) if path.exists() else {}
     begun = any(target.glob("checkpoint-*"))
@@ -287,8 +229,9 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
         wanted = json.loads(to_json(record))
         for part in ("inputs", "settings"):
             if begun and before.get(part) != wanted[part]:
+                what = "with other data" if part == "inputs" else _changed(before.get(part, {}), wanted[part])
                 raise UserError(
-                    f"the training in {target} was begun otherwise: {_changed(before.get(part), wanted[part])}",
+                    f"the training in {target} was begun otherwise: {what}",
                     todo="give the settings and data that it was begun with, or start over with --overwrite",
                 )
         return
@@ -307,31 +250,14 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
             shutil.rmtree(old)
 
 
-def _changed(before: Any, wanted: Any) -> str:
+def _changed(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """The settings that differ, in words."""
-    if not isinstance(before, dict) or not isinstance(wanted, dict):
-        return "with other data"
     old, new = ({**settings, **settings.get("training", {})} for settings in (before, wanted))
     return ", ".join(
         f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
         for name in {**old, **new}
         if name != "training" and old.get(name) != new.get(name)
     )
-
-
-def _warn_of_misfits(examples: Sequence[Encoded], settings: TrainSettings, talk: Talk) -> None:
-    """Say what the token counts show and words did not: cut sources, and subsequences too long for the grid."""
-    cut = sum(example.cut > 0 for example in examples)
-    if cut:
-        talk.warn(
-            f"{cut:,} of {len(examples):,} sources are longer than {settings.max_source_tokens:,} tokens and were cut"
-        )
-    late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
-    if late and settings.decoder == "pipelined":
-        talk.warn(
-            f"{late:,} of {len(examples):,} targets hold a subsequence that needs more than time_max = "
-            f"{settings.time_max} time-steps and could not be generated whole; see `pipedec segment --split-long`"
-        )
 
 
 def _announce(
@@ -342,22 +268,36 @@ def _announce(
     target: Path,
     talk: Talk,
 ) -> None:
+    """Say what token counts show and words did not, and what training will take; refuse a disk that is too full."""
     from pipedec_cli.model.training import estimate
 
+    count, pipelined = len(examples), settings.decoder == "pipelined"
+    cut = sum(example.cut > 0 for example in examples)
+    if cut:
+        talk.warn(
+            f"{cut:,} of {count:,} sources are longer than {settings.max_source_tokens:,} tokens and were cut"
+        )
+    late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
+    if late and pipelined:
+        talk.warn(
+            f"{late:,} of {count:,} targets hold a subsequence that needs more than time_max = {settings.time_max} "
+            "time-steps and could not be generated whole; see `pipedec segment --split-long`"
+        )
     expected = estimate(checkpoint, examples, hyper)
+    megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
     talk.say(
         f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
-        + (f", delay {settings.delay}" if settings.decoder == "pipelined" else "")
+        + (f", delay {settings.delay}" if pipelined else "")
         + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
     )
     talk.say(
-        f"{len(examples):,} examples, {expected.updates:,} updates of {hyper.batch_size}: "
-        f"about {duration(expected.seconds)}, {expected.bytes / 1e6:,.0f} MB of disk in {target}"
+        f"{count:,} examples, {expected.updates:,} updates of {hyper.batch_size}: "
+        f"about {duration(expected.seconds)}, {megabytes} in {target}"
     )
     room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
     if room < expected.bytes:
         raise UserError(
-            f"training needs {expected.bytes / 1e6:,.0f} MB of disk, {room / 1e6:,.0f} MB are free",
+            f"training needs {megabytes}, {room / 1e6:,.0f} MB are free",
             where=str(target),
             todo="free some, or give --out on another disk",
         )
@@ -383,8 +323,11 @@ def _stopped(target: Path, talk: Talk) -> Iterator[None]:
 
 def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
     """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
-    from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+    from msgspec.structs import replace
+
+    from pipedec_cli.evaluate.metrics.measure import score
     from pipedec_cli.evaluate.metrics.rouge import Rouge
+    from pipedec_cli.evaluate.scoring import scoring_item
     from pipedec_cli.model.collate import encode
     from pipedec_cli.model.decoder import Decoder
 
@@ -399,49 +342,11 @@ def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], f
         method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
         made = list(decoder.texts([record.source for record in records], method))
         checkpoint.model.train()
-        items = [
-            ScoringItem(
-                record.id, one.text, (one.text,), references=record.references or (record.target or "",)
-            )
-            for record, one in zip(records, made, strict=True)
-        ]
+        pairs = zip(made, records, strict=True)
+        items = [scoring_item(replace(one, record=record), "summarization") for one, record in pairs]
         return score(items, Rouge()).values["rougeL"] or 0.0
 
     return score_dev
-
-
-@contextmanager
-def _shown(talk: Talk) -> Iterator[Callable[[Progress], None]]:
-    """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line."""
-    bar = Bar(
-        TextColumn("training"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-        console=talk.console,
-        disable=not talk.animated,
-        redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
-    )
-    task = bar.add_task("training", total=None, state="")
-    said = time.perf_counter()
-
-    def show(progress: Progress) -> None:
-        nonlocal said
-        values = (
-            ("loss", progress.loss, ".3f"),
-            ("dev loss", progress.dev_loss, ".3f"),
-            ("dev ROUGE-L", progress.dev_score, ".1f"),
-        )
-        state = ", ".join(f"{name} {value:{form}}" for name, value, form in values if value is not None)
-        bar.update(task, completed=progress.step, total=progress.total, state=state)
-        due = not talk.animated and time.perf_counter() - said > _LINE_EVERY
-        if progress.dev_loss is not None or due:
-            said = time.perf_counter()
-            talk.say(f"update {progress.step:,} of {progress.total:,}, epoch {progress.epoch:.2f}: {state}")
-
-    with bar:
-        yield show
 
 
 def duration(seconds: float) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.collate import Encoded, encode
 from pipedec_cli.model.scratch import start_checkpoint
-from pipedec_cli.model.training import estimate
+from pipedec_cli.model.training import estimate, hyperparameters
 from tests.checkpoints import QUICK, TOY, fresh_toy, toy_records
 
 SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; ", sub_max=4), "copy: ", 128, 30)
@@ -117,3 +118,28 @@ def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
     assert replace(hyper, epochs=0.1).updates(1) == 1
     assert replace(hyper, epochs=0.5).updates(16) == 1
     assert replace(hyper, max_steps=3).updates(10_000) == 3
+
+
+@pytest.mark.parametrize(
+    ("fresh", "optimizer", "expected"),
+    [
+        (False, None, ("adamw", 1e-4, 24)),
+        (True, None, ("adafactor", 3e-2, 8)),
+        (True, "adamw", ("adamw", 1e-3, 8)),
+        (False, "adafactor", ("adafactor", 1e-3, 24)),
+    ],
+)
+def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(
+    fresh: bool, optimizer: Any, expected: tuple[str, float, int]
+) -> None:
+    others = {
+        name: value
+        for name, value in asdict(QUICK).items()
+        if name not in ("batch_size", "optimizer", "learning_rate")
+    }
+
+    usual = hyperparameters(fresh=fresh, batch_size=None, optimizer=optimizer, learning_rate=None, **others)
+    given = hyperparameters(fresh=fresh, batch_size=3, optimizer=optimizer, learning_rate=0.0, **others)
+
+    assert (usual.optimizer, usual.learning_rate, usual.batch_size) == expected
+    assert (given.learning_rate, given.batch_size) == (0, 3)

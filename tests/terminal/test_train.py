@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.train import TrainSettings, hyperparameters
 
 QUICK = [
     "--max-steps",
@@ -149,16 +148,6 @@ def test_a_shape_that_is_not_there_is_named(workspace: Path) -> None:
 
 def test_sources_that_are_cut_are_counted(workspace: Path) -> None:
     assert "longer than 4 tokens and were cut" in train(workspace, "--max-source-tokens", "4")
-
-
-def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate() -> None:
-    paper, fresh = hyperparameters(TrainSettings(model="some/t5")), hyperparameters(TrainSettings())
-
-    assert (paper.optimizer, paper.learning_rate, paper.batch_size, paper.epochs) == ("adamw", 1e-4, 24, 10)
-    assert (fresh.optimizer, fresh.learning_rate, fresh.batch_size) == ("adafactor", 3e-2, 8)
-    assert hyperparameters(TrainSettings(optimizer="adamw")).learning_rate == 1e-3
-    assert hyperparameters(TrainSettings(model="some/t5", optimizer="adafactor")).learning_rate == 1e-3
-    assert hyperparameters(TrainSettings(learning_rate=0.0)).learning_rate == 0
 
 
 def test_a_training_that_an_older_version_began_is_resumed(workspace: Path) -> None:
