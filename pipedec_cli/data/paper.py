@@ -14,7 +14,6 @@ from typing import Final, Literal
 import msgspec
 
 Backbone = Literal["T5-Base", "T5-Large"]
-BACKBONES: Final[tuple[Backbone, ...]] = ("T5-Base", "T5-Large")
 
 #: How a figure that the paper's text at hand does not hold is shown.
 NOT_AVAILABLE: Final = "not available"
@@ -39,13 +38,9 @@ class TargetLengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderFigures:
-    """What the paper measured of one decoder.
+    """What the paper measured of one decoder: points of 100 by metric (`METRIC_TITLES`), and examples per second.
 
-    Attributes:
-        quality: points of 100 by metric (`METRIC_TITLES`), on the test set.
-        dev_quality: the same on the dev set; empty where the paper gives none.
-        throughput: examples per second.
-        memory_mb: GPU memory in MB; None where the text at hand lacks the column.
+    Quality on the dev set is empty, and GPU memory None, where the paper's text at hand has none.
     """
 
     quality: Mapping[str, float]

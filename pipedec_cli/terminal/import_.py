@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import IMPORTERS, Tally, cleaned, parallel
+from pipedec_cli.data.importers import IMPORTERS, Tally, cleaned, parallel, splits_at
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics, describe_targets
 from pipedec_cli.data.reading import read_records
@@ -151,7 +151,10 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
         UserError: several splits are to go into one file, an input would be written over or get company in its
             folder, where the next import would read it too, or there is nothing at the location.
     """
-    splits = (settings.split,) if settings.split else IMPORTERS[settings.name].splits(settings.location)
+    place = Path(settings.location)
+    splits: tuple[SplitName, ...] = (settings.split,) if settings.split else ()
+    if not splits and (settings.name != "parallel" or place.is_dir()):  # the hub has no parallel text
+        splits = splits_at(settings.location)
     paths: dict[SplitName | None, Path]
     if len(splits) <= 1:
         name = "-".join(filter(None, (settings.name, settings.split))) + ".jsonl"
@@ -165,9 +168,9 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
             raise UserError("is a file, and there are several splits to write", where=str(folder), todo=todo)
         paths = {split: folder / f"{split}.jsonl" for split in splits}
     for path in paths.values():
-        for given in filter(None, (Path(settings.location), settings.targets)):
-            place = path.parent if given.is_dir() else path
-            if given.exists() and place.resolve() == given.resolve() and not settings.to_stdout:
+        for given in filter(None, (place, settings.targets)):
+            taken = path.parent if given.is_dir() else path
+            if given.exists() and taken.resolve() == given.resolve() and not settings.to_stdout:
                 what = "into the folder" if given.is_dir() else "over the file"
                 todo = "give another place as --out"
                 raise UserError(f"would be written {what} that is read", where=str(path), todo=todo)

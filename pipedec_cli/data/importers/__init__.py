@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.importers import keyphrases, multispanqa, parallel, summaries
 from pipedec_cli.data.importers.layout import Example, splits_at
 from pipedec_cli.data.records import Level, SplitName
 
-__all__ = ["IMPORTERS", "Example", "Importer", "Tally", "cleaned"]
+__all__ = ["IMPORTERS", "Example", "Tally", "cleaned", "splits_at"]
 
 
-@dataclass(frozen=True, slots=True)
-class Importer:
-    """How one data set is read: from a location and a split, which is None for a single file."""
+class Importer(NamedTuple):
+    """What a subsequence of a data set is, and its examples at a location, of a split (None for a single file)."""
 
     level: Level
     read: Callable[[str, SplitName | None], Iterator[Example]]
-    splits: Callable[[str], tuple[SplitName, ...]] = splits_at
 
 
 #: The importers by the names that `pipedec import` takes: the paper's six data sets, then the general ones.
@@ -33,10 +30,10 @@ IMPORTERS: Final[Mapping[str, Importer]] = {
     "kp20k": Importer("phrase", keyphrases.read),
     "kptimes": Importer("phrase", keyphrases.read),
     "wikihowqa": Importer("sentence", summaries.wikihowqa),
-    "cnn_dailymail": Importer("sentence", summaries.cnn_dailymail, summaries.cnn_dailymail_splits),
-    "pubmed": Importer("sentence", summaries.pubmed, summaries.pubmed_splits),
+    "cnn_dailymail": Importer("sentence", summaries.cnn_dailymail),
+    "pubmed": Importer("sentence", summaries.pubmed),
     "keyphrases": Importer("phrase", keyphrases.read),
-    "parallel": Importer("phrase", parallel.read, parallel.splits),
+    "parallel": Importer("phrase", parallel.read),
 }
 
 #: What may have to be said of examples, by its name in JSON.

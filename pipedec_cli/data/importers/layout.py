@@ -18,7 +18,9 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, SplitName
 from pipedec_cli.data.rows import Row, given_splits, read_rows
 
-_DATA_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt")
+_DATA_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source")
+#: What marks a folder that is one data set without splits: the stories of CNN/DailyMail, the summaries of SumPubMed.
+_NO_SPLITS: Final = ("*.story", "shorter_abstract/")
 #: The name of a split, set off from the rest of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``,
 #: ``validation-00000-of-00001.parquet``.
 _SPLIT_WORD: Final = re.compile(
@@ -33,10 +35,11 @@ _KINDS = {type(None): "null", bool: "true or false", dict: "an object"}
 
 
 def splits_at(location: str) -> tuple[SplitName, ...]:
-    """The splits that a place holds, in the order train, dev, test; () for a single file or standard input."""
+    """The splits that a place holds, in the order train, dev, test; () where it is a single file or has none."""
     folder = Path(location)
     if folder.is_dir():
-        return tuple(split_files(folder))
+        whole = any(True for mark in _NO_SPLITS for _ in folder.glob(mark))
+        return () if whole else tuple(split_files(folder))
     with _without_programs(location):
         return given_splits(location)
 

@@ -7,13 +7,20 @@ Layout, as haonan-li/MultiSpanQA publishes it and its ``src/eval_script.py`` rea
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.layout import Example, Fields, files_of, kind, question_and_context, rows_at
+from pipedec_cli.data.importers.layout import (
+    Example,
+    Fields,
+    files_of,
+    kind,
+    question_and_context,
+    rows_at,
+    text_lines,
+)
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.rows import Row
 
@@ -47,26 +54,21 @@ def _questions(location: str, split: SplitName | None) -> Iterator[Row]:
 def _whole_json(file: Path) -> Row:
     """The file as one value, on however many lines it stands."""
     try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix.lower() == ".gz" else file.read_bytes()
-        return Row(1, str(file), json.loads(content.decode("utf-8-sig")))
+        return Row(1, str(file), json.loads("".join(f"{line}\n" for _, line in text_lines(file))))
     except json.JSONDecodeError as error:
-        raise UserError(
-            f"not JSON: {error.msg} at column {error.colno}", where=f"{file}:{error.lineno}"
-        ) from None
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        raise UserError(f"cannot be read: {error}", where=str(file), todo="is it whole?") from None
+        what, where = f"not JSON: {error.msg} at column {error.colno}", f"{file}:{error.lineno}"
+        raise UserError(what, where=where) from None
 
 
 def _unwrapped(row: Row) -> Iterator[Row]:
     """The questions of ``{"data": […]}`` or of a list; a question by itself is one."""
-    questions = row.value.get("data", row.value) if isinstance(row.value, Mapping) else row.value
-    if questions is row.value and isinstance(questions, Mapping):
+    if isinstance(row.value, Mapping) and "data" not in row.value:
         yield row
         return
+    questions = row.value["data"] if isinstance(row.value, Mapping) else row.value
     if not isinstance(questions, list):
-        raise UserError(
-            f"field 'data': expected a list of questions, found {kind(questions)}", where=row.where
-        )
+        what = f"field 'data': expected a list of questions, found {kind(questions)}"
+        raise UserError(what, where=row.where)
     for number, question in enumerate(questions, start=1):
         yield Row(number, f"{row.where} question {number}", question)
 
@@ -76,10 +78,8 @@ def _answers(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:
         return None
     labels = fields.strings("label", "a list of B, I and O, one a token")
     if len(labels) != len(context):
-        raise UserError(
-            f"field 'label': expected {len(context)} tags, one for each token of 'context', found {len(labels)}",
-            where=fields.where,
-        )
+        what = f"expected {len(context)} tags, one for each token of 'context', found {len(labels)}"
+        raise UserError(f"field 'label': {what}", where=fields.where)
     for place, label in enumerate(labels, start=1):
         if label not in ("B", "I", "O"):
             fields.refuse("label", "B, I or O", label, place)

@@ -15,16 +15,10 @@ from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.keyphrases import SEPARATOR, split_phrases
-from pipedec_cli.data.importers.layout import Example, files_of, one_line, split_files, text_lines
+from pipedec_cli.data.importers.layout import Example, files_of, one_line, text_lines
 from pipedec_cli.data.records import SplitName
 
 _SOURCE_NAME: Final = re.compile(r"(?<![a-z0-9])(src|source)(?![a-z0-9])", re.IGNORECASE)
-
-
-def splits(location: str) -> tuple[SplitName, ...]:
-    """The splits of a folder of source and target files; () for a single source file."""
-    folder = Path(location)
-    return tuple(split_files(folder, _is_source)) if folder.is_dir() else ()
 
 
 def read(

@@ -27,7 +27,6 @@ from pipedec_cli.data.importers.layout import (
     parts,
     question_and_context,
     rows_at,
-    splits_at,
     text_lines,
 )
 from pipedec_cli.data.records import SplitName
@@ -101,17 +100,15 @@ def _summaries_in(folder: Path) -> Path | None:
 # --- CNN/DailyMail ----------------------------------------------------------------------------------------
 
 
-def cnn_dailymail_splits(location: str) -> tuple[SplitName, ...]:
-    """The splits that a place holds; () for a file or a folder of stories."""
-    return () if _stories(location) else splits_at(location)
-
-
 def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
     """The articles of a file, a folder, a folder of stories or a hub data set.
 
     The source is the article; the target its highlights, which are its sentences as far as the data set goes.
     """
-    stories = _stories(location)
+    place = Path(location)
+    stories = sorted(place.glob("*.story")) or (
+        [place] if place.suffix == ".story" and place.is_file() else []
+    )
     for path in stories:
         lines = [line.strip() for _, line in text_lines(path)]
         if _HIGHLIGHT not in lines:
@@ -125,19 +122,7 @@ def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
             yield fields.example(article, highlights)
 
 
-def _stories(location: str) -> list[Path]:
-    path = Path(location)
-    if path.is_dir():
-        return sorted(path.glob("*.story"))
-    return [path] if path.suffix == ".story" and path.is_file() else []
-
-
 # --- PubMed -----------------------------------------------------------------------------------------------
-
-
-def pubmed_splits(location: str) -> tuple[SplitName, ...]:
-    """The splits that a place holds; () for a file or SumPubMed's folders."""
-    return () if _is_sumpubmed(location) else splits_at(location)
 
 
 def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
@@ -146,7 +131,7 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
     The target is the list of sentences where the data set has them apart, else the abstract as text. SumPubMed's
     target is its short summary.
     """
-    if _is_sumpubmed(location):
+    if (Path(location) / "text").is_dir() and (Path(location) / _SHORT_SUMMARY).is_dir():
         yield from _sumpubmed(Path(location))
         return
     target: str | tuple[str, ...]
@@ -164,11 +149,6 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
             lines = parts(summary.split("\n"))
             target = lines if len(lines) > 1 else summary.strip()
         yield fields.example(source, target, identified_by=("article_id", "id", "filename_text"))
-
-
-def _is_sumpubmed(location: str) -> bool:
-    folder = Path(location)
-    return (folder / "text").is_dir() and (folder / _SHORT_SUMMARY).is_dir()
 
 
 def _sumpubmed(folder: Path) -> Iterator[Example]:

@@ -1,8 +1,7 @@
 """The paper's settings for each of its data sets: a TOML file each, which `--config` can read as well.
 
-`--recipe NAME` makes them the defaults of a command; a flag still wins. The settings are those of section 4.3 of
-"Pipelined Decoder for Efficient Context-Aware Text Generation" and hold for all six data sets; what differs among
-the data sets is the level of the subsequences and the metrics.
+The settings are those of its section 4.3 and hold for all six data sets; what differs among the data sets is the level
+of the subsequences and the metrics.
 """
 
 from __future__ import annotations
@@ -19,13 +18,9 @@ from pipedec_cli.data.paper import TARGET_LENGTHS
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the paper treats one data set; or, named ``paper``, what it does whatever the data.
+    """How the paper treats one data set, whose title is as it writes it; ``paper`` is what it does whatever the data.
 
-    Attributes:
-        name: what `--recipe` takes.
-        path: its file, with a table of options for each command that it has something to say to.
-        title: the data set's name as the paper writes it.
-        options: the tables by command; options by their names in Python, with ``_`` for ``-``.
+    The file has a table for each command that the recipe has something to say to; options have ``_`` for ``-``.
     """
 
     name: str
@@ -34,7 +29,7 @@ class Recipe:
     options: Mapping[str, Mapping[str, Any]]
 
     def settings_for(self, command: str) -> dict[str, Any]:
-        """The defaults that this recipe gives a command: {} for one that it has nothing to say to."""
+        """The defaults that this recipe gives a command."""
         return dict(self.options.get(command, {}))
 
 

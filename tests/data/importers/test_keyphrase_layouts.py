@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import IMPORTERS
+from pipedec_cli.data.importers import splits_at
 from pipedec_cli.data.importers.keyphrases import read, split_phrases
 
 
@@ -79,7 +79,7 @@ def test_released_folder_with_gzipped_files_is_read_by_split(write_lines):
     write_lines("KPTimes.train.jsonl.gz", row, row)
     write_lines("KPTimes.valid.jsonl.gz", row)
     folder = write_lines("notes.txt", "nothing").parent
-    assert IMPORTERS["kptimes"].splits(str(folder)) == ("train", "dev")
+    assert splits_at(str(folder)) == ("train", "dev")
     assert len(list(read(str(folder), "train"))) == 2
     with pytest.raises(UserError, match="has several splits; it has train, dev"):
         list(read(str(folder), None))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import IMPORTERS
+from pipedec_cli.data.importers import splits_at
 from pipedec_cli.data.importers.parallel import read
 
 
@@ -30,7 +30,7 @@ def test_folder_gives_its_splits(write_lines):
     for split in ("train", "valid", "test"):
         write_lines(f"{split}_src.txt", split)
         folder = write_lines(f"{split}_trg.txt", "a").parent
-    assert IMPORTERS["parallel"].splits(str(folder)) == ("train", "dev", "test")
+    assert splits_at(str(folder)) == ("train", "dev", "test")
     assert [example.source for example in read(str(folder), "dev")] == ["valid"]
 
 

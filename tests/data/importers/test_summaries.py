@@ -3,7 +3,7 @@
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import IMPORTERS
+from pipedec_cli.data.importers import splits_at
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed
 
 STORY = [
@@ -39,7 +39,7 @@ def test_story_files_of_the_release_are_read(write_lines):
     assert [example.id for example in examples] == ["a1", "b2"]
     assert examples[0].source == "(CNN) -- It rained. All day."
     assert examples[0].target == ("Rain fell", "All day")
-    assert IMPORTERS["cnn_dailymail"].splits(str(folder)) == ()
+    assert splits_at(str(folder)) == ()
 
 
 def test_story_without_an_article_has_an_empty_source(write_lines):
@@ -57,7 +57,7 @@ def test_parquet_of_the_hub_is_read_by_split(tmp_path):
 
     rows = [{"article": "A.", "highlights": "H .", "id": "1"}]
     Dataset.from_list(rows).to_parquet(tmp_path / "validation-00000-of-00001.parquet")
-    assert IMPORTERS["cnn_dailymail"].splits(str(tmp_path)) == ("dev",)
+    assert splits_at(str(tmp_path)) == ("dev",)
     (example,) = cnn_dailymail(str(tmp_path), "dev")
     assert example.target == ("H .",)
 
@@ -99,7 +99,7 @@ def test_sumpubmed_as_released_pairs_its_folders_by_number(write_lines, tmp_path
     assert [example.id for example in examples] == ["2", "10"]
     assert examples[1].source == "an article numbered 10."
     assert examples[1].target == ("one.", "number 10.")
-    assert IMPORTERS["pubmed"].splits(str(tmp_path)) == ()
+    assert splits_at(str(tmp_path)) == ()
 
 
 def test_sumpubmed_article_without_its_summary_is_refused(write_lines, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import IMPORTERS
+from pipedec_cli.data.importers import splits_at
 from pipedec_cli.data.importers.summaries import wikihowqa as read
 
 SUMMARY = "summary.txt"
@@ -29,7 +29,7 @@ def test_positive_pairs_become_question_answer_and_summary(released):
 
 
 def test_summary_file_is_no_split_and_a_split_file_finds_it(released):
-    assert IMPORTERS["wikihowqa"].splits(str(released)) == ("train", "test")
+    assert splits_at(str(released)) == ("train", "test")
     assert [example.target for example in read(str(released / "test.txt"), None)] == ["no ."]
 
 
