@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
+from pipedec_cli.evaluate.competitor import Competitor, Rates
 from pipedec_cli.evaluate.estimate import WORTHWHILE
-from pipedec_cli.evaluate.significance import Difference
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.significance import Difference
 
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its
 #: longest answers.
@@ -30,44 +33,6 @@ Verdict = Literal["take", "trade", "few-subsequences", "no-gain"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """How often a decoder's predictions go wrong, shares of 1; None where it is not known."""
-
-    duplicated: float = 0.0
-    dropped: float | None = None
-    truncated: float = 0.0
-    used_up: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one delay.
-
-    Attributes:
-        name: what tables call the decoder.
-        options: the options of `pipedec generate` that give it.
-        speedup: throughput over the baseline's.
-        fewer_steps: the baseline's decoder steps over its own.
-        difference: its metric minus the baseline's, in points of 100; None if nothing could be scored.
-        rates: what goes wrong.
-        fewer_tokens: the baseline's tokens over its own.
-    """
-
-    name: str
-    options: str
-    speedup: float
-    fewer_steps: float
-    difference: Difference | None
-    rates: Rates = Rates()
-    fewer_tokens: float = 1.0
-
-    @property
-    def as_good(self) -> bool:
-        """Whether it is no worse than the baseline, within the tolerance."""
-        return self.difference is None or self.difference.value >= -TOLERANCE
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """What to do.
 
@@ -83,142 +48,138 @@ class Advice:
     text: str
     cautions: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return asdict(self)
-
 
 def advise(
-    outcomes: Sequence[Outcome],
+    tried: Sequence[Competitor],
+    baseline: Competitor,
     *,
-    baseline: str,
-    baseline_rates: Rates,
+    called: str,
     subsequences: float | None,
     metric: str,
+    label: str,
 ) -> Advice:
     """Choose among the delays that were tried.
 
     Args:
-        outcomes: at least one.
-        baseline: what the baseline is, in words.
-        baseline_rates: what goes wrong there.
+        tried: at least one, each with its gains over the baseline and its totals.
+        baseline: with its totals.
+        called: what the baseline is, in words.
         subsequences: mean number of subsequences of a target; None if it is not known.
-        metric: the name of the metric that `Outcome.difference` is of.
+        metric: the metric that stands for quality.
+        label: its name in tables.
     """
-    if not outcomes:
-        raise ValueError("no outcome to choose from")
-    fast = [outcome for outcome in outcomes if outcome.speedup >= WORTHWHILE]
+    if not tried:
+        raise ValueError("no decoder to choose from")
+
+    def quality(one: Competitor) -> float:
+        return one.differences[metric].value if metric in one.differences else 0.0
+
+    def in_words(one: Competitor) -> str:
+        if metric not in one.differences:
+            return ""
+        found = one.differences[metric]
+        ends = ""
+        if found.low is not None and found.high is not None:
+            ends = f", 95 % interval {found.low:+.1f} to {found.high:+.1f}"
+        return f", {label} {found.value:+.1f}{ends}"
+
+    fast = [one for one in tried if one.speedup >= WORTHWHILE]
     if not fast:
-        return _stay(max(outcomes, key=lambda outcome: outcome.speedup), baseline, subsequences)
-    good = [outcome for outcome in fast if outcome.as_good]
-    if not good:
-        least = max(fast, key=_quality)
-        return Advice(
-            "trade", least.options, _trade(least, baseline, metric), _cautions(least, baseline_rates, metric)
-        )
-    fastest = max(outcome.speedup for outcome in good)
-    chosen = max((outcome for outcome in good if outcome.speedup * AS_FAST >= fastest), key=_quality)
-    text = (
-        f"Take {chosen.name} (`pipedec generate {chosen.options}`): {chosen.speedup:.1f} times as fast as {baseline}, "
-        f"with {chosen.fewer_steps:.1f} times fewer decoder steps{_difference(chosen, metric)}."
-    )
-    return Advice("take", chosen.options, text, _cautions(chosen, baseline_rates, metric))
-
-
-def _stay(best: Outcome, baseline: str, subsequences: float | None) -> Advice:
-    """Why nothing that was tried is worth it."""
-    measured = f"at best it is {best.speedup:.1f} times as fast as {baseline} ({best.name})"
-    if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
-        return Advice(
-            "few-subsequences",
-            None,
-            f"The method does not help here: the targets have {subsequences:.1f} subsequences on average, and with one "
-            f"or two there is hardly anything to generate at once; {measured}. Stay with the sequential decoder.",
-        )
-    if best.fewer_steps >= WORTHWHILE:
-        why = (
-            f"it saves decoder steps, {best.fewer_steps:.1f} times, but not time: the encoder takes most of it, or a "
-            "step with more rows costs more on this machine"
+        return _stay(max(tried, key=lambda one: one.speedup), baseline, called, subsequences)
+    good = [one for one in fast if quality(one) >= -TOLERANCE]
+    if good:
+        fastest = max(one.speedup for one in good)
+        chosen = max((one for one in good if one.speedup * AS_FAST >= fastest), key=quality)
+        text = (
+            f"Take {chosen.name} (`pipedec generate {chosen.options}`): {chosen.speedup:.1f} times as fast as {called}, "
+            f"with {_fewer('steps', chosen, baseline):.1f} times fewer decoder steps{in_words(chosen)}."
         )
     else:
-        why = f"it saves hardly any decoder steps, {best.fewer_steps:.1f} times: one long subsequence sets the pace"
+        chosen = max(fast, key=quality)
+        found = chosen.differences[metric]
+        cost = (
+            "Every delay that is worthwhile costs quality."
+            if found.low is None or found.excludes_zero
+            else "Every delay that is worthwhile seems to cost quality, but that may be chance: score more examples."
+        )
+        text = (
+            f"{cost} {chosen.name} (`pipedec generate {chosen.options}`) costs least: {chosen.speedup:.1f} times as "
+            f"fast as {called}{in_words(chosen)}. Take it if the speed is worth that, try larger delays, which give "
+            "some quality back, or stay with the sequential decoder."
+        )
+    cautions = tuple(_cautions(chosen, baseline, chosen.differences.get(metric), label))
+    return Advice("take" if good else "trade", chosen.options, text, cautions)
+
+
+def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competitor) -> float:
+    """How many times fewer an example takes than in the baseline."""
+    assert one.totals is not None and baseline.totals is not None
+    mine, usual = (getattr(totals, f"{what}_per_example") for totals in (one.totals, baseline.totals))
+    return usual / mine if mine else 1.0
+
+
+def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: float | None) -> Advice:
+    """Why nothing that was tried is worth it."""
+    steps = _fewer("steps", best, baseline)
+    verdict: Verdict = "no-gain"
+    if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
+        verdict = "few-subsequences"
+        why = (
+            f"the targets have {subsequences:.1f} subsequences on average, and with one or two there is hardly anything "
+            "to generate at once"
+        )
+    elif steps >= WORTHWHILE:
+        why = (
+            f"it saves decoder steps, {steps:.1f} times, but not time: the encoder takes most of it, or a step with "
+            "more rows costs more on this machine"
+        )
+    else:
+        why = f"it saves hardly any decoder steps, {steps:.1f} times: one long subsequence sets the pace"
     return Advice(
-        "no-gain",
+        verdict,
         None,
-        f"The method does not help here: {why}; {measured}. Stay with the sequential decoder.",
+        f"The method does not help here: {why}; at best it is {best.speedup:.1f} times as fast as {called} "
+        f"({best.name}). Stay with the sequential decoder.",
     )
 
 
-def _trade(least: Outcome, baseline: str, metric: str) -> str:
-    sure = least.difference is None or least.difference.low is None or least.difference.excludes_zero
-    found = (
-        "Every delay that is worthwhile costs quality."
-        if sure
-        else "Every delay that is worthwhile seems to cost quality, but that may be chance: score more examples."
-    )
-    return (
-        f"{found} {least.name} (`pipedec generate {least.options}`) costs least: "
-        f"{least.speedup:.1f} times as fast as {baseline}{_difference(least, metric)}. Take it if the speed is worth "
-        "that, try larger delays, which give some quality back, or stay with the sequential decoder."
-    )
-
-
-def _difference(outcome: Outcome, metric: str) -> str:
-    if outcome.difference is None:
-        return ""
-    difference = outcome.difference
-    ends = ""
-    if difference.low is not None and difference.high is not None:
-        ends = f", 95 % interval {difference.low:+.1f} to {difference.high:+.1f}"
-    return f", {metric} {difference.value:+.1f}{ends}"
-
-
-def _cautions(outcome: Outcome, usual: Rates, metric: str) -> tuple[str, ...]:
+def _cautions(
+    one: Competitor, baseline: Competitor, difference: Difference | None, metric: str
+) -> Iterator[str]:
     """What the metric hardly shows."""
-    rates, difference = outcome.rates, outcome.difference
-    found = []
+    rates, usual = one.rates, baseline.rates
     if usual.truncated > BASELINE_TRUNCATED:
-        found.append(
+        yield (
             f"The baseline is cut short in {usual.truncated:.0%} of its texts, which makes it slow and poor: train it "
             "further before you rely on this comparison."
         )
-    if outcome.fewer_tokens > SHORTER:
-        found.append(
-            f"The baseline's texts have {outcome.fewer_tokens:.1f} times as many tokens: part of the speedup is shorter "
-            "text."
-        )
+    if (longer := _fewer("tokens", one, baseline)) > SHORTER:
+        yield f"The baseline's texts have {longer:.1f} times as many tokens: part of the speedup is shorter text."
     if difference is None:
-        found.append("Nothing could be scored: whether the quality holds is not known.")
+        yield "Nothing could be scored: whether the quality holds is not known."
     elif difference.low is None:
-        found.append("One example says nothing of quality: score more.")
-    elif outcome.as_good and difference.low < -2 * TOLERANCE:
-        found.append(
-            f"The interval reaches down to {difference.low:+.1f} {metric}: too few examples to rule such a loss out."
-        )
+        yield "One example says nothing of quality: score more."
+    elif difference.value >= -TOLERANCE and difference.low < -2 * TOLERANCE:
+        yield f"The interval reaches down to {difference.low:+.1f} {metric}: too few examples to rule such a loss out."
+    yield from _failures(rates, usual)
+
+
+def _failures(rates: Rates, usual: Rates) -> Iterator[str]:
+    """What goes wrong more often than in the baseline."""
     if (
-        rates.dropped is not None
-        and usual.dropped is not None
-        and rates.dropped > usual.dropped + MORE_DROPPED
+        None not in (rates.dropped, usual.dropped)
+        and (rates.dropped or 0) > (usual.dropped or 0) + MORE_DROPPED
     ):
-        found.append(
+        yield (
             f"It leaves out {rates.dropped:.0%} of the subsequences that the references have, the baseline "
             f"{usual.dropped:.0%}; a larger delay may mend that."
         )
     if rates.duplicated > usual.duplicated + MORE_DUPLICATED:
-        found.append(
-            f"{rates.duplicated:.0%} of its subsequences repeat an earlier one, in the baseline {usual.duplicated:.0%}."
-        )
+        yield f"{rates.duplicated:.0%} of its subsequences repeat an earlier one, in the baseline {usual.duplicated:.0%}."
     if rates.truncated > usual.truncated + MORE_TRUNCATED:
-        found.append(
-            f"{rates.truncated:.0%} of its texts are cut short: raise --time-max or --sub-max, or segment finer."
-        )
+        yield f"{rates.truncated:.0%} of its texts are cut short: raise --time-max or --sub-max, or segment finer."
     if rates.used_up is not None and rates.used_up > USED_UP:
-        found.append(
+        yield (
             f"In {rates.used_up:.0%} of the examples failed explorations used up the places of sub_max: --explore once "
             "avoids that."
         )
-    return tuple(found)
-
-
-def _quality(outcome: Outcome) -> float:
-    return 0.0 if outcome.difference is None else outcome.difference.value

@@ -7,9 +7,9 @@ on a machine, each subsequence gets the number of tokens that it is to have.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import TARGET_LENGTHS
@@ -39,13 +39,7 @@ class Lengths:
 
     @classmethod
     def even(cls, source: int, subsequences: int, tokens: int, origin: str = "as given") -> Self:
-        """Subsequences that differ by no more than one token, the longer ones first.
-
-        Args:
-            source: tokens of the source.
-            subsequences: how many there are.
-            tokens: in all of them together.
-            origin: where these numbers are from.
+        """So many tokens in subsequences that differ by no more than one, the longer ones first.
 
         Raises:
             UserError: a subsequence would be empty, or there is no source.
@@ -62,10 +56,6 @@ class Lengths:
     def of_dataset(cls, name: str, source: int = SOURCE_TOKENS) -> Self:
         """Lengths as in one of the paper's data sets, from its Table 1: means, in words, made tokens.
 
-        Args:
-            name: the data set, as in `TARGET_LENGTHS`.
-            source: tokens of the source.
-
         Raises:
             UserError: the paper has no such data set.
         """
@@ -80,7 +70,7 @@ class Lengths:
 
     @property
     def tokens(self) -> int:
-        """Of the whole target, <eos> not counted."""
+        """Target tokens in all."""
         return sum(self.targets)
 
     @property
@@ -94,14 +84,7 @@ class Lengths:
         )
 
     def method(self, bos: int, eos: int, delay: int | None, explore: Explore = "retry") -> Method:
-        """How to decode so that nothing but these lengths ends it.
-
-        Args:
-            bos: the id that opens a subsequence.
-            eos: the id that ends one.
-            delay: Δt; None for the whole target as one string.
-            explore: the exploration rule.
-        """
+        """How to decode so that nothing but these lengths ends it; without a delay, the whole target as one string."""
         if delay is None:
             return Method(Whole(), bos, eos, Limits(None, None, self.tokens + 1), explore)
         usual, needed = Limits(), delay * len(self.targets) + max(self.targets) + 2
@@ -109,24 +92,8 @@ class Lengths:
         limits = Limits(max(usual.time_max, needed), max(usual.sub_max, len(self.targets) + 1))
         return Method(Fixed(delay), bos, eos, limits, explore)
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return {"source": self.source, "targets": list(self.targets), "origin": self.origin}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """What `as_json` gave."""
-        return cls(content["source"], tuple(content["targets"]), content["origin"])
-
     def sources(self, count: int, vocabulary: int, eos: int, seed: int = 0) -> list[list[int]]:
-        """Sources of random tokens, each with its <eos>.
-
-        Args:
-            count: how many.
-            vocabulary: ids are drawn below it, and above the first few, which are special.
-            eos: the id that ends a source.
-            seed: of the draw.
-        """
+        """Sources of random tokens below `vocabulary` and above the first few, which are special, each with its <eos>."""
         rng = random.Random(seed)  # noqa: S311  # chance, not secrecy
         return [[*rng.choices(range(3, vocabulary), k=self.source - 1), eos] for _ in range(count)]
 
@@ -138,13 +105,7 @@ class ForcedAnswers:
     """
 
     def __init__(self, model: StepModel, targets: Sequence[int], eos: int) -> None:
-        """Wrap a model.
-
-        Args:
-            model: the one that computes.
-            targets: tokens of each subsequence; whatever comes after them is empty.
-            eos: the id that ends one.
-        """
+        """Wrap a model; `targets` are the tokens of each subsequence, and whatever comes after them is empty."""
         self.model = model
         self.targets = targets
         self.eos = eos

@@ -1,4 +1,4 @@
-"""The machine that a figure was measured on: without it a speed says nothing."""
+"""The machine that a figure was measured on, and what else it did: without them a speed says nothing."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import platform
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from pipedec_cli.data.writing import package_versions
 
-#: Packages whose speed is measured, beside those of every manifest.
-PEER_PACKAGES: Final = ("ctranslate2",)
+#: Share of all processors that others may use while decoders are timed.
+_DISTURBED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +47,64 @@ class Machine:
         """All of it in one line for a person."""
         cores = "" if self.cores is None else f"{self.cores} cores, "
         parts = [
+            self.accelerator,
             self.processor,
             f"{cores}{self.processors} processors, {self.threads} threads used",
             f"{self.memory_bytes / 2**30:.0f} GiB RAM",
+            self.system,
+            f"Python {self.python}",
         ]
-        if self.accelerator is not None:
-            parts.insert(0, self.accelerator)
-        return "; ".join([*parts, self.system, f"Python {self.python}"])
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return asdict(self)
+        return "; ".join(part for part in parts if part is not None)
 
 
 def this_machine(device: str = "cpu") -> Machine:
-    """Look at the machine that runs this.
-
-    Args:
-        device: ``cpu``, ``cuda`` or ``cuda:N``: what is decoded on.
-    """
+    """Look at the machine that runs this, and at the device that is decoded on."""
     import psutil
     import torch
 
+    affinity = getattr(os, "sched_getaffinity", None)
+    accelerator = None
+    if device.startswith("cuda"):
+        properties = torch.cuda.get_device_properties(device)
+        accelerator = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
     return Machine(
         processor=processor_name(),
         cores=psutil.cpu_count(logical=False),
-        processors=_usable_processors(),
+        processors=len(affinity(0)) if affinity else os.cpu_count() or 1,
         threads=torch.get_num_threads(),
         memory_bytes=psutil.virtual_memory().total,
-        accelerator=_accelerator(device),
+        accelerator=accelerator,
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessorTime:
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The CPU's model name as the system has it, else its architecture."""
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return " ".join(value.split())
+    if sys.platform == "darwin":
+        found = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False
+        )
+        if found.returncode == 0:
+            return found.stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of everything that is timed; None for what is not installed."""
+    try:
+        ctranslate2 = version("ctranslate2")
+    except PackageNotFoundError:
+        ctranslate2 = None
+    return {**package_versions(), "ctranslate2": ctranslate2}
+
+
+class ProcessorTime(NamedTuple):
     """How much the machine's processors have worked up to a moment, in seconds.
 
     Attributes:
@@ -112,47 +134,11 @@ class ProcessorTime:
         return min(1.0, max(0.0, others / wall)) if wall > 0 else 0.0
 
 
-def versions() -> dict[str, str | None]:
-    """The versions of everything that is timed; None for what is not installed."""
-    return {**package_versions(), **{name: _version(name) for name in PEER_PACKAGES}}
-
-
-def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The CPU's model name as the system has it, else its architecture.
-
-    Args:
-        cpuinfo: where Linux describes the CPU.
-    """
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return " ".join(value.split())
-    if sys.platform == "darwin":
-        found = subprocess.run(
-            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False
-        )
-        if found.returncode == 0:
-            return found.stdout.strip()
-    return platform.processor() or platform.machine()
-
-
-def _usable_processors() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def _accelerator(device: str) -> str | None:
-    if not device.startswith("cuda"):
+def disturbance(others: float) -> str | None:
+    """That others took this share of the processors while decoders were timed, in words; None if it is no matter."""
+    if others < _DISTURBED:
         return None
-    import torch
-
-    properties = torch.cuda.get_device_properties(device)
-    return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    return (
+        f"other work took {others:.0%} of the machine's processors while decoders were timed: these speeds are too low "
+        "and vary; measure again on a quiet machine"
+    )

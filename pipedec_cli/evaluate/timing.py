@@ -1,13 +1,14 @@
 """Timing decoders against one another: the same sources, one process, alternating, warmed up, medians of repeats.
 
-Whatever decodes can be timed: it is a `TimedDecoder`. The clock and the pause come from the caller, so that the loop
-can be tested without waiting, and so that a GPU's clock can wait for the GPU.
+Whatever decodes can be timed: it is a `Runner`. The clock and the pause come from the caller, so that the loop can be
+tested without waiting, and so that a GPU's clock can wait for the GPU.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NamedTuple, Protocol
@@ -26,8 +27,7 @@ def pause() -> None:
     time.sleep(PAUSE_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """What a decoder made of one source.
 
     Attributes:
@@ -41,8 +41,7 @@ class Output:
     used_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(NamedTuple):
     """What one run over some sources gave.
 
     Attributes:
@@ -52,18 +51,14 @@ class Pass:
         setup_seconds: time for the keys and values of the source; None likewise.
     """
 
-    outputs: tuple[Output, ...]
+    outputs: Sequence[Output]
     calls: int
     encoder_seconds: float | None = None
     setup_seconds: float | None = None
 
 
-class TimedDecoder(Protocol):
+class Runner(Protocol):
     """Something that generates from token ids and can be timed."""
-
-    @property
-    def name(self) -> str:
-        """How tables call it."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -74,24 +69,13 @@ class TimedDecoder(Protocol):
         """The most examples that it can have in flight; None for no bound."""
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate from all sources.
+        """Generate from sources, each with its <eos>; the clock is for the parts that it times itself."""
 
-        Args:
-            sources: token ids, each with its <eos>.
-            batch_size: how many examples are in flight at once.
-            clock: for the parts that it times itself.
-        """
+    def blueprint(self) -> tuple[str, dict[str, Any]]:
+        """``module:function`` and arguments, as JSON can carry them, that make the same in a child process."""
 
 
-class Contestant(NamedTuple):
-    """A decoder and what it is given: the same texts as the others, in the ids of its own tokenizer."""
-
-    decoder: TimedDecoder
-    sources: Sequence[Source]
-
-
-@dataclass(frozen=True, slots=True)
-class Lap:
+class Lap(NamedTuple):
     """The times of one pass over the sample, in seconds; parts are None where they are not told apart."""
 
     total: float
@@ -104,26 +88,23 @@ class Lap:
         return None if self.encoder is None else self.total - self.encoder - (self.setup or 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Timing:
     """One decoder at one batch size.
 
     Attributes:
-        decoder: its name.
-        batch_size: examples in flight.
         laps: the repeats, in the order in which they were run.
         calls: decoder calls of one pass.
         outputs: what the sources gave, in their order.
-        example_seconds: the median of each example's repeats, in the sources' order; () at batch sizes above 1,
-            where examples share their calls.
+        seconds_of_examples: of each repeat, the seconds of each example; [] at batch sizes above 1, where examples
+            share their calls.
     """
 
-    decoder: str
     batch_size: int
-    laps: tuple[Lap, ...]
-    calls: int
-    outputs: tuple[Output, ...]
-    example_seconds: tuple[float, ...] = ()
+    laps: list[Lap] = field(default_factory=list)
+    calls: int = 0
+    outputs: Sequence[Output] = ()
+    seconds_of_examples: list[list[float]] = field(default_factory=list)
 
     @property
     def examples(self) -> int:
@@ -143,17 +124,17 @@ class Timing:
     @property
     def encoder_seconds(self) -> float | None:
         """Median time in the encoder of a pass."""
-        return _median([lap.encoder for lap in self.laps])
+        return _of_known([lap.encoder for lap in self.laps], median)
 
     @property
     def setup_seconds(self) -> float | None:
         """Median time of a pass for the keys and values of the sources."""
-        return _median([lap.setup for lap in self.laps])
+        return _of_known([lap.setup for lap in self.laps], median)
 
     @property
     def decoding_seconds(self) -> float | None:
         """Median time of a pass outside encoder and set-up."""
-        return _median([lap.decoding for lap in self.laps])
+        return _of_known([lap.decoding for lap in self.laps], median)
 
     @property
     def seconds_per_call(self) -> float | None:
@@ -162,19 +143,24 @@ class Timing:
         return None if decoding is None or not self.calls else decoding / self.calls
 
     @property
+    def example_seconds(self) -> tuple[float, ...]:
+        """The median of each example's repeats, in the sources' order; () at batch sizes above 1."""
+        return tuple(map(median, zip(*self.seconds_of_examples, strict=True)))
+
+    @property
     def tokens(self) -> int:
         """Tokens made in a pass."""
         return sum(len(output.tokens) for output in self.outputs)
 
     @property
-    def steps_per_example(self) -> float:
-        """Mean decoder calls that an example took part in."""
-        return sum(output.steps for output in self.outputs) / self.examples
+    def steps(self) -> int:
+        """Decoder calls that the examples took part in, added up."""
+        return sum(output.steps for output in self.outputs)
 
     @property
     def tokens_per_step(self) -> float:
         """Tokens that an example gets from a decoder call it takes part in, on average."""
-        return self.tokens / max(1, sum(output.steps for output in self.outputs))
+        return self.tokens / max(1, self.steps)
 
     def as_json(self) -> dict[str, Any]:
         """Medians and each repeat, as plain values."""
@@ -188,7 +174,7 @@ class Timing:
             "decoding_seconds": self.decoding_seconds,
             "decoder_calls": self.calls,
             "seconds_per_call": self.seconds_per_call,
-            "steps_per_example": self.steps_per_example,
+            "steps_per_example": self.steps / self.examples,
             "tokens_per_step": self.tokens_per_step,
             "tokens": self.tokens,
             "repeats": [lap.total for lap in self.laps],
@@ -196,18 +182,45 @@ class Timing:
         }
 
 
-@dataclass(slots=True)
-class _Record:
-    """What has been seen of one decoder so far."""
+class Gain(NamedTuple):
+    """One decoder's speed over another's, and where it comes from.
 
-    laps: list[Lap] = field(default_factory=list)
-    examples: list[list[float]] = field(default_factory=list)
-    calls: int = 0
-    outputs: tuple[Output, ...] = ()
+    Attributes:
+        speedup: throughput over the other's.
+        low: the smallest ratio of two passes of the same repeat.
+        high: the largest one.
+        decoding: decoding time alone; None where one of the two does not tell it apart, like the next.
+        faster_calls: time per call, the other's over this one's: what kernels give, and what more rows a call cost.
+        fewer_calls: decoder calls, the other's over this one's: what the schedule gives.
+    """
+
+    speedup: float
+    low: float
+    high: float
+    decoding: float | None
+    faster_calls: float | None
+    fewer_calls: float
 
 
-def time_decoders(
-    contestants: Sequence[Contestant],
+def gain(timing: Timing, over: Timing) -> Gain:
+    """How much faster one decoder is than another that was timed beside it."""
+    share = timing.examples / over.examples
+    paired = [other.total / lap.total * share for lap, other in zip(timing.laps, over.laps, strict=True)]
+    mine, others = timing.decoding_seconds, over.decoding_seconds
+    decoding = others / mine if mine and others else None
+    fewer = over.calls / timing.calls
+    return Gain(
+        speedup=timing.throughput / over.throughput,
+        low=min(paired),
+        high=max(paired),
+        decoding=decoding,
+        faster_calls=None if decoding is None else decoding / fewer,
+        fewer_calls=fewer,
+    )
+
+
+def time_together(
+    contest: Mapping[str, tuple[Runner, Sequence[Source]]],
     *,
     batch_size: int = 1,
     repeats: int = 3,
@@ -217,58 +230,63 @@ def time_decoders(
 ) -> dict[str, Timing]:
     """Time decoders against one another.
 
-    Each makes a pass over all sources first that does not count, then `repeats` that do; the decoders take turns, and
-    who begins a round changes from round to round. At batch sizes above 1 the sources are handed over longest first.
+    Each makes a pass over all its sources first that does not count, then `repeats` that do; the decoders take turns,
+    and who begins a round changes from round to round. At batch sizes above 1 the sources are handed over longest first.
 
     Args:
-        contestants: with names of their own; those that cannot have `batch_size` in flight are left out.
+        contest: decoders and their sources by name; who cannot have `batch_size` in flight is left out.
         batch_size: how many examples are in flight at once.
         repeats: how many passes count.
         clock: reads the time once the device has finished.
-        rest: called before each pass.
+        rest: called before each pass that counts.
         on_pass: told the decoder's name after each pass, the first ones included.
-
-    Returns:
-        Timings by the decoders' names.
     """
-    timed = [
-        (decoder, sources)
-        for decoder, sources in contestants
-        if decoder.largest_batch is None or batch_size <= decoder.largest_batch
+    names = [
+        name for name, (runner, _) in contest.items() if batch_size <= (runner.largest_batch or batch_size)
     ]
-    records = {decoder.name: _Record() for decoder, _ in timed}
-    for decoder, sources in timed:
-        _pass(decoder, sources, batch_size, clock)
-        on_pass(decoder.name)
-    for number in range(repeats):
-        first = number % len(timed) if timed else 0
-        for decoder, sources in [*timed[first:], *timed[:first]]:
+    timings = {name: Timing(batch_size) for name in names}
+    for name in names:
+        _pass(*contest[name], Timing(batch_size), clock)
+        on_pass(name)
+    for number in range(repeats if names else 0):
+        first = number % len(names)
+        for name in [*names[first:], *names[:first]]:
             rest()
-            lap, made, examples = _pass(decoder, sources, batch_size, clock)
-            record = records[decoder.name]
-            record.laps.append(lap)
-            record.examples.append(examples)
-            record.calls, record.outputs = made.calls, made.outputs
-            on_pass(decoder.name)
-    return {
-        name: Timing(
-            decoder=name,
-            batch_size=batch_size,
-            laps=tuple(record.laps),
-            calls=record.calls,
-            outputs=record.outputs,
-            example_seconds=tuple(map(median, zip(*record.examples, strict=True))),
-        )
-        for name, record in records.items()
-    }
+            _pass(*contest[name], timings[name], clock)
+            on_pass(name)
+    return timings
+
+
+def _pass(runner: Runner, sources: Sequence[Source], timing: Timing, clock: Clock) -> None:
+    """Add one pass over the sources to a timing: all of them in batches, or one after the other."""
+    if timing.batch_size == 1:
+        order, portions = list(range(len(sources))), [[source] for source in sources]
+    else:
+        order = sorted(range(len(sources)), key=lambda place: -len(sources[place]))
+        portions = [[sources[place] for place in order]]
+    seconds, passes = [], []
+    for portion in portions:
+        began = clock()
+        passes.append(runner.run(portion, timing.batch_size, clock))
+        seconds.append(clock() - began)
+    made = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
+    timing.outputs = tuple(made[place] for place in range(len(sources)))
+    timing.calls = sum(one.calls for one in passes)
+    encoder = _of_known([one.encoder_seconds for one in passes], sum)
+    setup = _of_known([one.setup_seconds for one in passes], sum)
+    timing.laps.append(Lap(sum(seconds), encoder, setup))
+    if timing.batch_size == 1:
+        timing.seconds_of_examples.append(seconds)
+
+
+def _of_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:
+    """The parts put together; None if one of them is not known."""
+    known = [part for part in parts if part is not None]
+    return combine(known) if known and len(known) == len(parts) else None
 
 
 def device_clock(device: str) -> Clock:
-    """A clock that waits for what the device has been given to do.
-
-    Args:
-        device: ``cpu``, ``cuda`` or ``cuda:N``.
-    """
+    """A clock that waits for what the device, ``cpu``, ``cuda`` or ``cuda:N``, has been given to do."""
     if not device.startswith("cuda"):
         return time.perf_counter
     import torch
@@ -280,44 +298,31 @@ def device_clock(device: str) -> Clock:
     return synchronised
 
 
-def _pass(
-    decoder: TimedDecoder, sources: Sequence[Source], batch_size: int, clock: Clock
-) -> tuple[Lap, Pass, list[float]]:
-    """One pass: its times, what it gave, and at batch size 1 the seconds of each example."""
-    if batch_size == 1:
-        return _one_at_a_time(decoder, sources, clock)
-    order = sorted(range(len(sources)), key=lambda place: -len(sources[place]))
-    began = clock()
-    made = decoder.run([sources[place] for place in order], batch_size, clock)
-    total = clock() - began
-    outputs = dict(zip(order, made.outputs, strict=True))
-    back = Pass(tuple(outputs[place] for place in range(len(sources))), made.calls)
-    return Lap(total, made.encoder_seconds, made.setup_seconds), back, []
+@dataclass(slots=True)
+class Watch:
+    """How often a module was called, and how long that took in all; 0.0 without a clock."""
+
+    calls: int = 0
+    seconds: float = 0.0
 
 
-def _one_at_a_time(
-    decoder: TimedDecoder, sources: Sequence[Source], clock: Clock
-) -> tuple[Lap, Pass, list[float]]:
-    seconds: list[float] = []
-    passes: list[Pass] = []
-    for source in sources:
-        began = clock()
-        passes.append(decoder.run([source], 1, clock))
-        seconds.append(clock() - began)
-    lap = Lap(
-        sum(seconds),
-        _sum([made.encoder_seconds for made in passes]),
-        _sum([made.setup_seconds for made in passes]),
-    )
-    outputs = tuple(output for made in passes for output in made.outputs)
-    return lap, Pass(outputs, sum(made.calls for made in passes)), seconds
+@contextmanager
+def watched(module: Any, clock: Clock | None = None) -> Iterator[Watch]:
+    """Watch the calls of a torch module that does not call itself; without a clock they are only counted."""
+    watch = Watch()
+    began = 0.0
 
+    def before(*_: object) -> None:
+        nonlocal began
+        began = clock() if clock else 0.0
 
-def _sum(parts: Sequence[float | None]) -> float | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    def after(*_: object) -> None:
+        watch.calls += 1
+        watch.seconds += clock() - began if clock else 0.0
 
-
-def _median(parts: Sequence[float | None]) -> float | None:
-    known = [part for part in parts if part is not None]
-    return median(known) if known and len(known) == len(parts) else None
+    handles = [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+    try:
+        yield watch
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -10,11 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal import demo, generate, import_, recipes, score, segment, train
-from pipedec_cli.terminal.commands import (
-    bench,
-    report,
-)
+from pipedec_cli.terminal import bench, demo, generate, import_, recipes, report, score, segment, train
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.settings import add
 
@@ -77,8 +73,8 @@ add(app, "segment", segment.segment, segment.EXAMPLES)
 add(app, "train", train.train, train.EXAMPLES)
 add(app, "generate", generate.generate, generate.EXAMPLES)
 add(app, "score", score.score, score.EXAMPLES)
-app.command("report", epilog=report.EXAMPLES)(report.report)
-app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
+add(app, "report", report.report, report.EXAMPLES)
+add(app, "bench", bench.bench, bench.EXAMPLES)
 add(app, "import", import_.import_data, import_.EXAMPLES)
 add(app, "recipes", recipes.recipes, recipes.EXAMPLES)
 add(app, "demo", demo.demo, demo.EXAMPLES)

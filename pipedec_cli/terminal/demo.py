@@ -19,6 +19,7 @@ from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.terminal import generate, train
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.report import ReportSettings, report
 from pipedec_cli.terminal.segment import SegmentSettings, segment
 from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings
 from pipedec_cli.terminal.train import TrainSettings
@@ -85,7 +86,16 @@ def demo(settings: DemoSettings) -> None:
     talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
     generate.run(GenerateSettings(delay=DELAY, limit=1, live=True, workspace=out), talk)
     talk.say("\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
-    _report(settings, talk)
+    comparison = ReportSettings(
+        delays=(1, DELAY, 3),
+        limit=settings.test,
+        timing_examples=16,
+        memory=False,
+        batch_size=8,
+        workspace=out,
+        quiet=settings.quiet,
+    )
+    report(comparison)
 
     talk.say("")
     counts = {}
@@ -120,11 +130,3 @@ def _clear(out: Path) -> None:
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()
-
-
-def _report(settings: DemoSettings, talk: Talk) -> None:
-    from pipedec_cli.terminal.runs.report import run_report
-    from pipedec_cli.terminal.runs.report_lineup import ReportRequest
-
-    request = ReportRequest(delays=(1, DELAY, 3), limit=settings.test, timed=16, memory=False, batch_size=8)
-    run_report(request, out=None, workspace=settings.out, talk=talk, as_json=False)

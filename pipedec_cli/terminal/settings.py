@@ -51,7 +51,9 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     hints = get_type_hints(kind, include_extras=True)
     for one in fields(kind):
         if one.name != "typed":
-            default = inspect.Parameter.empty if one.default is MISSING else one.default
+            default = (
+                inspect.Parameter.empty if one.default is MISSING else _written(hints[one.name], one.default)
+            )
             parameters.append(
                 inspect.Parameter(
                     one.name,
@@ -69,6 +71,12 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = run.__doc__
     app.command(name, epilog=examples)(command)
+
+
+def _written(hint: Any, default: Any) -> Any:
+    """A default as one would type it: a list that an option's own parser reads has commas between its parts."""
+    parsed = get_origin(hint) is Annotated and get_args(hint)[1].parser is not None
+    return ",".join(map(str, default)) if parsed and isinstance(default, tuple) else default
 
 
 def _for_typer(hint: Any) -> Any:

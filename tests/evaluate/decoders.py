@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
+from pipedec_cli.data.records import Generated, Record
+from pipedec_cli.evaluate.competitor import Competitor
+from pipedec_cli.evaluate.failures import count_failures
+from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+from pipedec_cli.evaluate.metrics.rouge import Rouge
+from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
+from pipedec_cli.evaluate.timing import Clock, Lap, Output, Pass, Source, Timing
 
 
 @dataclass
@@ -31,14 +38,13 @@ class FakeDecoder:
         seen: (sources, batch size) of every run.
     """
 
-    name: str
-    clock: FakeClock
+    clock: FakeClock = field(default_factory=FakeClock)
     step: Sequence[float] = (1.0,)
     encode: float | None = 0.0
     setup: float | None = None
     per_call: int = 1
     largest_batch: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=lambda: {"dtype": "float32"})
     seen: list[tuple[list[Source], int]] = field(default_factory=list)
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -51,3 +57,30 @@ class FakeDecoder:
         outputs = tuple(Output(tuple(s), n) for s, n in zip(sources, steps, strict=True))
         encoder = None if self.encode is None else self.encode * len(sources)
         return Pass(outputs, calls, encoder, self.setup)
+
+
+def timing(totals, calls, encoder=0.0, *, examples=1, tokens=2, steps=2, size=1) -> Timing:
+    """What was measured in passes of so many seconds each."""
+    laps = [Lap(total, encoder, None) for total in totals]
+    return Timing(size, laps, calls, (Output((5,) * tokens, steps),) * examples)
+
+
+def competitor(name="x", role="pipelined", **more) -> Competitor:
+    """A decoder with what is given, which does not run."""
+    return Competitor(name, role, FakeDecoder(), **more)
+
+
+def scored(segments, *, steps=(), gold=("a b", "c d"), truncated=None, name="x") -> ScoredRun:
+    """Predictions of these segments, each of 2 tokens, scored against one target."""
+    predictions, items = [], []
+    for number, parts in enumerate(segments):
+        record = Record(f"{number}", "s", None, None, (), "f:1", {})
+        text, cost = " ".join(parts), steps[number] if steps else 1
+        predictions.append(Generated(text=text, segments=tuple(parts), steps=cost, tokens=2, record=record))
+        items.append(
+            ScoringItem(
+                record.id, text, tuple(parts), gold=gold, references=(" ".join(gold),), truncated=truncated
+            )
+        )
+    run = LoadedRun(Path("x.jsonl"), name, predictions, "records", {})
+    return ScoredRun(run, items, score(items, Rouge()), count_failures(items))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -9,13 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.contenders import DecodingChoice, EngineDecoder, workload
-from pipedec_cli.evaluate.ctranslate2_process import CTranslate2Process
+from pipedec_cli.evaluate.competitor import EngineRunner, remake
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
-from pipedec_cli.evaluate.peers import make_peer
-from pipedec_cli.evaluate.transformers_peer import TransformersDecoder
-from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.evaluate.peers import Absent, make_peer
+from pipedec_cli.model.decoder import load
 from pipedec_cli.pipeline.decode import Finished, decode
 from tests.checkpoints import tiny_checkpoint
 
@@ -78,7 +76,6 @@ def test_even_lengths_add_up_and_differ_by_one_at_most(source, count, more):
     assert lengths.tokens == count + more
     assert len(lengths.targets) == count
     assert max(lengths.targets) - min(lengths.targets) <= 1
-    assert Lengths.from_json(lengths.as_json()) == lengths
 
 
 def test_a_data_sets_lengths_are_the_papers_words_as_tokens():
@@ -108,41 +105,36 @@ def test_sources_have_their_length_and_end_once():
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return load_checkpoint(str(tiny_checkpoint(tmp_path_factory.mktemp("forced") / "pipelined")))
+def decoder(tmp_path_factory):
+    return load(tiny_checkpoint(tmp_path_factory.mktemp("forced") / "pipelined"), consume=False)
 
 
 LENGTHS = Lengths.even(6, 3, 7)
 
 
-@pytest.mark.parametrize(("delay", "calls"), [(None, 8), (1, 5), (2, 7)])
-def test_our_decoders_make_these_lengths_on_any_checkpoint(checkpoint, delay, calls):
-    decoder = EngineDecoder("forced", Decoder(checkpoint), DecodingChoice(delay=delay), lengths=LENGTHS)
-    sources = LENGTHS.sources(3, checkpoint.model.config.vocab_size, checkpoint.eos)
+def sources(decoder, count):
+    return LENGTHS.sources(count, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos)
 
-    made = decoder.run(sources, 2, time.perf_counter)
+
+@pytest.mark.parametrize(("delay", "calls"), [(None, 8), (1, 5), (2, 7)])
+def test_our_decoders_make_these_lengths_on_any_checkpoint_in_a_child_process_too(decoder, delay, calls):
+    runner = EngineRunner(decoder, {"delay": delay}, LENGTHS)
+
+    made = runner.run(sources(decoder, 3), 2, time.perf_counter)
 
     assert [len(output.tokens) for output in made.outputs] == [7, 7, 7]
     assert {output.steps for output in made.outputs} == {calls}
-
-
-def test_a_child_process_would_force_the_same(checkpoint):
-    decoder = EngineDecoder("forced", Decoder(checkpoint), DecodingChoice(delay=1), lengths=LENGTHS)
-    sources = LENGTHS.sources(1, checkpoint.model.config.vocab_size, checkpoint.eos)
-    _, payload = decoder.blueprint(sources, 1)
-
-    assert workload(**payload)().outputs == decoder.run(sources, 1, time.perf_counter).outputs
-    assert payload["lengths"] == LENGTHS.as_json()
+    again = remake(**json.loads(json.dumps(runner.blueprint()[1])))
+    assert again.run(sources(decoder, 3), 2, time.perf_counter).outputs == made.outputs
 
 
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
-def test_peers_make_as_many_tokens_as_they_are_told(checkpoint, tmp_path, name):
+def test_peers_make_as_many_tokens_as_they_are_told(decoder, tmp_path, name):
     pytest.importorskip("ctranslate2") if name == "ctranslate2" else None
-    sources = LENGTHS.sources(2, checkpoint.model.config.vocab_size, checkpoint.eos)
-    peer = make_peer(name, checkpoint, tmp_path / name, 8, exactly=True)
-    assert isinstance(peer, TransformersDecoder | CTranslate2Process)
+    peer = make_peer(name, decoder.checkpoint, tmp_path / name, 8, exactly=True)
+    assert not isinstance(peer, Absent)
 
-    made = peer.run(sources, 2, time.perf_counter)
+    made = peer.run(sources(decoder, 2), 2, time.perf_counter)
 
     assert [len(output.tokens) for output in made.outputs] == [8, 8]
     assert made.calls == 8

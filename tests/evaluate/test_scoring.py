@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pipedec_cli.evaluate.breakdown import ids_by_size
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.breakdown import ids_by_size
 from pipedec_cli.evaluate.metrics.keyphrases import Meng2017
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA

@@ -16,9 +16,8 @@ from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.recipes import RECIPES, recipe
-from pipedec_cli.terminal import generate
+from pipedec_cli.terminal import generate, report
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.runs import report
 
 COMMANDS = ("segment", "train", "generate", "score", "report")
 
@@ -33,8 +32,13 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What `generate` and `report` were asked for, instead of doing it."""
     requests: list[Any] = []
+
+    def compare(settings: Any, *_: Any) -> None:
+        requests.append(settings)
+        raise typer.Exit
+
     monkeypatch.setattr(generate, "run", lambda settings, _: requests.append(settings))
-    monkeypatch.setattr(report, "run_report", lambda request, **_: requests.append(request))
+    monkeypatch.setattr(report, "compare", compare)
     return requests
 
 
@@ -106,7 +110,7 @@ def test_report_takes_metrics_and_delay_of_the_recipe(asked: list[Any]) -> None:
         ("kptimes", "keyphrases", "chan2019", (1,)),
         ("kptimes", "keyphrases", "meng2017", (2, 3)),
         ("kptimes", "summarization", None, (1,)),
-        (None, None, None, ()),
+        (None, None, None, None),
     ]
 
 

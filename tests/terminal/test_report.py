@@ -9,10 +9,9 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.evaluate import timing
-from pipedec_cli.evaluate.memory import MeasuringError, Memory
+from pipedec_cli.evaluate.child import ChildError, Memory
+from pipedec_cli.terminal import measuring
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.runs import report_measurements
-from pipedec_cli.terminal.runs.report_measurements import disturbance
 from tests.checkpoints import TOLD, tiny_checkpoint
 
 QUICK = ("--timing-examples", "3", "--repeats", "1", "--resamples", "99", "--device", "cpu")
@@ -182,11 +181,11 @@ def test_predictions_with_their_grids_serve_as_well(workspace):
     assert "Δt = 1: all 12 predictions are in" in result.stderr
 
 
-def test_without_a_plain_t5_the_sequential_schedule_is_the_baseline_and_the_report_says_so(workspace):
+def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_the_report_says_so(workspace):
     shutil.rmtree(workspace / "models/sequential")
     result = ran("--delays", "2")
     report = report_of(workspace)
-    assert report["baseline"]["name"] == "sequential schedule"
+    assert report["baseline"]["name"] == "waiting schedule"
     assert "not the plain T5" in report["baseline"]["is"]
     assert "not the plain T5" in result.stdout
     assert "plain T5" not in report["advice"]["text"]
@@ -196,7 +195,7 @@ def test_unfinished_plain_t5_is_left_out_with_a_warning(workspace):
     (workspace / "models/sequential/config.json").unlink()
     result = ran("--delays", "2")
     assert "has not come to its end" in result.stderr
-    assert report_of(workspace)["baseline"]["name"] == "sequential schedule"
+    assert report_of(workspace)["baseline"]["name"] == "waiting schedule"
 
 
 def test_peers_without_a_plain_t5_are_refused_before_anything_is_generated(workspace):
@@ -205,25 +204,26 @@ def test_peers_without_a_plain_t5_are_refused_before_anything_is_generated(works
     assert not (workspace / "generations").exists()
 
 
-def test_the_checkpoints_sequential_schedule_can_stand_beside_its_delays(workspace):
-    run("--delays", "sequential,2,1")
+@pytest.mark.parametrize("wait", ["wait", "sequential"])
+def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace, wait):
+    ran("--delays", f"{wait},2,1")
 
     report = json.loads((workspace / "report/report.json").read_text(encoding="utf-8"))
     names = [entry["name"] for entry in report["decoders"]]
-    assert names == ["sequential", "Δt = 1", "Δt = 2", "sequential schedule"]
+    assert names == ["sequential", "Δt = 1", "Δt = 2", "waiting schedule"]
     steps = [decoder(report, name)["totals"]["steps"] for name in names]
     assert steps[1] < steps[2] < steps[3]
-    assert decoder(report, "sequential schedule")["options"] == "--delay sequential"
-    assert "sequential schedule" not in report["advice"]["text"]
+    assert decoder(report, "waiting schedule")["options"] == "--delay wait"
+    assert "waiting schedule" not in report["advice"]["text"]
 
 
 def test_the_schedule_that_is_the_baseline_already_stands_there_once(workspace):
     shutil.rmtree(workspace / "models/sequential")
 
-    run("--delays", "sequential")
+    ran("--delays", "wait")
 
     report = json.loads((workspace / "report/report.json").read_text(encoding="utf-8"))
-    assert [entry["name"] for entry in report["decoders"]] == ["sequential schedule", "Δt = 2"]
+    assert [entry["name"] for entry in report["decoders"]] == ["waiting schedule", "Δt = 2"]
 
 
 def test_both_exploration_rules_stand_side_by_side(workspace):
@@ -234,8 +234,11 @@ def test_both_exploration_rules_stand_side_by_side(workspace):
     assert decoder(report, "Δt = 1, once")["used_up_sub_max"] == 0.0
 
 
-def test_limit_takes_the_first_examples(workspace):
-    ran("--delays", "1", "--limit", "4")
+def test_limit_takes_the_first_examples_out_of_a_longer_run(workspace):
+    ran("--delays", "1")
+    result = ran("--delays", "1", "--limit", "4")
+    assert "Δt = 1: the first 4 predictions of" in result.stderr
+    assert "decoder steps" not in result.stderr  # nothing was generated
     report = report_of(workspace)
     assert decoder(report, "Δt = 1")["totals"]["examples"] == 4
     assert report["sample"]["of"] == 4
@@ -273,17 +276,27 @@ def test_out_names_another_folder(workspace):
 def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, monkeypatch):
     asked = []
 
-    def measure(factory, payload):
-        asked.append((factory, payload["batch_size"]))
-        json.dumps(payload)  # what cannot be sent to a child process fails here
-        if payload.get("choice", {}).get("delay") == 1:
-            raise MeasuringError("killed")
-        return Memory(1_000_000, 3_000_000, "c")
+    class Weighing:
+        def __init__(self, factory, payload):
+            json.dumps(payload)  # what cannot be sent to a child process fails here
+            self.delay = payload["choice"].get("delay")
 
-    monkeypatch.setattr(report_measurements, "measure_peak", measure)
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def peak(self, sources, batch_size):
+            asked.append((len(sources), batch_size))
+            if self.delay == 1:
+                raise ChildError("killed")
+            return Memory(1_000_000, 3_000_000, "c")
+
+    monkeypatch.setattr(measuring, "Child", Weighing)
     result = ran("--delays", "1,2", memory=True)
     report = report_of(workspace)
-    assert len(asked) == 3
+    assert asked == [(3, 1)] * 3
     assert decoder(report, "Δt = 2")["memory"]["peak_bytes"] == 3_000_000
     assert decoder(report, "Δt = 1")["memory"] is None
     assert "the memory of Δt = 1 could not be measured: killed" in result.stderr
@@ -340,8 +353,3 @@ def test_numbers_that_are_none_are_a_usage_error(workspace, options):
     result = run(*options)
     assert result.exit_code == 2
     assert "whole numbers" in result.output
-
-
-def test_busy_machine_is_told():
-    assert "took 43% of the machine's processors" in disturbance(0.43)
-    assert disturbance(0.05) is None

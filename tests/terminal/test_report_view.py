@@ -1,7 +1,6 @@
 """What a report looks like, on a terminal and as Markdown; no model runs here."""
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -9,54 +8,28 @@ from rich.measure import Measurement
 
 from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
 from pipedec_cli.evaluate.advice import Advice
-from pipedec_cli.evaluate.breakdown import SizeRow
-from pipedec_cli.evaluate.comparison import Entry, Paper, Report, Sample, Totals
-from pipedec_cli.evaluate.failures import count_failures
-from pipedec_cli.evaluate.gain import gains_over
+from pipedec_cli.evaluate.child import Memory
+from pipedec_cli.evaluate.competitor import Agreement, Totals
 from pipedec_cli.evaluate.machine import Machine
-from pipedec_cli.evaluate.memory import Memory
-from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
-from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.peers import Absent, Agreement
-from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
+from pipedec_cli.evaluate.peers import Absent
+from pipedec_cli.evaluate.report import Paper, Report, Sample, SizeRow
 from pipedec_cli.evaluate.significance import Difference
-from pipedec_cli.evaluate.timing import Lap, Output, Timing
-from pipedec_cli.terminal.views.report import fitted, show, table
-from pipedec_cli.terminal.views.report_markdown import markdown, plain
-from pipedec_cli.terminal.views.report_sheet import bar, figure, times
-from pipedec_cli.terminal.views.report_tables import sheets
+from pipedec_cli.terminal.report_sheets import markdown, sheets, show
+from pipedec_cli.terminal.tables import bar, figure, fitted, plain, table, times
+from tests.evaluate.decoders import competitor, scored, timing
 
 
-def timings(seconds, calls, encoder=0.1, sizes=(1,)):
-    outputs = (Output((5, 6), 2),) * 10
-    return {size: Timing("x", size, (Lap(seconds, encoder, None),), calls, outputs) for size in sizes}
-
-
-def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, text="a b c d", **more):
-    items = [ScoringItem("1", text, (text,), gold=("a b", "c d"), references=("a b c d",))]
-    mine = timings(seconds, calls)
-    ours = (
-        {}
-        if role == "peer"
-        else {
-            "scored": ScoredRun(
-                LoadedRun(Path("f.jsonl"), name, [], "records", {}),
-                items,
-                score(items, Rouge()),
-                count_failures(items),
-            ),
-            "totals": Totals(1, calls, 40),
-        }
-    )
-    return Entry(
-        name=name,
-        role=role,
-        settings={"dtype": "float32"},
-        timings=mine,
-        gains={} if base is None else gains_over(mine, base.timings),
+def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, sizes=(1,), **more):
+    ours = {"scored": scored([["a b c d"]]), "totals": Totals(1, calls, 40)} if role != "peer" else {}
+    made = competitor(
+        name,
+        role,
+        timings={size: timing([seconds], calls, 0.1, examples=10, size=size) for size in sizes},
         memory=Memory(100_000_000, 250_000_000, "resident memory"),
         **{**ours, **more},
     )
+    made.gains = {} if base is None else made.gains_over(base)
+    return made
 
 
 def make_report(*, peers=(), absent=(), recipe=None, delays=(1, 2), **more):
@@ -166,11 +139,8 @@ def test_peers_have_agreement_instead_of_quality_and_absent_ones_are_named():
 
 
 def test_decoder_that_was_not_timed_at_a_batch_size_has_no_figures_there():
-    first = entry("sequential", "baseline")
-    first = Entry(
-        **{**{f: getattr(first, f) for f in first.__slots__}, "timings": timings(2.0, 10, sizes=(1, 4))}
-    )
     report = make_report(peers=["prompt-lookup"], delays=(1,))
+    first = entry("sequential", "baseline", seconds=2.0, sizes=(1, 4))
     report = make_report(entries=(first, *report.entries[1:]))
     assert cells(report, "Decoders", "examples/s")[1] == ("5.00", "–", "–")
 

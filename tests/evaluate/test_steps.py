@@ -1,4 +1,4 @@
-"""Steps are timed around a full grid, beside a probe, in every dtype and at every number of rows."""
+"""Steps are timed around a full grid, beside a probe of the memory, in every dtype and at every number of rows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,63 @@ import copy
 import time
 
 import pytest
+import torch
 
-from pipedec_cli.evaluate.step_speed import CACHED, STEPS, time_steps
-from pipedec_cli.model.steps.engine import Engine, lay_out
+from pipedec_cli.evaluate.steps import CACHED, STEPS, MemoryProbe, step_bytes, time_steps
+from pipedec_cli.model.native.build import BuildError
+from pipedec_cli.model.native.library import VARIABLE, library
+from pipedec_cli.model.steps.engine import Engine
 from tests.evaluate.decoders import FakeClock
-from tests.model.families import SOURCES, small_model
+from tests.model.families import KINDS, SOURCES, small_model
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_kernels_read_every_word(threads):
+    try:
+        kernels = library()
+    except BuildError as error:
+        pytest.skip(str(error))
+    words = torch.arange(3 * 4096, dtype=torch.int32)
+
+    assert kernels.read(words.data_ptr(), 4 * len(words), threads) == int(words.sum())
+
+
+@pytest.mark.parametrize("native", ["1", "0"])
+def test_the_fastest_pass_counts(monkeypatch, native):
+    monkeypatch.setenv(VARIABLE, native)
+    clock = FakeClock()
+    probe = MemoryProbe(clock, size=1 << 16)
+    durations = iter([0.5, 0.25, 1.0])
+    probe._read = lambda: clock.pass_by(next(durations))
+
+    assert probe.measure() == (1 << 16) / 0.25
+    assert probe.readings == [(1 << 16) / 0.25]
+
+
+def test_without_kernels_it_says_that_its_reading_may_be_too_low(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "0")
+
+    assert "may be slower" in MemoryProbe(FakeClock(), size=1 << 16).reader
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_steps_bytes_are_its_matrices_and_one_examples_keys_and_values(kind):
+    model = small_model(kind)
+    config = model.config
+    blocks = [block.layer for block in model.decoder.block]
+    matrices = model.lm_head.weight.numel()
+    for own, cross, feed in blocks:
+        matrices += sum(
+            part.weight.numel()
+            for part in (
+                *(own.SelfAttention.q, own.SelfAttention.k, own.SelfAttention.v, own.SelfAttention.o),
+                *(cross.EncDecAttention.q, cross.EncDecAttention.o),
+            )
+        )
+        matrices += sum(p.numel() for p in feed.DenseReluDense.parameters())
+    cached = 2 * len(blocks) * config.num_heads * config.d_kv * (10 + 6)
+
+    assert step_bytes(config, item=4, source=10, cached=6) == 4 * (matrices + cached)
 
 
 class FakeProbe:
@@ -42,7 +94,7 @@ def test_a_step_takes_the_median_and_its_limit_the_probe_beside_it(clocked):
     clock, _ = clocked
     model = small_model("t5")
     needed = time_steps(
-        [(model, lay_out(model))],
+        [(Engine(model), model.config)],
         [1],
         SOURCES[0],
         FakeProbe([1.0] * 2),
@@ -52,7 +104,7 @@ def test_a_step_takes_the_median_and_its_limit_the_probe_beside_it(clocked):
     )[0].bytes
 
     (one, four) = time_steps(
-        [(model, lay_out(model))],
+        [(Engine(model), model.config)],
         [1, 4],
         SOURCES[0],
         # the first of each warms up; then limits of 0.5 and 2 s for one row, of 1 and 2 s for four
@@ -72,7 +124,7 @@ def test_the_grid_holds_about_as_many_tokens_as_said(clocked, rows):
     model = small_model("t5")
 
     time_steps(
-        [(model, lay_out(model))],
+        [(Engine(model), model.config)],
         [rows],
         SOURCES[0],
         FakeProbe([1.0] * 2),
@@ -91,7 +143,7 @@ def test_each_dtype_reads_its_own_bytes():
     model, narrow = small_model("t5"), copy.deepcopy(small_model("t5")).bfloat16()
 
     wide, half = time_steps(
-        [(model, lay_out(model)), (narrow, lay_out(narrow))],
+        [(Engine(model), model.config), (Engine(narrow), narrow.config)],
         [2],
         SOURCES[0],
         FakeProbe([1.0] * 4),

@@ -1,0 +1,214 @@
+"""A decoder in a child process: to weigh it alone, or to keep its threads away from torch's.
+
+A process never gives back all that it has used, and a peak counts from its beginning: only a fresh process for each
+decoder can tell their memory apart. This module imports neither torch nor a model, so that the child holds just what
+its decoder needs. Run as ``python -m pipedec_cli.evaluate.child`` it is that child; the two speak in JSON lines.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
+
+_STATUS: Final = Path("/proc/self/status")
+_CLEAR_PEAK: Final = Path("/proc/self/clear_refs")
+
+
+class Memory(NamedTuple):
+    """The memory of a piece of work.
+
+    Attributes:
+        ready_bytes: in use once everything was loaded, before the work.
+        peak_bytes: the most in use during the work.
+        counter: what counted: resident memory of the process, or the GPU's allocator.
+    """
+
+    ready_bytes: int
+    peak_bytes: int
+    counter: str
+
+
+class ChildError(RuntimeError):
+    """The child process could not do what it was asked, or ended; the message says why."""
+
+
+class Child:
+    """A `Runner` in a process of its own, which lives as long as this object or shorter."""
+
+    largest_batch: int | None = None
+
+    def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
+        """Start the process and load the decoder there.
+
+        Args:
+            factory: ``module:function``; called in the child with the payload's values by name, it makes something with
+                a `Runner`'s `settings` and `run`.
+            payload: its arguments, as JSON can carry them; ``device``, if there is one, says where to look for memory.
+
+        Raises:
+            ChildError: it could not be made.
+        """
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pipedec_cli.evaluate.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+        self.close = weakref.finalize(self, _end, self._process)
+        self._settings: dict[str, str] = self._ask({"factory": factory, "payload": dict(payload)})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those of the decoder, and that it has a process."""
+        return {**self._settings, "process": "its own"}
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Generate there; the answer costs a millisecond beside the second that a run takes.
+
+        Raises:
+            ChildError: it failed.
+        """
+        outputs, *rest = self._ask({"sources": list(map(list, sources)), "batch_size": batch_size})
+        return Pass(tuple(Output(tuple(tokens), *more) for tokens, *more in outputs), *rest)
+
+    def peak(self, sources: Sequence[Source], batch_size: int) -> Memory:
+        """The memory that generating takes; loading is no part of it, where the system can tell.
+
+        Raises:
+            ChildError: it failed or was killed, for lack of memory for instance.
+        """
+        request = {"sources": list(map(list, sources)), "batch_size": batch_size, "weigh": True}
+        return Memory(*self._ask(request))
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise ChildError(f"its process ended with {self._process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ChildError(answer["error"])
+        return answer["answer"]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """The child has nothing to save: whatever it does, it ends now."""
+    process.kill()
+    with suppress(BrokenPipeError):  # the half of a request that it has not read
+        process.communicate()
+
+
+def serve() -> None:
+    """What the child does: make what the first line names, then answer every further line until there is none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and with it the input
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no answer
+    runner: Any = None
+    device = "cpu"
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer: object
+            if runner is None:
+                module, _, name = request["factory"].partition(":")
+                device = str(request["payload"].get("device", "cpu"))
+                runner = getattr(importlib.import_module(module), name)(**request["payload"])
+                answer = dict(runner.settings)
+            else:
+                answer = _run(runner, request, device)
+        except Exception as error:  # whatever it is, the parent says it
+            answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
+        else:
+            answers.write(json.dumps({"answer": answer}) + "\n")
+        answers.flush()
+
+
+def _run(runner: Any, request: Mapping[str, Any], device: str) -> object:
+    def work() -> object:
+        return runner.run(request["sources"], request["batch_size"], time.perf_counter)
+
+    return measure_here(work, device) if request.get("weigh") else work()
+
+
+def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
+    """Do a piece of work in this process and say what memory it took; of use in a process of its own.
+
+    Args:
+        work: everything it needs is loaded.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+    """
+    gc.collect()
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        ready = torch.cuda.memory_allocated(device)
+        work()
+        torch.cuda.synchronize(device)
+        return Memory(ready, torch.cuda.max_memory_allocated(device), "the GPU's allocator")
+    import psutil
+
+    _give_back()
+    reset = False
+    with suppress(OSError):  # on Linux the peak is set back, so that loading is no part of it
+        _CLEAR_PEAK.write_text("5", encoding="ascii")
+        reset = True
+    ready = psutil.Process().memory_info().rss
+    work()
+    peak = _peak_of_status() if reset else None
+    if peak is not None:
+        return Memory(ready, max(peak, ready), "resident memory of the process")
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    scale = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
+    return Memory(ready, peak * scale, "resident memory of the process, loading included")
+
+
+def _peak_of_status() -> int | None:
+    """Linux's high-water mark of this process in bytes."""
+    with suppress(OSError):
+        for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _give_back() -> None:
+    """Let glibc return what loading has freed, so that the work cannot hide in it."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+if __name__ == "__main__":
+    serve()

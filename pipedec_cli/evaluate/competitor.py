@@ -1,0 +1,278 @@
+"""A decoder that is compared with others: how it decodes, what was measured of it, and both as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pipedec_cli.evaluate.child import Memory
+from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
+from pipedec_cli.evaluate.timing import Clock, Gain, Output, Pass, Runner, Source, Timing, gain, watched
+from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
+from pipedec_cli.pipeline.schedule import Whole
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.scoring import ScoredRun
+    from pipedec_cli.evaluate.significance import Difference
+    from pipedec_cli.model.decoder import Decoder
+
+Role = Literal["baseline", "pipelined", "peer"]
+
+
+class Totals(NamedTuple):
+    """What a decoder did on all examples that were generated from: decoder calls are each example's own, added up."""
+
+    examples: int
+    steps: int
+    tokens: int
+
+    @property
+    def steps_per_example(self) -> float:
+        """Mean decoder calls of an example."""
+        return self.steps / self.examples if self.examples else 0.0
+
+    @property
+    def tokens_per_example(self) -> float:
+        """Mean tokens of an example, <eos> not counted."""
+        return self.tokens / self.examples if self.examples else 0.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Mean tokens that a decoder call gives an example."""
+        return self.tokens / self.steps if self.steps else 0.0
+
+    def as_json(self) -> dict[str, float]:
+        """Sums and means as plain values."""
+        means = ("steps_per_example", "tokens_per_example", "tokens_per_step")
+        return {**self._asdict(), **{name: getattr(self, name) for name in means}}
+
+
+class Rates(NamedTuple):
+    """How often a decoder's predictions go wrong, shares of 1; None where it is not known."""
+
+    duplicated: float = 0.0
+    dropped: float | None = None
+    truncated: float = 0.0
+    used_up: float | None = None
+
+
+class Agreement(NamedTuple):
+    """How many examples have the very tokens of our sequential decoder, of how many."""
+
+    equal: int
+    of: int
+
+
+def agreement(outputs: Sequence[Output], ours: Sequence[Output]) -> Agreement:
+    """Compare the tokens of two decoders, example by example."""
+    pairs = list(zip(outputs, ours, strict=True))
+    return Agreement(sum(one.tokens == other.tokens for one, other in pairs), len(pairs))
+
+
+@dataclass(slots=True)
+class Competitor:
+    """A decoder from the plan to the table; what has not been measured is None or empty.
+
+    Attributes:
+        name: what tables call it.
+        role: the baseline, one of ours at some delay, or a peer.
+        runner: decodes.
+        options: the options of `pipedec generate` that give it; None for peers.
+        delay: its Δt; None for all but the pipelined ones.
+        sources: what is timed, in the ids of its own tokenizer.
+        scored: its quality on all examples; None for peers, whose tokens are compared instead.
+        totals: what it did on all examples; None for peers.
+        used_up: share of the timed examples in which explorations used up sub_max; None for the baseline and peers.
+        differences: its scores minus the baseline's, by metric.
+        timings: by batch size.
+        gains: over the baseline, by batch size; {} for the baseline.
+        memory: None where it could not be measured.
+        agreement: its tokens against those of our sequential decoder; peers only.
+    """
+
+    name: str
+    role: Role
+    runner: Runner
+    options: str | None = None
+    delay: int | None = None
+    sources: Sequence[Source] = ()
+    scored: ScoredRun | None = None
+    totals: Totals | None = None
+    used_up: float | None = None
+    differences: Mapping[str, Difference] = field(default_factory=dict)
+    timings: dict[int, Timing] = field(default_factory=dict)
+    gains: Mapping[int, Gain] = field(default_factory=dict)
+    memory: Memory | None = None
+    agreement: Agreement | None = None
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Version and settings that bear on speed or output."""
+        return self.runner.settings
+
+    @property
+    def rates(self) -> Rates:
+        """What goes wrong in its predictions."""
+        if self.scored is None:
+            return Rates(used_up=self.used_up)
+        failures = self.scored.failures
+        return Rates(failures.duplicated_rate, failures.dropped_rate, failures.truncated_rate, self.used_up)
+
+    @property
+    def speedup(self) -> float:
+        """Over the baseline, at the smallest batch size."""
+        return self.gains[min(self.gains)].speedup
+
+    def gains_over(self, other: Competitor) -> dict[int, Gain]:
+        """How much faster it is, by batch size, where both were timed."""
+        return {
+            size: gain(timing, other.timings[size])
+            for size, timing in self.timings.items()
+            if size in other.timings
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            "name": self.name,
+            "role": self.role,
+            "settings": dict(self.settings),
+            "options": self.options,
+            "delay": self.delay,
+            "quality": self.scored.as_json() if self.scored else None,
+            "differences": {metric: asdict(difference) for metric, difference in self.differences.items()},
+            "totals": self.totals.as_json() if self.totals else None,
+            "used_up_sub_max": self.used_up,
+            "speed": [
+                timing.as_json()
+                | {"over_baseline": self.gains[size]._asdict() if size in self.gains else None}
+                for size, timing in self.timings.items()
+            ],
+            "memory": self.memory._asdict() if self.memory else None,
+            "agreement": self.agreement._asdict() if self.agreement else None,
+        }
+
+
+class EngineRunner:
+    """A checkpoint on our engine, decoding in one way: pipelined at some delay, waiting, or as the plain T5 that it is."""
+
+    largest_batch: int | None = None
+
+    def __init__(self, decoder: Decoder, choice: Mapping[str, Any], lengths: Lengths | None = None) -> None:
+        """Choose a method.
+
+        Args:
+            decoder: the loaded checkpoint; what decodes in several ways shares it.
+            choice: the arguments of `Decoder.method`.
+            lengths: force them, whatever the model says and was trained for; of the choice, the delay (None for the
+                whole target as one string) and the exploration rule hold.
+
+        Raises:
+            UserError: the checkpoint was not trained for the delay.
+        """
+        self.decoder = decoder
+        self.choice = dict(choice)
+        self.lengths = lengths
+        checkpoint = decoder.checkpoint
+        self.method = (
+            decoder.method(**choice)
+            if lengths is None
+            else lengths.method(checkpoint.bos, checkpoint.eos, **choice)
+        )
+
+    @property
+    def dtype(self) -> str:
+        """Of the weights."""
+        return str(self.decoder.weights.dtype).removeprefix("torch.")
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Schedule, bounds and dtype."""
+        bounds = asdict(self.method.limits)
+        explores = not isinstance(self.method.schedule, Whole)
+        return {
+            "kernels": self.decoder.engine().kernels,
+            "schedule": self.method.schedule.name,
+            **({"explore": self.method.explore} if explores else {}),
+            **{name: str(bound) for name, bound in bounds.items() if bound is not None},
+            "dtype": self.dtype,
+        }
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Decode; see `Runner.run`."""
+        meter = _Meter(self._model(batch_size), clock)
+        outputs: dict[int, Output] = {}
+        with watched(self.decoder.weights.encoder, clock) as encoder:
+            for event in decode(meter, enumerate(sources), self.method, batch_size):
+                if isinstance(event, Finished):
+                    tokens = tuple(token for text in event.texts for token in text)
+                    outputs[event.example] = Output(tokens, event.steps, event.used_up)
+        return Pass(
+            outputs=tuple(outputs[place] for place in range(len(sources))),
+            calls=meter.calls,
+            encoder_seconds=encoder.seconds if encoder.calls else meter.admitting,
+            setup_seconds=meter.admitting - encoder.seconds if encoder.calls else None,
+        )
+
+    def blueprint(self) -> tuple[str, dict[str, Any]]:
+        """The same for a child process."""
+        import torch
+
+        return "pipedec_cli.evaluate.competitor:remake", {
+            "checkpoint": self.decoder.checkpoint.name,
+            "dtype": self.dtype,
+            "device": str(self.decoder.checkpoint.device),
+            "threads": torch.get_num_threads(),
+            "choice": self.choice,
+            "lengths": asdict(self.lengths) if self.lengths else None,
+        }
+
+    def _model(self, batch_size: int) -> StepModel:
+        engine = self.decoder.engine(batch_size)
+        if self.lengths is None:
+            return engine
+        whole = isinstance(self.method.schedule, Whole)
+        targets = (self.lengths.tokens,) if whole else self.lengths.targets
+        return ForcedAnswers(engine, targets, self.decoder.checkpoint.eos)
+
+
+def remake(
+    *,
+    checkpoint: str,
+    dtype: str,
+    device: str,
+    threads: int,
+    choice: Mapping[str, Any],
+    lengths: Mapping[str, Any] | None,
+) -> EngineRunner:
+    """Load a checkpoint anew, as `pipedec generate` does; see `EngineRunner.blueprint`."""
+    import torch
+
+    from pipedec_cli.model.decoder import load
+
+    torch.set_num_threads(threads)
+    decoder = load(checkpoint, dtype=dtype, device=device)
+    return EngineRunner(decoder, choice, None if lengths is None else Lengths(**lengths))
+
+
+class _Meter:
+    """A `StepModel` that passes all on to another, counts its calls, and times the admissions."""
+
+    def __init__(self, model: StepModel, clock: Clock) -> None:
+        self.model = model
+        self.clock = clock
+        self.calls = 0
+        self.admitting = 0.0  # seconds in encoder and set-up
+
+    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
+        began = self.clock()
+        self.model.admit(newcomers)
+        self.admitting += self.clock() - began
+
+    def step(self, rows: Sequence[Row]) -> Sequence[int]:
+        self.calls += 1
+        return self.model.step(rows)
+
+    def release(self, sequence: int) -> None:
+        self.model.release(sequence)

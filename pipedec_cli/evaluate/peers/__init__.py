@@ -1,0 +1,61 @@
+"""What users would take instead, on the same plain T5: transformers, its prompt lookup, CTranslate2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from pipedec_cli.evaluate.timing import Runner
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
+
+PeerName = Literal["transformers", "prompt-lookup", "ctranslate2"]
+PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
+#: Tokens that prompt lookup proposes at once, its usual setting.
+LOOKED_UP: Final = 10
+#: As many as our sequential decoder makes at most.
+MAX_TOKENS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A peer that could not be timed, and what is lacking."""
+
+    name: str
+    why: str
+
+
+def make_peer(
+    name: PeerName,
+    checkpoint: Checkpoint,
+    folder: Path,
+    max_tokens: int = MAX_TOKENS,
+    *,
+    exactly: bool = False,
+) -> Runner | Absent:
+    """A peer ready to decode.
+
+    Args:
+        name: which.
+        checkpoint: a plain T5, in the dtype and on the device to decode with.
+        folder: an empty folder that lives as long as the peer, for those with a model format of their own.
+        max_tokens: the most tokens a text may have.
+        exactly: make that many tokens, whatever the model says.
+    """
+    if name != "ctranslate2":
+        from pipedec_cli.evaluate.peers.transformers import Transformers
+
+        looked_up = LOOKED_UP if name == "prompt-lookup" else None
+        return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly)
+    if find_spec("ctranslate2") is None:
+        return Absent(name, "not installed; `pip install pipedec[peers]` brings it")
+    from pipedec_cli.evaluate.peers import ctranslate2
+
+    try:
+        ctranslate2.convert(checkpoint.name, folder)
+        return ctranslate2.CTranslate2Process(checkpoint, folder, max_tokens, exactly=exactly)
+    except (ValueError, RuntimeError, AttributeError, KeyError) as error:
+        return Absent(name, f"it cannot take the checkpoint: {error}")

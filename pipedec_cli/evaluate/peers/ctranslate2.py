@@ -1,0 +1,189 @@
+"""CTranslate2's greedy decoding, from a checkpoint that is converted on the spot, in a process of its own.
+
+With two OpenMP libraries in a process, its threads and torch's take the cores from each other: transformers took half
+as long again on two cores, and CTranslate2 up to five times as long. torch is not imported here before it is needed,
+so that the child holds CTranslate2 alone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pipedec_cli.evaluate.child import Child, ChildError
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
+
+#: What the number of threads is tried on: source tokens, tokens made, and how often.
+TRIAL_SOURCE: Final = 64
+TRIAL_TOKENS: Final = 12
+TRIALS: Final = 3
+
+
+class CTranslate2:
+    """CTranslate2's greedy decoding of a converted checkpoint, in this process."""
+
+    def __init__(
+        self, *, folder: str, device: str, compute_type: str, threads: int, max_tokens: int, exactly: bool
+    ) -> None:
+        """Load what `convert` wrote.
+
+        Args:
+            folder: where it lies.
+            device: ``cpu``, ``cuda`` or ``cuda:N``.
+            compute_type: as CTranslate2 names it, such as ``float32``.
+            threads: threads of one translation.
+            max_tokens: the most tokens a text may have.
+            exactly: make that many tokens, whatever the model says.
+        """
+        import ctranslate2
+
+        kind, _, index = device.partition(":")
+        self.compute_type = compute_type
+        self.threads = threads
+        self.max_tokens = max_tokens
+        self.exactly = exactly
+        self._translator = ctranslate2.Translator(
+            folder,
+            device=kind,
+            device_index=int(index or 0),
+            compute_type=compute_type,
+            inter_threads=1,
+            intra_threads=threads,
+        )
+        words = json.loads(Path(folder, "shared_vocabulary.json").read_text(encoding="utf-8"))
+        self._words: list[str] = words
+        self._ids = {word: place for place, word in enumerate(words)}
+        self._eos = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["eos_token"]
+
+    @property
+    def eos(self) -> int:
+        """The id that ends a source."""
+        return self._ids[self._eos]
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Version, how it decodes, compute type and threads."""
+        return {
+            "version": f"ctranslate2 {version('ctranslate2')}",
+            "decoding": "greedy",
+            "max_tokens": str(self.max_tokens),
+            "dtype": self.compute_type,
+            "threads": str(self.threads),
+        }
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Translate; it does not tell encoder and decoder apart."""
+        outputs: list[Output] = []
+        calls = 0
+        for first in range(0, len(sources), batch_size):
+            results = self._translator.translate_batch(
+                [[self._words[token] for token in source] for source in sources[first : first + batch_size]],
+                beam_size=1,
+                max_input_length=0,  # its default cuts sources at 1024 tokens
+                max_decoding_length=self.max_tokens,
+                # Its default forbids an empty text.
+                min_decoding_length=self.max_tokens if self.exactly else 0,
+                return_end_token=True,
+            )
+            found = [result.hypotheses[0] for result in results]
+            calls += max(map(len, found))
+            for words in found:
+                ids = (self._ids[word] for word in words if word != self._eos)
+                outputs.append(Output(tuple(ids), len(words)))
+        return Pass(tuple(outputs), calls)
+
+
+class CTranslate2Process(Child):
+    """CTranslate2 in a child process, with the number of threads, 1 or all, with which it is fastest there."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, folder: Path, max_tokens: int, *, exactly: bool = False
+    ) -> None:
+        """Load what `convert` wrote of the checkpoint, in its dtype where this device has such.
+
+        Raises:
+            ChildError: it cannot be loaded.
+        """
+        import torch
+
+        self.device = str(checkpoint.device)
+        dtype = str(checkpoint.model.dtype).removeprefix("torch.")
+        self._options = {
+            "folder": str(folder),
+            "device": self.device,
+            "compute_type": compute_type(dtype, self.device),
+            "max_tokens": max_tokens,
+            "exactly": exactly,
+        }
+        most = {"most_threads": torch.get_num_threads()}
+        super().__init__("pipedec_cli.evaluate.peers.ctranslate2:fastest", self._options | most)
+
+    def blueprint(self) -> tuple[str, dict[str, Any]]:
+        """The same, with as many threads, for another child process.
+
+        Raises:
+            ChildError: it runs on a GPU, where nothing counts what it takes.
+        """
+        if self.device != "cpu":
+            raise ChildError("it has no counter of the GPU's memory")
+        threads = {"threads": int(self.settings["threads"])}
+        return "pipedec_cli.evaluate.peers.ctranslate2:CTranslate2", self._options | threads
+
+
+def fastest(
+    *, device: str, most_threads: int, clock: Clock = time.perf_counter, **options: Any
+) -> CTranslate2:
+    """The decoder with the number of threads, 1 or all, with which it makes a short text fastest.
+
+    On small models and on machines that are shared, its threads may lose more by waiting for one another than they
+    gain; whoever uses it there would find that out and take one.
+    """
+    chosen = most_threads
+    if most_threads > 1 and device == "cpu":
+        seconds: dict[int, float] = {}
+        for threads in (1, most_threads):
+            trial = {**options, "max_tokens": TRIAL_TOKENS, "exactly": True}
+            tried = CTranslate2(device=device, threads=threads, **trial)
+            source = [tried.eos] * TRIAL_SOURCE  # any token will do
+            passes = []
+            for _ in range(TRIALS):
+                began = clock()
+                tried.run([source], 1, clock)
+                passes.append(clock() - began)
+            seconds[threads] = min(passes)
+        chosen = min(seconds, key=lambda threads: seconds[threads])
+    return CTranslate2(device=device, threads=chosen, **options)
+
+
+def convert(checkpoint: str, folder: Path) -> None:
+    """Write a plain T5, a folder or a hub name, in CTranslate2's format, in float32.
+
+    Raises:
+        ValueError: CTranslate2 knows no such model.
+    """
+    from ctranslate2.converters import TransformersConverter
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        TransformersConverter(checkpoint).convert(str(folder), quantization="float32", force=True)
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+
+
+def compute_type(dtype: str, device: str) -> str:
+    """CTranslate2's compute type for ``float32``, ``bfloat16`` or ``float16``: float32 where this device has no such."""
+    import ctranslate2
+
+    kind, _, index = device.partition(":")
+    supported = ctranslate2.get_supported_compute_types(kind, int(index or 0))
+    return dtype if dtype in supported else "float32"

@@ -1,0 +1,388 @@
+"""Decoders side by side: what a report and a bench hold, put together from what was measured. Pure: nothing runs here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pipedec_cli.data.paper import DelayRow, PaperRow, SpeedupBySubsequences
+from pipedec_cli.evaluate.advice import Advice, advise
+from pipedec_cli.evaluate.competitor import Competitor, Totals, agreement
+from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.machine import Machine
+from pipedec_cli.evaluate.peers import Absent
+from pipedec_cli.evaluate.steps import StepSpeed
+from pipedec_cli.evaluate.timing import Gain
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.metrics.measure import Scores
+
+#: The one metric of each protocol that curves and advice are about.
+PRIMARY: Final[Mapping[str, str]] = {
+    "rouge": "rougeL",
+    "chan2019": "present_f1@M",
+    "meng2017": "present_f1@M",
+    "multispanqa": "em_f1",
+}
+#: Targets with so many subsequences or more share a line: there are few of each.
+MANY: Final = 10
+
+
+def primary_metric(scores: Scores) -> str:
+    """The metric that stands for a protocol where there is room for one."""
+    return PRIMARY.get(scores.measure.name, scores.measure.headline[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Which examples were timed: how many, out of how many, and how often each decoder went over them."""
+
+    timed: int
+    of: int
+    repeats: int
+
+    @property
+    def line(self) -> str:
+        """The statement that a timing must carry."""
+        which = f"all {self.of}" if self.timed == self.of else f"{self.timed} of {self.of}"
+        spread = (
+            "" if self.timed == self.of else " (one drawn from each of as many equal parts, always the same)"
+        )
+        return (
+            f"{which} examples{spread} timed in one process, the decoders in turn; one pass to warm up, medians of "
+            f"{self.repeats} repeat{'' if self.repeats == 1 else 's'}; loading and tokenizing left out"
+        )
+
+
+def choose_sample(count: int, wanted: int) -> list[int]:
+    """Places of the examples to be timed, at most `wanted`, the same every time.
+
+    One is drawn from each of as many equal parts: a file that is sorted is covered from end to end, and one that
+    repeats itself is not met at the same point every time.
+    """
+    taken = min(count, wanted)
+    rng = random.Random(0)  # noqa: S311  # chance, not secrecy
+    return [rng.randrange(part * count // taken, (part + 1) * count // taken) for part in range(taken)]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRow:
+    """One decoder against the baseline on the targets of one number of subsequences (the paper's Figures 4 and 5).
+
+    Attributes:
+        subsequences: n; `MANY` stands for that many or more.
+        examples: how many targets have n.
+        fewer_steps: the baseline's decoder steps over this decoder's, on all of them.
+        timed: how many of them were timed.
+        speedup: the baseline's time over this decoder's on these; None if there is none.
+        quality: its metric on all of them; None if nothing could be scored.
+        baseline_quality: the baseline's.
+    """
+
+    subsequences: int
+    examples: int
+    fewer_steps: float
+    timed: int
+    speedup: float | None
+    quality: float | None
+    baseline_quality: float | None
+
+
+class Run(NamedTuple):
+    """One decoder example by example, by id: decoder steps of all, seconds of those that were timed."""
+
+    scores: Scores
+    steps: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+
+def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: str) -> tuple[SizeRow, ...]:
+    """Steps, speed and quality on the same examples; `ids` are these by number of target subsequences."""
+    groups: dict[int, list[str]] = {}
+    for size, members in ids.items():
+        groups.setdefault(min(size, MANY), []).extend(members)
+    rows = []
+    for size, members in sorted(groups.items()):
+        timed = [example for example in members if example in run.seconds and example in baseline.seconds]
+        seconds = sum(run.seconds[example] for example in timed)
+        steps = sum(run.steps[example] for example in members)
+        usual = sum(baseline.steps[example] for example in members)
+        rows.append(
+            SizeRow(
+                subsequences=size,
+                examples=len(members),
+                fewer_steps=usual / steps if steps else 1.0,
+                timed=len(timed),
+                speedup=sum(baseline.seconds[example] for example in timed) / seconds if seconds else None,
+                quality=run.scores.values_of(members)[metric],
+                baseline_quality=baseline.scores.values_of(members)[metric],
+            )
+        )
+    return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What the paper reports for the data set at hand.
+
+    Attributes:
+        row: both its decoders.
+        delays: its Table 5; () for a data set that is not in it.
+        curve: the ends of its Figure 4; None likewise.
+    """
+
+    row: PaperRow
+    delays: tuple[DelayRow, ...] = ()
+    curve: SpeedupBySubsequences | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a report and a bench have in common.
+
+    Attributes:
+        entries: the baseline first, then ours, then the peers.
+        absent: peers that could not be timed.
+        device: what our decoders ran on.
+        machine: where.
+        versions: of what was timed.
+        disturbed: that other work got in the way, in words; None if it did not.
+    """
+
+    entries: tuple[Competitor, ...]
+    absent: tuple[Absent, ...] = ()
+    device: str
+    machine: Machine
+    versions: Mapping[str, str | None]
+    disturbed: str | None = None
+
+    @property
+    def first(self) -> Competitor:
+        """The baseline."""
+        return self.entries[0]
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Those that were timed."""
+        return tuple(self.first.timings)
+
+    @property
+    def versions_line(self) -> str:
+        """All versions in one line."""
+        return ", ".join(f"{name} {version or 'not installed'}" for name, version in self.versions.items())
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """Absent peers and surroundings as plain values."""
+        return {
+            "absent": [asdict(peer) for peer in self.absent],
+            "device": self.device,
+            "machine": asdict(self.machine),
+            "versions": dict(self.versions),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Comparison):
+    """A comparison of decoders on one data set.
+
+    Attributes:
+        baseline: what the baseline is, in words.
+        metric: the primary metric.
+        subsequences: mean number of subsequences of a target; None if the targets are not segmented.
+        sizes: by the name of each of ours but the baseline.
+        advice: what to do.
+        sample: what was timed.
+        dtype: of our decoders.
+        significance: how the intervals of differences came about.
+        paper: the paper's figures, where the data set is one of its.
+    """
+
+    baseline: str
+    metric: str
+    subsequences: float | None
+    sizes: Mapping[str, tuple[SizeRow, ...]]
+    advice: Advice
+    sample: Sample
+    dtype: str
+    significance: str
+    paper: Paper | None = None
+
+    @property
+    def pipelined(self) -> tuple[Competitor, ...]:
+        """Our decoders at their delays."""
+        return tuple(entry for entry in self.entries if entry.role == "pipelined")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else a reader must be told."""
+        notes = [
+            "how often sub_max was used up is counted on the timed examples, what else goes wrong on all"
+        ]
+        if not any(self.sizes.values()):
+            notes.append("the targets are not segmented, so nothing is told by number of subsequences")
+        return (*notes, *filter(None, [self.disturbed]))
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            "baseline": {"name": self.first.name, "is": self.baseline},
+            "metric": self.metric,
+            "subsequences_per_target": self.subsequences,
+            "advice": asdict(self.advice),
+            "decoders": [entry.as_json() for entry in self.entries],
+            "by_subsequences": {name: [asdict(row) for row in rows] for name, rows in self.sizes.items()},
+            "paper": asdict(self.paper) if self.paper else None,
+            "significance": self.significance,
+            "sample": {**asdict(self.sample), "line": self.sample.line},
+            "dtype": self.dtype,
+            "notes": list(self.notes),
+            **self.conditions,
+        }
+
+
+def assemble(
+    ours: Sequence[Competitor],
+    theirs: Sequence[Competitor],
+    timed: Sequence[str],
+    *,
+    metric: str,
+    label: str,
+    called: str,
+    **rest: Any,
+) -> Report:
+    """Put together what was scored and measured.
+
+    Args:
+        ours: our decoders, scored and timed, the baseline first.
+        theirs: the peers.
+        timed: ids of the examples that were timed.
+        metric: the primary metric.
+        label: its name in tables.
+        called: what the baseline is, in advice.
+        rest: the other attributes of `Report`.
+    """
+    first, runs = ours[0], []
+    for one in (*ours, *theirs):
+        size, timing = next(iter(one.timings.items()), (0, None))
+        if one is not first:
+            one.gains = one.gains_over(first)
+        if one.role == "peer" and timing is not None:
+            one.agreement = agreement(timing.outputs, first.timings[size].outputs)
+        if one.scored is not None:
+            made = one.scored.run.predictions
+            one.totals = Totals(
+                len(made), sum(each.steps for each in made), sum(each.tokens for each in made)
+            )
+            if one is not first and timing is not None:
+                one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
+            alone = one.timings[1].example_seconds if 1 in one.timings else ()
+            seconds = dict(zip(timed, alone, strict=True)) if alone else {}
+            runs.append(Run(one.scored.scores, {each.id: each.steps for each in made}, seconds))
+    groups: dict[int, list[str]] = {}
+    for item in first.scored.items if first.scored else ():
+        if item.gold is not None:
+            groups.setdefault(len(item.gold), []).append(item.id)
+    count = sum(map(len, groups.values()))
+    mean = sum(size * len(members) for size, members in groups.items()) / count if count else None
+    return Report(
+        entries=(*ours, *theirs),
+        metric=metric,
+        subsequences=mean,
+        sizes={
+            one.name: by_size(run, runs[0], groups, metric)
+            for one, run in zip(ours[1:], runs[1:], strict=True)
+        },
+        advice=advise(
+            [one for one in ours[1:] if one.delay is not None],
+            first,
+            called=called,
+            subsequences=mean,
+            metric=metric,
+            label=label,
+        ),
+        **rest,
+    )
+
+
+class Ratio(NamedTuple):
+    """How many times as fast one decoder is as another at one batch size."""
+
+    decoder: str
+    over: str
+    batch_size: int
+    gain: Gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench(Comparison):
+    """Speed without training: for each dtype our sequential decoder and the pipelined ones, then the peers.
+
+    Attributes:
+        model: which, in words.
+        lengths: what was forced.
+        steps: steps by dtype and rows.
+        bandwidth: what the probes read, bytes a second, in their order.
+        reader: what the probe reads with.
+        repeats: how often each was timed.
+    """
+
+    model: str
+    lengths: Lengths
+    steps: tuple[StepSpeed, ...]
+    bandwidth: tuple[float, ...]
+    reader: str
+    repeats: int
+
+    @property
+    def ratios(self) -> list[Ratio]:
+        """Each of ours over our sequential decoder of the same dtype and over every peer, by batch size."""
+        return [
+            Ratio(entry.name, other.name, size, gains[size])
+            for size in self.batch_sizes
+            for entry in self.entries
+            for other in self.entries
+            if entry.role != "peer"
+            and (
+                other.role == "peer"
+                or (
+                    (entry.role, other.role) == ("pipelined", "baseline")
+                    and entry.settings["dtype"] == other.settings["dtype"]
+                )
+            )
+            and size in (gains := entry.gains_over(other))
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            "model": self.model,
+            "lengths": asdict(self.lengths) | {"forced": True, "line": self.lengths.line},
+            "decoders": [
+                {
+                    "name": entry.name,
+                    "kind": "sequential" if entry.role == "baseline" else entry.role,
+                    "dtype": entry.settings["dtype"],
+                    "settings": dict(entry.settings),
+                    "speed": [timing.as_json() for timing in entry.timings.values()],
+                    "memory": entry.memory._asdict() if entry.memory else None,
+                }
+                for entry in self.entries
+            ],
+            "ratios": [
+                {"decoder": one.decoder, "over": one.over, "batch_size": one.batch_size, **one.gain._asdict()}
+                for one in self.ratios
+            ],
+            "steps": [asdict(step) for step in self.steps],
+            "bandwidth": {
+                "reader": self.reader,
+                "bytes_per_second": list(self.bandwidth),
+                "median": median(self.bandwidth) if self.bandwidth else None,
+            },
+            "repeats": self.repeats,
+            "disturbed": self.disturbed,
+            **self.conditions,
+        }

@@ -1,0 +1,198 @@
+"""The time of one decoder step by its number of rows, beside the limit that the machine's memory sets.
+
+A step reads every weight once, whatever the number of rows. Machines in a cloud are shared, so the speed at which
+memory is read changes from minute to minute: it is probed beside each measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from pipedec_cli.evaluate.timing import Clock
+from pipedec_cli.pipeline.decode import Row
+from pipedec_cli.pipeline.grid import Slot
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipedec_cli.model.steps.engine import Engine
+
+#: Bytes that are read at once: several times the largest cache of a processor.
+PROBE_BYTES: Final = 1 << 30
+#: Passes of which the fastest counts: others on the machine can only slow one down.
+PASSES: Final = 3
+_WORD: Final = 4
+#: Tokens in the grid while a step is timed, on average.
+CACHED: Final = 160
+#: Steps that are timed one after the other.
+STEPS: Final = 8
+#: Rows in a call that only fills the grid.
+_FILLING: Final = 16
+_TOKEN: Final = 3
+
+
+class MemoryProbe:
+    """A buffer, and how fast all threads together read it from front to back.
+
+    Attributes:
+        size: its bytes.
+        reader: what reads, for a note.
+        readings: what was measured so far, bytes a second.
+    """
+
+    def __init__(self, clock: Clock, size: int = PROBE_BYTES, device: str = "cpu") -> None:
+        """Fill the buffer on ``cpu``, ``cuda`` or ``cuda:N``; the clock waits for the device."""
+        import torch
+
+        self.size = size
+        self.readings: list[float] = []
+        self._clock = clock
+        self._read, self.reader = _reader(torch.ones(size // _WORD, dtype=torch.int32, device=device))
+
+    def measure(self) -> float:
+        """Bytes a second, the fastest of a few passes."""
+        seconds = []
+        for _ in range(PASSES):
+            began = self._clock()
+            self._read()
+            seconds.append(self._clock() - began)
+        self.readings.append(self.size / min(seconds))
+        return self.readings[-1]
+
+
+def _reader(buffer: torch.Tensor) -> tuple[Callable[[], object], str]:
+    """What reads a buffer with all threads, and its name."""
+    import torch
+
+    from pipedec_cli.model.native.build import BuildError
+    from pipedec_cli.model.native.library import library
+
+    if buffer.device.type == "cpu":
+        with suppress(BuildError):
+            kernels, size = library(), buffer.numel() * _WORD
+            return (
+                lambda: kernels.read(buffer.data_ptr(), size, torch.get_num_threads()),
+                "compiled kernels",
+            )
+    floats = buffer.view(torch.float32)
+    return lambda: floats.sum().item(), "torch.sum, which may be slower than the memory"
+
+
+def step_bytes(config: Any, *, item: int, source: int, cached: int) -> int:
+    """Bytes that a decoder step of a T5 must read: every matrix of the decoder once, and one example's keys and values.
+
+    Args:
+        config: the model's T5Config.
+        item: bytes of a weight and of what is cached.
+        source: tokens of the source.
+        cached: tokens in the grid.
+    """
+    width, inner = config.d_model, config.num_heads * config.d_kv
+    attention = 4 * width * inner + 2 * width * inner  # q, k, v, o of the grid; q, o of the source
+    feed = (3 if config.is_gated_act else 2) * width * config.d_ff
+    cache = 2 * inner * (source + cached)
+    numbers: int = config.num_decoder_layers * (attention + feed + cache) + config.vocab_size * width
+    return item * numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpeed:
+    """Steps with one number of rows, all of one example.
+
+    Attributes:
+        dtype: of the weights.
+        rows: rows of a step.
+        seconds: the median of a step.
+        bytes: what it must read.
+        limit_seconds: the median of what reading alone would have taken, by the probes beside each repeat.
+        fraction: the median of limit over step, repeat by repeat.
+    """
+
+    dtype: str
+    rows: int
+    seconds: float
+    bytes: int
+    limit_seconds: float
+    fraction: float
+
+
+def time_steps(
+    engines: Sequence[tuple[Engine, Any]],
+    rows: Sequence[int],
+    source: Sequence[int],
+    probe: MemoryProbe,
+    *,
+    repeats: int,
+    clock: Clock,
+    rest: Callable[[], None],
+    on_repeat: Callable[[], None] = lambda: None,
+) -> list[StepSpeed]:
+    """Time steps of each engine at each number of rows; engines and numbers take turns.
+
+    Args:
+        engines: each with the T5Config of its model.
+        rows: numbers of rows.
+        source: one source, in token ids.
+        probe: read beside each repeat.
+        repeats: how often.
+        clock: reads the time once the device has finished.
+        rest: called before each probe.
+        on_repeat: told when one engine has been timed at one number of rows.
+    """
+    cases = [
+        (
+            engine,
+            count,
+            step_bytes(config, item=engine.weights.dtype.itemsize, source=len(source), cached=CACHED),
+        )
+        for engine, config in engines
+        for count in rows
+    ]
+    seen: list[list[tuple[float, float]]] = [[] for _ in cases]
+    for number in range(1 + repeats):  # the first one warms up
+        for (engine, count, needed), found in zip(cases, seen, strict=True):
+            rest()
+            limit = needed / probe.measure()
+            seconds = _steps(engine, count, source, clock)
+            if number:
+                found.append((seconds, limit))
+            on_repeat()
+    return [
+        StepSpeed(
+            dtype=str(engine.weights.dtype).removeprefix("torch."),
+            rows=count,
+            seconds=median(seconds for seconds, _ in found),
+            bytes=needed,
+            limit_seconds=median(limit for _, limit in found),
+            fraction=median(limit / seconds for seconds, limit in found),
+        )
+        for (engine, count, needed), found in zip(cases, seen, strict=True)
+    ]
+
+
+def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> float:
+    """The median time of a few steps around `CACHED` tokens."""
+    engine.release(0)
+    engine.admit([(0, source)])
+    before = max(0, CACHED - count * STEPS // 2)
+    for first in range(0, before, _FILLING):
+        engine.step(_rows(first // _FILLING, min(_FILLING, before - first)))
+    time = 1 + before // _FILLING
+    engine.step(_rows(time, count))
+    seconds = []
+    for number in range(1, 1 + STEPS):
+        rows = _rows(time + number, count)
+        began = clock()
+        engine.step(rows)
+        seconds.append(clock() - began)
+    engine.release(0)
+    return median(seconds)
+
+
+def _rows(time: int, count: int) -> list[Row]:
+    """A token for each of so many subsequences, all at one time-step."""
+    return [Row(0, Slot(number, time, _TOKEN)) for number in range(1, 1 + count)]

@@ -1,1 +1,0 @@
-"""One module a command; each parses, builds and runs, and holds no algorithm."""

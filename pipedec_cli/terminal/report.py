@@ -1,0 +1,308 @@
+"""`pipedec report`: decoders side by side, and which one to take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pipedec_cli.data.records import Delay
+from pipedec_cli.terminal.console import Talk, make_console, write_stdout
+from pipedec_cli.terminal.settings import (
+    ConfigOption,
+    Dtype,
+    JsonOption,
+    QuietOption,
+    RecipeOption,
+    Settings,
+    WorkspaceOption,
+    number_or,
+    numbers,
+    parse_device,
+)
+
+if TYPE_CHECKING:
+    from pipedec_cli.data.workspace import Workspace
+    from pipedec_cli.evaluate.competitor import Competitor
+    from pipedec_cli.evaluate.peers import Absent, PeerName
+    from pipedec_cli.evaluate.report import Paper, Report
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  pipedec report --compare sequential            [dim]# at the checkpoint's own delay[/dim]
+
+  pipedec report --delays 1,2,3 --explore both   [dim]# which delay to take on these data[/dim]
+
+  pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
+
+  pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
+
+  pipedec report --recipe wikihowqa              [dim]# the paper's figures beside yours[/dim]
+"""
+
+_SPEED = "Speed"
+_QUALITY = "Quality"
+_INPUT = "Input"
+_GENERAL = "General"
+
+
+def parse_delays(value: Any) -> tuple[Delay, ...]:
+    """Delays with commas between them, rising, the schedule that waits last; ``sequential`` is its older name."""
+    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+    given = [part for part in parts if part not in ("wait", "sequential")]
+    return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(Settings):
+    """What `pipedec report` is asked for; None leaves a setting to the checkpoint or the workspace."""
+
+    compare: Annotated[
+        str,
+        typer.Option(
+            help="With whom, commas between: sequential (always takes part), transformers, prompt-lookup, ctranslate2. "
+            "The last three run the plain T5.",
+            metavar="NAMES",
+        ),
+    ] = "sequential"
+    delays: Annotated[
+        tuple[Delay, ...] | None,
+        typer.Option(
+            help="Δt to try, commas between, and 'wait' for the same checkpoint's waiting schedule "
+            "\\[default: as trained, 2 for a model that serves any].",
+            parser=parse_delays,
+            metavar="N,N",
+            show_default=False,
+        ),
+    ] = None
+    explore: Annotated[
+        Literal["retry", "once", "both"],
+        typer.Option(help="The exploration rule, or both of them side by side."),
+    ] = "retry"
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The pipelined checkpoint \\[default: the workspace's].",
+            show_default=False,
+            rich_help_panel=_INPUT,
+        ),
+    ] = None
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="The plain T5 \\[default: the workspace's, else the same checkpoint's waiting schedule].",
+            show_default=False,
+            rich_help_panel=_INPUT,
+        ),
+    ] = None
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="What to generate from and to score against \\[default: the workspace's test set].",
+            show_default=False,
+            rich_help_panel=_INPUT,
+        ),
+    ] = None
+    limit: Annotated[
+        int | None,
+        typer.Option(help="The first N examples only.", min=1, show_default=False, rich_help_panel=_INPUT),
+    ] = None
+    task: Annotated[
+        Literal["summarization", "keyphrases", "multispan"] | None,
+        typer.Option(
+            help="What is scored \\[default: what the data suggest].",
+            show_default=False,
+            rich_help_panel=_QUALITY,
+        ),
+    ] = None
+    protocol: Annotated[
+        Literal["rouge", "chan2019", "meng2017", "multispanqa"] | None,
+        typer.Option(
+            help="How \\[default: the first of the task].", show_default=False, rich_help_panel=_QUALITY
+        ),
+    ] = None
+    resamples: Annotated[
+        int, typer.Option(help="Bootstrap draws for the intervals.", min=99, rich_help_panel=_QUALITY)
+    ] = 9999
+    seed: Annotated[int, typer.Option(help="Of these draws.", min=0, rich_help_panel=_QUALITY)] = 0
+    timing_examples: Annotated[
+        int,
+        typer.Option(
+            help="How many examples are timed, evenly spread over all.", min=1, rich_help_panel=_SPEED
+        ),
+    ] = 32
+    repeats: Annotated[
+        int, typer.Option(help="How often; the medians count.", min=1, rich_help_panel=_SPEED)
+    ] = 3
+    batch_sizes: Annotated[
+        tuple[int, ...],
+        typer.Option(
+            help="Batch sizes that are timed, commas between.",
+            parser=numbers,
+            metavar="N,N",
+            rich_help_panel=_SPEED,
+        ),
+    ] = (1,)
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory/--no-memory",
+            help="Measure the peak memory of each decoder in a process of its own.",
+            rich_help_panel=_SPEED,
+        ),
+    ] = True
+    batch_size: Annotated[
+        int | Literal["auto"],
+        typer.Option(
+            help="Examples decoded at the same time while generating what is missing; it is not timed.",
+            parser=number_or("auto"),
+            metavar="N|auto",
+            rich_help_panel=_SPEED,
+        ),
+    ] = "auto"
+    dtype: Annotated[
+        Dtype, typer.Option(help="Of the weights; the peers take the same.", rich_help_panel=_SPEED)
+    ] = "float32"
+    device: Annotated[
+        str,
+        typer.Option(
+            help="auto takes a CUDA GPU where there is one.",
+            parser=parse_device,
+            metavar="auto|cpu|cuda",
+            rich_help_panel=_SPEED,
+        ),
+    ] = "auto"
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of report.json and report.md \\[default: report/ in the workspace].",
+            show_default=False,
+            rich_help_panel=_GENERAL,
+        ),
+    ] = None
+    workspace: WorkspaceOption = None
+    config: ConfigOption = None
+    recipe: RecipeOption = None
+    as_json: JsonOption = False
+    quiet: QuietOption = False
+
+
+def report(settings: ReportSettings) -> None:
+    """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
+
+    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json and report.md are saved in the workspace.
+    """
+    from pipedec_cli.data.workspace import Workspace
+    from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
+    from pipedec_cli.evaluate.scoring import settle_metrics
+    from pipedec_cli.terminal.measuring import parse_peers
+    from pipedec_cli.terminal.report_sheets import markdown, show
+
+    talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
+    task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
+    settings = replace(settings, task=task, protocol=protocol)
+    peers = parse_peers(settings.compare)
+    files, made = compare(settings, peers, place, talk)
+    folder = settings.out or place.report
+    apart = ("compare", "timing_examples", "typed", "out", "workspace", "config", "as_json", "quiet")
+    resolved = {
+        "peers": peers,
+        "timed": settings.timing_examples,
+        **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in apart},
+    }
+    content = made.as_json() | {"manifest": manifest(resolved, inputs=files)}
+    write_json(folder / "report.json", content)
+    write_text(folder / "report.md", markdown(made))
+    if settings.as_json:
+        write_stdout(to_json(content, indent=2) + "\n")
+    else:
+        show(make_console(stderr=False), made)
+    talk.say(f"saved {folder / 'report.json'} and {folder / 'report.md'}")
+
+
+def compare(
+    settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
+) -> tuple[list[Path], Report]:
+    """Generate, score, time and weigh; returns the files of predictions and what they and the measurements come to.
+
+    Raises:
+        UserError: something that is needed is not there, or does not fit.
+    """
+    from pipedec_cli.evaluate.machine import this_machine, versions
+    from pipedec_cli.evaluate.peers import MAX_TOKENS
+    from pipedec_cli.evaluate.report import Sample, assemble, choose_sample, primary_metric
+    from pipedec_cli.evaluate.scoring import compare_runs, load_runs
+    from pipedec_cli.evaluate.significance import method
+    from pipedec_cli.terminal.lineup import line_up
+    from pipedec_cli.terminal.measuring import invite, time_all, watched_for_others, weigh_all
+    from pipedec_cli.terminal.report_sheets import label
+    from pipedec_cli.terminal.score import ScoreSettings, score_runs
+
+    lineup = line_up(settings, peers, place, talk)
+    ours = [one.competitor for one in lineup.ours]
+    files = [one.predictions.complete(one.competitor.name) for one in lineup.ours]
+    by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
+    runs = score_runs(by, load_runs(files), place, talk)
+    first = runs[0]
+    for one, scored in zip(ours, runs, strict=True):
+        one.scored = scored
+        if scored is not first:
+            one.differences = compare_runs(scored, first, resamples=settings.resamples, seed=settings.seed)
+    records = [prediction.record for prediction in first.run.predictions]
+    chosen = choose_sample(len(records), settings.timing_examples)
+    timed = [record for at in chosen if (record := records[at])]
+    encode = cache(lambda text: [text.source(record.source)[0] for record in timed])
+    for one, runner, _ in lineup.ours:
+        one.sources = encode(runner.decoder.text)
+    runner = lineup.ours[0].runner
+    device = str(runner.decoder.checkpoint.device)
+    with TemporaryDirectory(prefix="pipedec-peers-") as folder:
+        theirs: list[Competitor] = []
+        absent: list[Absent] = []
+        if lineup.plain is not None:
+            most = runner.method.limits.max_tokens or MAX_TOKENS
+            theirs, absent = invite(peers, lineup.plain.checkpoint, Path(folder), most, talk)
+        for one in theirs:
+            one.sources = ours[0].sources
+        with watched_for_others(talk) as disturbed:
+            time_all([*ours, *theirs], settings.batch_sizes, settings.repeats, device, talk)
+        if settings.memory:
+            weigh_all([*ours, *theirs], settings.batch_sizes[0], talk)
+        metric = primary_metric(first.scores)
+        return files, assemble(
+            ours,
+            theirs,
+            [record.id for record in timed],
+            metric=metric,
+            label=label(metric),
+            called="the plain T5" if lineup.plain else "the same checkpoint's waiting schedule",
+            baseline=lineup.baseline,
+            sample=Sample(len(chosen), len(records), settings.repeats),
+            dtype=settings.dtype,
+            device=device,
+            machine=this_machine(device),
+            versions=versions(),
+            significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
+            absent=tuple(absent),
+            paper=_paper(settings, place),
+            disturbed=next(iter(disturbed), None),
+        )
+
+
+def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
+    """The paper's figures for the recipe that was given, or that the workspace's data were segmented with."""
+    from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
+    from pipedec_cli.data.workspace import recipe_of
+    from pipedec_cli.evaluate.report import Paper
+
+    name = settings.recipe or (recipe_of(place.segmentation) if settings.data is None else None)
+    row = paper_row(name) if name else None
+    if name is None or row is None:
+        return None
+    return Paper(row, delay_rows(name), SPEEDUP_BY_SUBSEQUENCES.get(name))

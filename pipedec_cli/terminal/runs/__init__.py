@@ -1,1 +1,0 @@
-"""What the commands do, between their options and what they show."""

@@ -1,0 +1,210 @@
+"""Tables of words, for the terminal and for Markdown, and how numbers are written in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipedec_cli.terminal.console import visible
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.competitor import Competitor
+
+NONE: Final = "–"
+#: What Rich puts between two columns.
+_BETWEEN: Final = 3
+#: A column with wider cells holds words, which may be broken.
+_WORDY: Final = 40
+#: A heading of so many cells is not broken at its spaces.
+_SHORT: Final = 12
+_BAR_PER_TIME: Final = 3
+_LONGEST_BAR: Final = 30
+
+Row = tuple[str, ...]
+
+
+class Section(NamedTuple):
+    """Rows that belong together: a heading, which may be empty, and for each row its label and a cell a column."""
+
+    heading: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table.
+
+    Attributes:
+        title: what it shows.
+        columns: headings of all columns but the first.
+        sections: at least one.
+        kept: how many columns after the first stand in every part of a table that is too wide and is cut.
+        notes: what stands beneath.
+        corner: the heading of the first column.
+    """
+
+    title: str
+    columns: Row
+    sections: tuple[Section, ...]
+    kept: int = 0
+    notes: Row = ()
+    corner: str = ""
+
+    def column(self, place: int) -> list[str]:
+        """The cells of a column; the first one holds the labels."""
+        return [row[place] for section in self.sections for row in section.rows]
+
+
+def show_sheet(console: Console, sheet: Sheet) -> None:
+    """Print one table with its title and notes, in as many parts as the width needs."""
+    console.print(Text(visible(sheet.title), style="bold"))
+    for part in fitted(sheet, console.width):
+        console.print(table(part))
+    for note in sheet.notes:
+        console.print(Text(visible(note), style="dim"), soft_wrap=True)
+    console.print()
+
+
+def table(sheet: Sheet) -> Table:
+    """A sheet as a Rich table; the headings of its sections are rows of their own."""
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    made.add_column(Text(sheet.corner), no_wrap=True)
+    for place, heading in enumerate(sheet.columns, start=1):
+        width = _width(sheet, place)
+        leftward = width > _WORDY or any(cell.startswith("█") for cell in sheet.column(place))
+        made.add_column(
+            Text("\n".join(_lines(heading))),
+            justify="left" if leftward else "right",
+            width=None if width > _WORDY else width,
+        )
+    for section in sheet.sections:
+        if section.heading:
+            made.add_row(Text(section.heading, style="italic"))
+        for label, *cells in section.rows:
+            name = f"  {label}" if section.heading else label
+            made.add_row(Text(visible(name)), *(Text(visible(cell)) for cell in cells))
+        made.add_section()
+    return made
+
+
+def fitted(sheet: Sheet, width: int) -> Iterator[Sheet]:
+    """The sheet in as many parts as a terminal of so many cells needs; the kept columns stand in each that has room."""
+    widths = [_width(sheet, place) + _BETWEEN for place in range(1, 1 + len(sheet.columns))]
+    room = width - _width(sheet, 0)
+    kept = sheet.kept
+    if kept and sum(widths[:kept]) + max(widths[kept:], default=0) > room:
+        kept = 0
+    part: list[int] = []
+    for place in range(kept, len(sheet.columns)):
+        if part and sum(widths[:kept]) + sum(widths[other] for other in (*part, place)) > room:
+            yield _part(sheet, kept, part)
+            part = []
+        part.append(place)
+    yield _part(sheet, kept, part)
+
+
+def _part(sheet: Sheet, kept: int, more: Sequence[int]) -> Sheet:
+    """The sheet with its kept columns and some more; rows that tell nothing about these are left out."""
+    places = [*range(kept), *more]
+    sections = []
+    for heading, rows in sheet.sections:
+        told = [row for row in rows if any(row[1 + place] not in ("", NONE) for place in more)]
+        if told:
+            cut = tuple((row[0], *(row[1 + place] for place in places)) for row in told)
+            sections.append(Section(heading, cut))
+    columns = tuple(sheet.columns[place] for place in places)
+    return replace(sheet, columns=columns, sections=tuple(sections))
+
+
+def _width(sheet: Sheet, place: int) -> int:
+    """Cells that a column needs; headings may be broken, cells may not."""
+    widest = max(map(cell_len, sheet.column(place)), default=0)
+    if place == 0:
+        headings = [section.heading for section in sheet.sections]
+        return max(widest + (2 if any(headings) else 0), *map(cell_len, [sheet.corner, *headings]))
+    lines = _lines(sheet.columns[place - 1])
+    return max(
+        widest,
+        *(max(map(cell_len, [line] if cell_len(line) <= _SHORT else line.split())) for line in lines),
+    )
+
+
+def _lines(heading: str) -> list[str]:
+    """A heading broken after its commas."""
+    return visible(heading).replace(", ", ",\n").split("\n")
+
+
+def sheet_markdown(sheet: Sheet) -> Iterator[str]:
+    """The lines of a table with its title and notes."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cells) + " |"
+
+    yield from (f"## {plain(sheet.title)}", "", line([plain(sheet.corner), *map(plain, sheet.columns)]))
+    yield line([":--", *["--:" if len(sheet.columns) > 1 else ":--"] * len(sheet.columns)])
+    for section in sheet.sections:
+        if section.heading:
+            yield line([f"**{plain(section.heading)}**", *[""] * len(sheet.columns)])
+        yield from (line(list(map(plain, row))) for row in section.rows)
+    yield ""
+    yield from (f"- {plain(note)}" for note in sheet.notes)
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    shown = visible(" ".join(text.split()))
+    for sign in "\\|*_<>[]#":
+        shown = shown.replace(sign, "\\" + sign)
+    return shown
+
+
+def settings_sheet(title: str, entries: Sequence[Competitor], notes: Row) -> Sheet:
+    """Version and settings of each decoder."""
+    rows = [
+        (one.name, ", ".join(f"{name} {value}" for name, value in one.settings.items())) for one in entries
+    ]
+    return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
+
+
+def points(value: float | None) -> str:
+    """A score of 100."""
+    return NONE if value is None else f"{value:.1f}"
+
+
+def times(ratio: float | None) -> str:
+    """A ratio, to two figures where it is below 1."""
+    if ratio is None:
+        return NONE
+    return f"{ratio:.1f} ×" if ratio >= 0.995 else f"{ratio:.2f} ×"
+
+
+def figure(value: float) -> str:
+    """A number to three figures."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def milliseconds(seconds: float | None, count: int = 1) -> str:
+    """Seconds for `count` things, as milliseconds for each."""
+    return NONE if seconds is None or not count else figure(1000 * seconds / count)
+
+
+def megabytes(count: int | None) -> str:
+    """Bytes in millions."""
+    return NONE if count is None else f"{count / 1e6:,.0f}"
+
+
+def rate(share: float | None) -> str:
+    """A share of 1 in per cent."""
+    return NONE if share is None else f"{share:.1%}"
+
+
+def bar(ratio: float | None) -> str:
+    """A bar as long as a ratio is large."""
+    return "" if ratio is None else "█" * min(_LONGEST_BAR, max(1, round(_BAR_PER_TIME * ratio)))

@@ -1,0 +1,101 @@
+"""What is told of a decoder, and our own ones on the engine."""
+
+import json
+import time
+
+import pytest
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.evaluate.competitor import Agreement, EngineRunner, Rates, Totals, agreement, remake
+from pipedec_cli.evaluate.timing import Output, time_together
+from pipedec_cli.model.decoder import load
+from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.evaluate.decoders import competitor, timing
+
+
+def test_totals_have_means():
+    found = Totals(2, 30, 60)
+    assert (found.steps_per_example, found.tokens_per_example, found.tokens_per_step) == (15.0, 30.0, 2.0)
+    assert found.as_json()["tokens_per_step"] == 2.0
+    none = Totals(0, 0, 0)
+    assert none.steps_per_example == none.tokens_per_step == none.tokens_per_example == 0.0
+
+
+def test_agreement_counts_examples_whose_tokens_are_all_equal():
+    one = [Output((1, 2), 3), Output((1,), 2)]
+    other = [Output((1, 2), 1), Output((2,), 2)]
+    assert agreement(one, other) == Agreement(1, 2)
+
+
+def test_gains_are_taken_where_both_were_timed():
+    mine = competitor(timings={1: timing([1.0], 1), 4: timing([1.0], 1)})
+    assert list(mine.gains_over(competitor(timings={1: timing([2.0], 1)}))) == [1]
+
+
+def test_competitor_is_saved_as_json():
+    content = json.loads(json.dumps(competitor("a", timings={1: timing([2.0], 10)}).as_json()))
+    assert (content["name"], content["role"], content["settings"]) == (
+        "a",
+        "pipelined",
+        {"dtype": "float32"},
+    )
+    assert content["speed"][0]["examples_per_second"] == 0.5
+    assert content["speed"][0]["over_baseline"] is None
+    assert content["memory"] is content["quality"] is content["agreement"] is None
+
+
+def test_what_goes_wrong_is_not_known_where_nothing_was_scored():
+    assert competitor(used_up=0.5).rates == Rates(0.0, None, 0.0, 0.5)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    return load(tiny_checkpoint(tmp_path_factory.mktemp("competitors") / "pipelined"))
+
+
+@pytest.fixture(scope="module")
+def sources(decoder):
+    return [decoder.text.source(source)[0] for source, _ in TOLD]
+
+
+def test_outputs_are_the_same_in_batches_and_one_at_a_time(decoder, sources):
+    runner = EngineRunner(decoder, {"delay": 2})
+    alone = [runner.run([source], 1, time.perf_counter).outputs[0] for source in sources]
+    together = runner.run(sources, 4, time.perf_counter)
+    assert list(together.outputs) == alone
+    assert together.calls < sum(output.steps for output in alone)
+    for output, (_, segments) in zip(alone, TOLD, strict=True):
+        assert decoder.text.decode(output.tokens).split() == " ".join(segments).split()
+
+
+def test_parts_add_up_to_no_more_than_the_whole(decoder, sources):
+    contest = {"a": (EngineRunner(decoder, {"delay": 1}), sources)}
+    found = time_together(contest, repeats=1, rest=lambda: None)["a"]
+    assert found.encoder_seconds > 0
+    assert found.setup_seconds >= 0
+    assert found.encoder_seconds + found.setup_seconds + found.decoding_seconds == pytest.approx(
+        found.seconds
+    )
+    assert found.calls == found.steps
+
+
+def test_child_process_decodes_in_the_same_way(decoder, sources):
+    runner = EngineRunner(decoder, {"delay": 3, "explore": "once"})
+    factory, payload = runner.blueprint()
+    assert factory.endswith(":remake")
+    again = remake(**json.loads(json.dumps(payload)))
+    assert again.settings == runner.settings
+    assert (
+        again.run(sources, 2, time.perf_counter).outputs == runner.run(sources, 2, time.perf_counter).outputs
+    )
+
+
+def test_settings_tell_schedule_bounds_and_dtype(decoder):
+    settings = EngineRunner(decoder, {"delay": 3, "explore": "once"}).settings
+    assert settings["schedule"] == "delay3"
+    assert (settings["explore"], settings["time_max"], settings["dtype"]) == ("once", "50", "float32")
+
+
+def test_delay_that_was_not_trained_is_refused(tmp_path):
+    with pytest.raises(UserError, match="trained for delay 1 only"):
+        EngineRunner(load(tiny_checkpoint(tmp_path / "fixed", delay=1)), {"delay": 2})

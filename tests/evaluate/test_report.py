@@ -1,0 +1,218 @@
+"""What a report and a bench hold."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.evaluate.competitor import Agreement
+from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.machine import Machine
+from pipedec_cli.evaluate.report import (
+    MANY,
+    Bench,
+    Run,
+    Sample,
+    assemble,
+    by_size,
+    choose_sample,
+    primary_metric,
+)
+from pipedec_cli.evaluate.significance import Difference
+from pipedec_cli.evaluate.timing import Output, Timing
+from tests.evaluate.decoders import competitor, scored, timing
+
+WHERE = {
+    "device": "cpu",
+    "machine": Machine("a processor", 2, 2, 2, 1 << 30, None, "Linux x86_64", "3.11"),
+    "versions": {"torch": "2", "ctranslate2": None},
+}
+
+
+@given(st.integers(0, 300), st.integers(1, 60))
+def test_sample_has_one_example_of_each_equal_part_and_is_always_the_same(count, wanted):
+    places = choose_sample(count, wanted)
+    taken = min(count, wanted)
+    assert len(places) == taken
+    for part, place in enumerate(places):
+        assert part * count // taken <= place < (part + 1) * count // taken
+    assert choose_sample(count, wanted) == places
+
+
+def test_sample_of_data_that_repeat_themselves_meets_them_at_different_points():
+    assert len({place % 10 for place in choose_sample(320, 32)}) > 5
+
+
+def test_sample_says_what_was_timed_and_how():
+    some, everything = Sample(32, 500, 3).line, Sample(8, 8, 5).line
+    assert some.startswith("32 of 500 examples (one drawn from each of as many equal parts")
+    assert everything.startswith("all 8 examples timed in one process")
+    assert "medians of 5 repeats" in everything
+
+
+def test_primary_metric_is_the_one_of_the_papers_figures():
+    assert primary_metric(scored([["a b"]]).scores) == "rougeL"
+
+
+def run(segments, steps, seconds):
+    return Run(scored(segments).scores, dict(zip("012", steps, strict=True)), seconds)
+
+
+def test_breakdown_has_steps_of_all_and_times_of_the_timed():
+    baseline = run([["a b", "c d"]] * 3, [10, 10, 40], {"0": 3.0, "2": 8.0})
+    mine = run([["a b", "c d"], ["a b"], ["a b", "c d"]], [5, 5, 10], {"0": 1.0, "2": 2.0})
+    two, nine = by_size(mine, baseline, {2: ["0", "1"], 9: ["2"]}, "rougeL")
+    assert (two.subsequences, two.examples, two.fewer_steps) == (2, 2, 2.0)
+    assert (two.timed, two.speedup) == (1, 3.0)
+    assert two.baseline_quality == 100.0
+    assert two.quality == pytest.approx((100 + 100 * 2 / 3) / 2)
+    assert (nine.fewer_steps, nine.speedup) == (4.0, 4.0)
+
+
+def test_breakdown_puts_many_subsequences_together_and_leaves_open_what_was_not_timed():
+    baseline, mine = run([["a b"]] * 3, [9, 9, 9], {}), run([["a b"]] * 3, [3, 3, 3], {"0": 1.0})
+    (row,) = by_size(mine, baseline, {MANY: ["0"], MANY + 1: ["1"], 40: ["2"]}, "rougeL")
+    assert (row.subsequences, row.examples, row.timed, row.speedup) == (MANY, 3, 0, None)
+
+
+def compared(sizes=(1, 2), peer_sizes=(1,)):
+    """A baseline, one delay and a peer, with two examples, of which the second was timed."""
+
+    def timed(seconds, used_up=False):
+        found = {
+            size: Timing(size, timing([seconds], 4).laps, 4, [Output((5, 6), 4, used_up)]) for size in sizes
+        }
+        if 1 in found:
+            found[1].seconds_of_examples = [[seconds]]
+        return found
+
+    told = [["a b", "c d"]] * 2
+    first = competitor("sequential", "baseline", scored=scored(told, steps=(8, 8)), timings=timed(6.0))
+    mine = competitor(
+        "Δt = 1",
+        options="--delay 1",
+        delay=1,
+        scored=scored(told, steps=(2, 4)),
+        timings=timed(2.0, used_up=True),
+        differences={"rougeL": Difference(-0.1, None, None)},
+    )
+    theirs = competitor("theirs", "peer", timings={size: timing([12.0], 4) for size in peer_sizes})
+    return assemble(
+        [first, mine],
+        [theirs],
+        ["1"],
+        metric="rougeL",
+        label="ROUGE-L",
+        called="the plain T5",
+        baseline="the plain T5",
+        sample=Sample(1, 2, 1),
+        dtype="float32",
+        significance="",
+        **WHERE,
+    )
+
+
+def test_report_is_put_together_from_scores_and_timings():
+    report = compared()
+    first, mine, theirs = report.entries
+    assert (first.totals, mine.totals) == ((2, 16, 4), (2, 6, 4))
+    assert first.gains == {}
+    assert {size: gain.speedup for size, gain in mine.gains.items()} == {1: 3.0, 2: 3.0}
+    assert (first.used_up, mine.used_up, theirs.used_up) == (None, 1.0, None)
+    assert theirs.agreement == Agreement(0, 1)
+    assert report.subsequences == 2.0
+    (row,) = report.sizes["Δt = 1"]
+    assert (row.examples, row.fewer_steps, row.timed, row.speedup) == (2, 16 / 6, 1, 3.0)
+    assert (report.advice.verdict, report.advice.options) == ("take", "--delay 1")
+    assert mine.rates.duplicated == 0.0
+    content = json.loads(json.dumps(report.as_json()))
+    assert content["decoders"][1]["speed"][0]["over_baseline"]["speedup"] == 3.0
+    assert content["decoders"][1]["quality"]["signature"].startswith("rouge|")
+
+
+def test_peer_that_was_not_timed_at_a_batch_size_has_no_figures_there():
+    report = compared(sizes=(2,), peer_sizes=())
+    assert report.entries[2].agreement is None
+    assert report.entries[2].gains == {}
+    assert [row.timed for row in report.sizes["Δt = 1"]] == [0]
+
+
+def test_rates_are_those_of_the_predictions():
+    rates = competitor(scored=scored([["a b", "a b"]], truncated="time_max")).rates
+    assert (rates.duplicated, rates.dropped, rates.truncated) == (0.5, 0.0, 1.0)
+
+
+def bench(*entries):
+    return Bench(
+        entries=entries,
+        model="m",
+        lengths=Lengths.even(5, 2, 10),
+        steps=(),
+        bandwidth=(1e9,),
+        reader="a test",
+        repeats=1,
+        **WHERE,
+    )
+
+
+def forced(name, role, sizes, dtype="float32"):
+    """A decoder whose decoding took so many seconds and calls at each batch size, and its encoder a second."""
+    made = competitor(
+        name,
+        role,
+        timings={
+            size: timing([seconds + 1.0], calls, 1.0, examples=size, tokens=10, steps=calls, size=size)
+            for size, (seconds, calls) in sizes.items()
+        },
+    )
+    made.runner.settings = {"dtype": dtype}
+    return made
+
+
+def test_ours_are_set_against_the_sequential_decoder_of_the_same_dtype_and_against_every_peer():
+    made = bench(
+        forced("sequential", "baseline", {1: (10.0, 11)}),
+        forced("Δt = 1", "pipelined", {1: (3.0, 5)}),
+        forced("sequential, bfloat16", "baseline", {1: (5.0, 11)}, "bfloat16"),
+        forced("Δt = 1, bfloat16", "pipelined", {1: (1.0, 5)}, "bfloat16"),
+        forced("theirs", "peer", {1: (21.0, 11)}),
+    )
+
+    found = {(ratio.decoder, ratio.over): ratio.gain for ratio in made.ratios}
+
+    assert {names: gain.speedup for names, gain in found.items()} == {
+        ("sequential", "theirs"): 22 / 11,
+        ("Δt = 1", "sequential"): 11 / 4,
+        ("Δt = 1", "theirs"): 22 / 4,
+        ("sequential, bfloat16", "theirs"): pytest.approx(22 / 6),
+        ("Δt = 1, bfloat16", "sequential, bfloat16"): 6 / 2,
+        ("Δt = 1, bfloat16", "theirs"): 22 / 2,
+    }
+    assert found["Δt = 1", "sequential"].decoding == 10 / 3
+    assert found["Δt = 1", "sequential"].fewer_calls == 11 / 5
+
+
+def test_batch_sizes_stand_by_themselves_and_a_peer_may_lack_one():
+    made = bench(
+        forced("sequential", "baseline", {1: (10.0, 11), 4: (20.0, 11)}),
+        forced("Δt = 1", "pipelined", {1: (3.0, 5), 4: (6.0, 5)}),
+        forced("theirs", "peer", {1: (21.0, 11)}),
+    )
+
+    assert [(ratio.decoder, ratio.over, ratio.batch_size) for ratio in made.ratios] == [
+        ("sequential", "theirs", 1),
+        ("Δt = 1", "sequential", 1),
+        ("Δt = 1", "theirs", 1),
+        ("Δt = 1", "sequential", 4),
+    ]
+
+
+def test_json_of_a_bench_holds_everything_and_says_that_lengths_are_forced():
+    content = json.loads(json.dumps(bench(forced("sequential", "baseline", {1: (1.0, 2)})).as_json()))
+
+    assert content["lengths"]["forced"] is True
+    assert content["decoders"][0]["kind"] == "sequential"
+    assert content["decoders"][0]["speed"][0]["decoder_calls"] == 2
+    assert content["bandwidth"] == {"reader": "a test", "bytes_per_second": [1e9], "median": 1e9}
+    assert content["machine"]["processor"] == "a processor"
