@@ -75,12 +75,8 @@ def scheduler(decoder: DecoderKind, delay: int | Literal["any"], seed: int) -> S
 class Collator:
     """Examples to one batch of tensors.
 
-    Attributes:
-        scheduler: the schedules of a batch.
-        bos: the id that opens a subsequence.
-        eos: the id that ends one.
-        pad: fills up sources and grids; any id serves, since padding is told by position.
-        closing: whether the empty subsequence Y^F closes every target; not so for the sequential decoder.
+    Any id serves as `pad`, since padding is told by position. With `closing`, the empty subsequence Y^F closes every
+    target; not so for the sequential decoder.
     """
 
     scheduler: Scheduler

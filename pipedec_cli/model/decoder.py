@@ -25,7 +25,7 @@ from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
 SORTED_BATCHES: Final = 16
 
-#: What stands in for the settings of a checkpoint that this tool has not trained: an ordinary T5.
+#: The settings of a checkpoint that this tool has not trained: those of an ordinary T5.
 _PLAIN_T5: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), " "))
 
 #: Files that have no say in what is generated: logs and manifests of the training, and the decoding defaults of others.
@@ -65,12 +65,8 @@ class Decoder:
     ) -> None:
         """Do nothing yet: the weights are laid out when they are first needed.
 
-        Args:
-            checkpoint: the model.
-            batch_size: how many examples are in flight.
-            max_source_tokens: another limit than the checkpoint's.
-            consume: empty the model's own matrices as they are laid out, so that they are in memory once; of the model
-                only its config is of use afterwards.
+        With `consume` the model's own matrices are emptied then, so that they are in memory once; of the model only its
+        config is of use afterwards. `max_source_tokens` is another limit than the checkpoint's.
         """
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or _PLAIN_T5
@@ -110,42 +106,37 @@ class Decoder:
     ) -> Method:
         """How to decode: by the checkpoint's own settings where nothing is given.
 
-        Args:
-            delay: Δt, or ``wait`` for the schedule that waits; by default as trained, 2 if trained for any. A
-                sequential checkpoint is an ordinary T5 and takes none.
-            explore: the exploration rule.
-            time_max: the last time-step; with a fixed delay the checkpoint's by default, else none.
-            sub_max: the most subsequences; with a fixed delay the checkpoint's by default, else no bound.
-            max_tokens: the most tokens; with a fixed delay no bound by default, else 512.
-            untrained: allow a delay that the checkpoint was not trained for.
+        The delay is Δt, or ``wait`` for the schedule that waits; by default as trained, 2 if trained for any. An
+        ordinary T5 takes none. With a fixed delay, time_max and sub_max are the checkpoint's by default, and max_tokens
+        is not bounded; else max_tokens is 512 by default, and the other two have no bound.
 
         Raises:
-            UserError: the checkpoint was not trained for that delay.
+            UserError: the checkpoint was not trained for that delay, and `untrained` does not allow it.
         """
-        schedule = self._schedule(delay, untrained=untrained)
+        schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
         if isinstance(schedule, Fixed):
             limits = Limits(time_max or self.settings.time_max, sub_max or self.settings.sub_max, max_tokens)
         else:
             limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
         return Method(schedule, self.checkpoint.bos, self.checkpoint.eos, limits, explore)
 
-    def _schedule(self, delay: Delay | None, *, untrained: bool) -> Schedule:
+    def _schedule(self, delay: Delay | None, untrained: bool) -> Schedule:
         if self.settings.decoder == "sequential":
-            if delay not in (None, "wait", "sequential"):
+            if delay not in (None, "wait"):
                 raise UserError(
                     f"{self.checkpoint.name} is an ordinary T5 and has no delay",
                     todo="leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined",
                 )
             return Whole()
         trained = self.settings.delay
-        wanted = "wait" if delay == "sequential" else delay or self.settings.usual_delay
+        wanted = delay or self.settings.usual_delay
         if trained not in ("any", wanted) and not untrained:
             raise UserError(
                 f"{self.checkpoint.name} was trained for delay {trained} only; at {wanted} it would take the first "
                 "later exploration for the end and drop the rest of the text",
                 todo=f"use --delay {trained}, train with --delay any, or insist with --untrained-delay",
             )
-        return Waiting() if wanted == "wait" else Fixed(wanted)
+        return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 
     def run(
         self, sources: Iterable[str], method: Method | None = None, batch_size: int | None = None
@@ -222,15 +213,10 @@ def load(
     max_source_tokens: int | None = None,
     consume: bool = True,
 ) -> Decoder:
-    """Load a checkpoint and make it ready to generate.
+    """Load a folder that `pipedec train` made, another local T5 or a hub model, and make it ready to generate.
 
-    Args:
-        name: a folder that `pipedec train` made, another local T5, or a hub name.
-        batch_size: examples in flight at once.
-        dtype: ``float32``, ``bfloat16`` or, on a GPU, ``float16``.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        max_source_tokens: another limit than the checkpoint's.
-        consume: have the weights in memory once, in the form that is fastest here: `checkpoint.model` may then be empty.
+    The dtype is ``float32``, ``bfloat16`` or, on a GPU, ``float16``; the device ``auto``, ``cpu``, ``cuda`` or
+    ``cuda:N``. The rest is as in `Decoder`; with `consume` the `checkpoint.model` of what comes back may be empty.
 
     Raises:
         UserError: the checkpoint is not there or is no T5, or the machine has no such device.

@@ -52,13 +52,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:
-    """As many examples as make a step worth its while and fit a share of the free memory.
-
-    Args:
-        model: on the device to decode with.
-        source_tokens: of the longest source.
-        examples: how many there are.
-    """
+    """As many examples as make a step worth its while and fit a share of the free memory, with sources so long."""
     most = MOST_ON_CPU if model.device.type == "cpu" else MOST_ON_GPU
     fitting = int(_SHARE * _free_memory(model.device) / bytes_per_example(model, source_tokens))
     return max(1, min(most, fitting, examples))

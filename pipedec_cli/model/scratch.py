@@ -16,24 +16,14 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkp
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a T5.
-
-    Attributes:
-        d_model: width of the hidden states.
-        d_ff: width inside the feed-forward layers.
-        layers: layers of the encoder, and of the decoder.
-        heads: attention heads of `d_kv` each.
-        vocabulary: the most tokens that its tokenizer may have.
-        dropout: rate while training; none for the smallest, which sees its data a few times at most.
-        d_kv: width of a head.
-    """
+    """The sizes of a T5: `layers` of the encoder and of the decoder, at most `vocabulary` tokens of its tokenizer."""
 
     d_model: int
     d_ff: int
     layers: int
     heads: int
     vocabulary: int
-    dropout: float = 0.1
+    dropout: float = 0.1  # none for the smallest, which sees its data a few times at most
     d_kv: int = 64
 
 
@@ -55,10 +45,10 @@ def start_checkpoint(
     seed: int,
     segmenter: Segmenter | None = None,
 ) -> Checkpoint:
-    """The model that training begins with.
+    """The model that training begins with: a shape, a local folder or a hub name.
 
     Args:
-        name: ``scratch-tiny`` and so on, a local folder or a hub name.
+        name: which.
         settings: what the checkpoint is to be trained for.
         records: the training records, on which a fresh tokenizer is trained.
         seed: of fresh weights.

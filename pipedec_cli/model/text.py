@@ -11,17 +11,9 @@ from pipedec_cli.data.records import whole_text
 
 
 class TextCodec:
-    """A transformers tokenizer with a checkpoint's prefix and limit."""
+    """A transformers tokenizer, the prefix of every source, and the number of tokens, <eos> included, that one is cut to."""
 
     def __init__(self, tokenizer: Any, *, prefix: str, max_source_tokens: int, eos: int) -> None:
-        """Wrap a tokenizer.
-
-        Args:
-            tokenizer: a transformers tokenizer.
-            prefix: put before every source (T5's task prefixes).
-            max_source_tokens: longer sources are cut to this many, <eos> included.
-            eos: the id that ends a source.
-        """
         self.tokenizer = tokenizer
         # Special tokens that stand in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True

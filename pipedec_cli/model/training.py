@@ -79,7 +79,7 @@ def hyperparameters(
     learning_rate: float | None,
     **others: Any,
 ) -> Hyperparameters:
-    """The hyper-parameters that were asked for; None is what is usual for fresh or for trained weights."""
+    """What was asked for; where that is None, what is usual for fresh or for trained weights."""
     chosen = optimizer or ("adafactor" if fresh else "adamw")
     return Hyperparameters(
         batch_size=batch_size or _BATCH[fresh],
@@ -111,11 +111,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters) -> Estimate:
-    """Time a few batches forward and backward, without an update, and reckon up.
-
-    Raises:
-        UserError: there are no examples.
-    """
+    """Time a few batches forward and backward, without an update, and reckon up; no examples are refused."""
     _require(examples)
     collate = collator(checkpoint, hyper.seed)
     device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
@@ -151,7 +147,7 @@ def train(
     show: Callable[[Progress], None] = lambda _: None,
     score: Callable[[], float] | None = None,
 ) -> Mapping[str, float]:
-    """Train a checkpoint in place and save it.
+    """Train a checkpoint in place and save it; gives ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
 
     Args:
         checkpoint: the model with its settings.
@@ -161,10 +157,7 @@ def train(
         hyper: how to train.
         resume: go on from the last ``checkpoint-N`` in the folder.
         show: is told of progress.
-        score: generates from the dev set and gives a score; called at each look at it.
-
-    Returns:
-        ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
+        score: called at each look at the dev set.
 
     Raises:
         UserError: nothing to train on, or nothing to resume.

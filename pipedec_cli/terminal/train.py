@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
+from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Record
@@ -33,7 +34,7 @@ from pipedec_cli.terminal.settings import (
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
     from pipedec_cli.model.collate import Encoded
-    from pipedec_cli.model.training import Hyperparameters
+    from pipedec_cli.model.training import Estimate, Hyperparameters
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -162,7 +163,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     from pipedec_cli.model.checkpoint import MethodSettings
     from pipedec_cli.model.collate import encode
     from pipedec_cli.model.scratch import SHAPES, start_checkpoint
-    from pipedec_cli.model.training import hyperparameters, train
+    from pipedec_cli.model.training import estimate, hyperparameters, train
 
     place = Workspace.find(settings.workspace)
     folder = settings.data or place.require(place.data, "pipedec segment DATA")
@@ -193,7 +194,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     trained = MethodSettings(segmentation=load_segmentation(folder / "segmentation.json"), **method)
     checkpoint = start_checkpoint(settings.model, trained, records, hyper.seed, load_segmenter(folder))
     examples = encode(checkpoint, records)
-    _announce(checkpoint, examples, settings, hyper, target, talk)
+    _announce(estimate(checkpoint, examples, hyper), examples, settings, hyper, target, talk)
     if _is_main_process():
         write_json(target / MANIFEST, record)
     with show_training(talk) as show, _stopped(target, talk):
@@ -215,8 +216,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
             write_stdout(to_json(result) + "\n")
 
 
-def _is_main_process() -> bool:
-    """Whether this is the process that writes and talks, under torchrun."""
+def _is_main_process() -> bool:  # the one that writes and talks, under torchrun
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -261,7 +261,7 @@ def _changed(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 
 
 def _announce(
-    checkpoint: Checkpoint,
+    expected: Estimate,
     examples: Sequence[Encoded],
     settings: TrainSettings,
     hyper: Hyperparameters,
@@ -269,8 +269,6 @@ def _announce(
     talk: Talk,
 ) -> None:
     """Say what token counts show and words did not, and what training will take; refuse a disk that is too full."""
-    from pipedec_cli.model.training import estimate
-
     count, pipelined = len(examples), settings.decoder == "pipelined"
     cut = sum(example.cut > 0 for example in examples)
     if cut:
@@ -283,7 +281,6 @@ def _announce(
             f"{late:,} of {count:,} targets hold a subsequence that needs more than time_max = {settings.time_max} "
             "time-steps and could not be generated whole; see `pipedec segment --split-long`"
         )
-    expected = estimate(checkpoint, examples, hyper)
     megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
     talk.say(
         f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
@@ -323,8 +320,6 @@ def _stopped(target: Path, talk: Talk) -> Iterator[None]:
 
 def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
     """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
-    from msgspec.structs import replace
-
     from pipedec_cli.evaluate.metrics.measure import score
     from pipedec_cli.evaluate.metrics.rouge import Rouge
     from pipedec_cli.evaluate.scoring import scoring_item
