@@ -17,7 +17,8 @@ from pipedec_cli.data.segmentation import cut
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 from pipedec_cli.model.device import choose_device, choose_dtype
-from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out
+from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.steps.weights import DecoderWeights, lay_out
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole

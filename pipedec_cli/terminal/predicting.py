@@ -42,7 +42,7 @@ from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.device import choose_batch_size
 from pipedec_cli.model.native.build import is_compiled
 from pipedec_cli.model.native.library import VARIABLE
-from pipedec_cli.model.steps.operators import can_prepack
+from pipedec_cli.model.steps.weights import can_prepack
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Whole

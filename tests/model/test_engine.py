@@ -12,8 +12,8 @@ import torch
 
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import encode
-from pipedec_cli.model.steps.engine import Engine, lay_out
-from pipedec_cli.model.steps.operators import can_prepack
+from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.steps.weights import can_prepack, lay_out
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed

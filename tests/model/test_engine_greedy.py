@@ -7,7 +7,8 @@ import copy
 import pytest
 import torch
 
-from pipedec_cli.model.steps.engine import Engine, lay_out
+from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.steps.weights import lay_out
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Whole

@@ -15,8 +15,8 @@ from pipedec_cli.model.native import build
 from pipedec_cli.model.native.build import BuildError, compiled, find_compiler, is_compiled
 from pipedec_cli.model.native.library import library
 from pipedec_cli.model.native.weights import pack_native
-from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out
-from pipedec_cli.model.steps.operators import Matrices
+from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.steps.weights import DecoderWeights, Matrices, lay_out
 from pipedec_cli.pipeline.decode import Method, Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import SCHEDULES, TIE, expected_of, outcome_of, run_engine

@@ -11,18 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from pipedec_cli.model.steps import operators
-from pipedec_cli.model.steps.engine import Engine, lay_out
-from pipedec_cli.model.steps.operators import (
-    FIRST_ROOM,
-    VARIABLE,
-    Cache,
-    Matrices,
-    TorchStepper,
-    bucket,
-    can_prepack,
-    laid_out,
-    wants_graphs,
-)
+from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.steps.operators import FIRST_ROOM, VARIABLE, Cache, TorchStepper, bucket, wants_graphs
+from pipedec_cli.model.steps.weights import Matrices, can_prepack, laid_out, lay_out
 from pipedec_cli.model.t5 import distance_buckets, layers
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.decode import Method
@@ -136,12 +127,10 @@ def make_cache(dtype: torch.dtype = torch.float32) -> Cache:
     return Cache(Matrices(copy.deepcopy(small_model("t5")).to(dtype)), 2)
 
 
-def fill(cache: Cache, sequence: int, column: int, number: float) -> None:
-    for keys, values in zip(cache.keys, cache.values, strict=True):
-        keys[sequence, :, column] = number
-        values[sequence, :, column] = -number
-    cache.subsequence[sequence, column] = int(number)
-    cache.time[sequence, column] = 2 * int(number)
+def fill(cache: Cache, sequence: int, column: int, number: int) -> None:
+    for both in cache.grid:
+        both[:, sequence, :, column] = number
+    cache.places[:, sequence, column] = number
 
 
 def test_a_new_cache_has_room_and_nothing_in_it() -> None:
@@ -149,10 +138,9 @@ def test_a_new_cache_has_room_and_nothing_in_it() -> None:
 
     assert cache.room == FIRST_ROOM
     assert cache.filled == [0, 0]
-    assert [keys.shape for keys in cache.keys] == [(2, 4, FIRST_ROOM, 8)] * 2
-    assert all(values.dtype == torch.bfloat16 for values in cache.values)
-    assert (cache.subsequence == PADDING).all()
-    assert (cache.time == PADDING).all()
+    assert [both.shape for both in cache.grid] == [(2, 2, 4, FIRST_ROOM, 8)] * 2
+    assert all(both.dtype == torch.bfloat16 for both in cache.grid)
+    assert (cache.places == PADDING).all()
 
 
 @pytest.mark.parametrize(("wanted", "room"), [(1, 1), (FIRST_ROOM + 1, 2), (5 * FIRST_ROOM, 5)])
@@ -160,36 +148,34 @@ def test_growing_keeps_what_is_there_and_opens_empty_columns(wanted: int, room: 
     """By doubling, or at once where that is not enough; room that is there is not made anew."""
     cache = make_cache()
     fill(cache, sequence=1, column=FIRST_ROOM - 1, number=5)
-    before = cache.keys[0]
+    before = cache.grid[0]
 
     cache.reserve(wanted)
 
     assert cache.room == room * FIRST_ROOM
-    assert (cache.keys[0] is before) == (room == 1)
-    for keys, values in zip(cache.keys, cache.values, strict=True):
-        assert (keys[1, :, FIRST_ROOM - 1] == 5).all()
-        assert (values[1, :, FIRST_ROOM - 1] == -5).all()
-        # What no token has written is multiplied by a weight of 0.
-        assert keys[..., FIRST_ROOM:, :].isfinite().all()
-        assert values[..., FIRST_ROOM:, :].isfinite().all()
-    assert (cache.subsequence[1, FIRST_ROOM - 1], cache.time[1, FIRST_ROOM - 1]) == (5, 10)
-    assert (cache.subsequence[:, FIRST_ROOM:] == PADDING).all()
-    assert (cache.time[:, FIRST_ROOM:] == PADDING).all()
+    assert (cache.grid[0] is before) == (room == 1)
+    for both in cache.grid:
+        assert (both[:, 1, :, FIRST_ROOM - 1] == 5).all()
+        assert (
+            both[..., FIRST_ROOM:, :].isfinite().all()
+        )  # what no token has written is multiplied by a weight of 0
+    assert (cache.places[:, 1, FIRST_ROOM - 1] == 5).all()
+    assert (cache.places[..., FIRST_ROOM:] == PADDING).all()
 
 
 def test_sources_grow_to_the_longest_and_new_places_are_hidden() -> None:
     cache = make_cache()
     cache.reserve_source(3)
     cache.source_hidden[0, :3] = False
-    cache.source_keys[1][0] = 7
+    cache.sources[1][:, 0] = 7
 
     cache.reserve_source(5)
     cache.reserve_source(2)
 
     assert cache.source_hidden.tolist() == [[False] * 3 + [True] * 2, [True] * 5]
-    assert cache.source_keys[1].shape == (2, 4, 5, 8)
-    assert (cache.source_keys[1][0, :, :3] == 7).all()
-    assert cache.source_values[1].isfinite().all()
+    assert cache.sources[1].shape == (2, 2, 4, 5, 8)
+    assert (cache.sources[1][:, 0, :, :3] == 7).all()
+    assert cache.sources[1].isfinite().all()
 
 
 def test_a_cleared_sequence_is_empty_and_the_others_are_as_they_were() -> None:
@@ -203,11 +189,9 @@ def test_a_cleared_sequence_is_empty_and_the_others_are_as_they_were() -> None:
 
     cache.clear(0)
 
-    assert cache.filled == [0, 1]
-    assert cache.source_length == [0, 2]
-    assert (cache.subsequence[0] == PADDING).all()
-    assert (cache.time[0] == PADDING).all()
-    assert cache.subsequence[1, 0] == 1
+    assert (cache.filled, cache.source_length) == ([0, 1], [0, 2])
+    assert (cache.places[:, 0] == PADDING).all()
+    assert (cache.places[:, 1, 0] == 1).all()
     assert cache.source_hidden.tolist() == [[True, True], [False, False]]
 
 
@@ -277,8 +261,8 @@ def test_what_stands_in_the_spare_column_is_never_looked_at() -> None:
         engine, stepper = fixed_engine("t5", 2)
         engine.admit(list(enumerate(SOURCES[:2])))
         engine.step(grid_rows(1, 2))
-        for kept in (*stepper.cache.keys, *stepper.cache.values):
-            kept[:, :, -1] = filling
+        for both in stepper.cache.grid:
+            both[..., -1, :] = filling
         logits.append([engine.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
 
     for clean, strange in zip(*logits, strict=True):

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from pipedec_cli.model.native.build import BuildError
 from pipedec_cli.model.native.library import library
-from pipedec_cli.model.steps.engine import Engine, lay_out
-from pipedec_cli.model.steps.operators import Matrices, TorchStepper
+from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.steps.operators import TorchStepper
+from pipedec_cli.model.steps.weights import Matrices, lay_out
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.families import SOURCES, VOCABULARY, Kind, small_model

@@ -7,22 +7,15 @@ the steps are taken by compiled kernels where they can be had, else by torch's o
 
 from __future__ import annotations
 
-import copy
-import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.native.build import BuildError
-from pipedec_cli.model.native.encoder import NativeEncoder
-from pipedec_cli.model.native.library import Library
 from pipedec_cli.model.native.stepper import NativeStepper
-from pipedec_cli.model.native.weights import NativeWeights, pack_native
-from pipedec_cli.model.steps.operators import Matrices, TorchStepper
+from pipedec_cli.model.steps.operators import TorchStepper
+from pipedec_cli.model.steps.weights import DecoderWeights, Matrices, lay_out
 from pipedec_cli.pipeline.decode import Row
 
 
@@ -57,87 +50,6 @@ class Stepper(Protocol):
 
     def release(self, sequence: int) -> None:
         """Forget an example; see `StepModel.release`."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderWeights:
-    """All that decoding needs of a model, in the form that is fastest here; engines can share it.
-
-    Attributes:
-        stepping: the decoder's weights: packed for the compiled kernels, or torch's matrices.
-        encoder: what encodes the sources; see `make_encoder`.
-        kernels: what computes the steps, for tables and logs: which kernels, and why no faster ones.
-    """
-
-    stepping: NativeWeights | Matrices
-    encoder: Any
-    kernels: str
-    dtype: torch.dtype
-    device: torch.device
-
-
-def lay_out(
-    model: Any, *, prepack: bool | None = None, native: bool | None = None, consume: bool = False
-) -> DecoderWeights:
-    """Lay a model out for decoding.
-
-    Args:
-        model: the model, in the dtype and on the device to decode with.
-        prepack: whether to pack the matrices for oneDNN; by default wherever that is possible.
-        native: whether to pack them for the compiled step; by default wherever that is possible, unless `prepack`
-            is given: it is about the other step.
-        consume: let the compiled kernels empty the matrices that they have copied, so that they are not in memory
-            twice. The model itself is of no use afterwards, but for its config.
-
-    Raises:
-        BuildError: the compiled step was asked for by name and cannot be had.
-    """
-    embedding = backbone_of(model.config).embedding(model).weight
-    dtype, device = embedding.dtype, embedding.device
-    reason = ""
-    if native or (native is None and prepack is None):
-        try:
-            packed = pack_native(model, consume=consume)
-            encoder = make_encoder(model, packed.library, consume=consume)
-            return DecoderWeights(packed, encoder, packed.kernels, dtype, device)
-        except BuildError as error:
-            if native:
-                raise
-            reason = f"; not compiled: {error}" if device.type == "cpu" else ""
-    matrices = Matrices(model, prepack=prepack)
-    matrices.kernels += reason
-    return DecoderWeights(matrices, make_encoder(model), matrices.kernels, dtype, device)
-
-
-def has_slow_products() -> bool:
-    """Whether torch leaves some of this CPU's speed in float32 unused: so on x86; on Arm the system's library does not."""
-    return platform.machine().lower() in ("x86_64", "amd64")
-
-
-def has_bfloat16_products() -> bool:
-    """Whether this CPU multiplies matrices faster in bfloat16 than in float32: with AMX, or on Arm."""
-    if platform.machine().lower() in ("arm64", "aarch64"):
-        return True
-    told: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return told is not None and told()
-
-
-def make_encoder(model: Any, kernels: Library | None = None, *, consume: bool = False) -> Any:
-    """The model's encoder, in the form and dtype that are fastest for it.
-
-    An encoder is bound by arithmetic. On an x86 the compiled one comes closer to its limit than torch's operators. For
-    bfloat16 there are matrix instructions on Arm and on an x86 with AMX, which torch uses; on any other x86 products in
-    bfloat16 take half as long again as in float32, so the encoder is one in float32 there, with the very same weights.
-
-    `kernels` are given where the decoder's step uses them too; `consume` as in `lay_out`. What comes back is called as
-    transformers' encoder is.
-    """
-    encoder = backbone_of(model.config).encoder(model)
-    if model.device.type != "cpu" or (model.dtype == torch.bfloat16 and has_bfloat16_products()):
-        return encoder
-    if kernels is not None and has_slow_products():
-        return NativeEncoder(encoder, kernels, consume=consume)
-    return copy.deepcopy(encoder).float() if model.dtype == torch.bfloat16 else encoder
 
 
 class Engine:
