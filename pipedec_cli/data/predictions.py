@@ -81,12 +81,12 @@ def _whole_rows(path: Path) -> Iterator[Row]:
     try:
         yield from read_rows(path)
     except UserError as error:
-        if error.where != f"{path}:{GenerationFiles(path).count() + 1}":  # no last line without a line feed
+        unended = GenerationFiles(path).count() + 1  # the number of a last line that no line feed ends
+        if error.where != f"{path}:{unended}":
             raise
+        what = "the last line is cut short, as a stopped run leaves it"
         todo = "finish the run with `pipedec generate --resume`"
-        raise UserError(
-            "the last line is cut short, as a stopped run leaves it", where=error.where, todo=todo
-        ) from None
+        raise UserError(what, where=error.where, todo=todo) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +158,7 @@ class GenerationFiles:
         """Take the names over for a new run; returns where the lines that stood there are kept, if they are."""
         kept = None
         if self.begun:
-            backup, manifest_backup = (
-                path.with_name(f"{path.name}.bak") for path in (self.lines, self.manifest)
-            )
+            backup = self.lines.with_name(f"{self.lines.name}.bak")
             expected = read_manifest(self.manifest).get("examples") if self.manifest.exists() else None
             stopped = isinstance(expected, int) and self.count() < expected
             if stopped and backup.exists():
@@ -169,7 +167,7 @@ class GenerationFiles:
                 self.lines.replace(backup)
                 kept = backup
                 with suppress(FileNotFoundError):
-                    self.manifest.replace(manifest_backup)
+                    self.manifest.replace(f"{self.manifest}.bak")
         # The old lines have gone before the new manifest comes: a kill in between leaves nothing that passes for its own.
         write_json(self.manifest, manifest)
         return kept

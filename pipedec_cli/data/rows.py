@@ -16,13 +16,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
 
 STDIN: Final = "-"
 
+_MARK: Final = b"\xef\xbb\xbf"  # the byte order mark that some editors begin a file with
 _SPLIT_FILE: Final = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
 _HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
 _CELL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
@@ -57,8 +58,8 @@ def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[
     elif path.exists():
         yield from _file_rows(path)
     else:
-        name, config = _hub_name(location)
-        theirs = _hub_splits(name, config).get(split or "train")
+        name, config, splits = _hub(location)
+        theirs = splits.get(split or "train")
         if theirs is None:
             raise UserError(f"has no split for {split or 'train'}", where=name)
         for number, value in enumerate(_stream(name, name, config, split=theirs), start=1):
@@ -72,7 +73,7 @@ def given_splits(location: str | Path) -> tuple[SplitName, ...]:
         return tuple(_split_files(path))
     if str(location) == STDIN or path.exists():
         return ()
-    return tuple(_hub_splits(*_hub_name(location)))
+    return tuple(_hub(location)[2])
 
 
 def is_hub_name(location: str | Path) -> bool:
@@ -83,7 +84,7 @@ def is_hub_name(location: str | Path) -> bool:
 def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
     """The values of a JSON-lines stream; blank lines and a byte order mark at the start are passed over."""
     for number, line in enumerate(stream, start=1):
-        content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        content = line.removeprefix(_MARK) if number == 1 else line
         if content.strip():
             where = f"{name}:{number}"
             yield Row(number, where, _parse(content, where))
@@ -112,12 +113,11 @@ def _file_rows(path: Path) -> Iterator[Row]:
             for number, value in enumerate(objects, start=1):
                 yield Row(number, f"{path} row {number}", value)
             return
-        with cast("BinaryIO", gzip.open(path)) if suffixes[-1:] == [".gz"] else path.open("rb") as file:
+        with gzip.open(path) if suffixes[-1:] == [".gz"] else path.open("rb") as file:
             if kind in _CELL_SEPARATORS:
                 yield from _table_rows(file, str(path), _CELL_SEPARATORS[kind])
-            elif kind == ".json" and _begins_an_array(file):
-                content = file.read().removeprefix(b"\xef\xbb\xbf")
-                for number, value in enumerate(_parse(content, str(path)), start=1):
+            elif kind == ".json" and file.peek(4096).removeprefix(_MARK).lstrip().startswith(b"["):
+                for number, value in enumerate(_parse(file.read().removeprefix(_MARK), str(path)), start=1):
                     yield Row(number, f"{path} item {number}", value)
             else:
                 yield from json_lines(file, str(path))
@@ -127,13 +127,7 @@ def _file_rows(path: Path) -> Iterator[Row]:
         raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
 
 
-def _begins_an_array(file: BinaryIO) -> bool:
-    start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-    file.seek(0)
-    return start.startswith(b"[")
-
-
-def _table_rows(file: BinaryIO, name: str, separator: str) -> Iterator[Row]:
+def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: str) -> Iterator[Row]:
     """The rows of a table, its first line naming the columns.
 
     Every cell stays the text it is. Libraries for tables guess numbers, dates and missing values, and shift the
@@ -184,22 +178,18 @@ def _hub_match(location: str | Path) -> re.Match[str] | None:
     return None if mistyped else _HUB_NAME.fullmatch(text)
 
 
-def _hub_name(location: str | Path) -> tuple[str, str | None]:
-    """Name and configuration of a hub data set, for a location that is no file and no folder here."""
+def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
+    """Name, configuration and splits (by our names, each with its own) of a data set that is no file and no folder."""
     found = _hub_match(location)
     if found is None:
         todo = "give a file, a folder, `-` for standard input, or a hub data set `owner/name`"
         raise UserError("no such file", where=str(location), todo=todo)
-    return found["name"], found["config"]
-
-
-def _hub_splits(name: str, config: str | None) -> dict[SplitName, str]:
-    """The splits of a hub data set by our names, each with its own."""
+    name, config = found["name"], found["config"]
     with _datasets(name, "no such file here either"):
         from datasets import get_dataset_split_names
 
-        names = get_dataset_split_names(name, config)
-    return {SPLIT_NAMES[split]: split for split in names if split in SPLIT_NAMES}
+        splits = get_dataset_split_names(name, config)
+    return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
 
 
 def _stream(builder: str, where: str, *arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:

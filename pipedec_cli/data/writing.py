@@ -204,14 +204,7 @@ def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) 
             {"path": str(path), "sha256": file_sha256(Path(path)) if Path(path).is_file() else None}
             for path in inputs
         ],
-        "settings": {
-            name: str(value)
-            if isinstance(value, Path)
-            else list(value)
-            if isinstance(value, tuple)
-            else value
-            for name, value in settings.items()
-        },
+        "settings": json.loads(json.dumps(dict(settings), default=os.fspath)),
     }
 
 
