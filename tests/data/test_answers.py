@@ -54,6 +54,9 @@ def test_a_string_for_a_list_of_answers_is_an_error_that_names_the_question(
 def test_an_id_that_is_there_twice_is_an_error_and_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'q1' is there twice"):
         read_answers(file(tmp_path, "answers.json", '{"q1": ["a"], "q1": ["b"]}'))
+    gold = file(tmp_path, "gold.jsonl", '{"id": "q1", "target": "a"}\n' * 2)
+    with pytest.raises(UserError, match=r"gold\.jsonl:1: id 'q1' is there twice"):
+        load_predictions(file(tmp_path, "answers.json", {"q1": ["a"]}), gold=gold)
 
 
 def test_every_right_answer_needs_a_prediction_and_every_prediction_a_right_answer(tmp_path: Path) -> None:
@@ -64,9 +67,11 @@ def test_every_right_answer_needs_a_prediction_and_every_prediction_a_right_answ
         load_predictions(file(tmp_path, "many.json", {"q1": [], "q2": [], "q3": []}), gold=gold)
 
 
-def test_answers_alone_cannot_be_scored(tmp_path: Path) -> None:
+def test_answers_without_right_ones_and_targets_without_sources_cannot_be_scored(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds answers only.* --gold FILE"):
         load_predictions(file(tmp_path, "answers.json", {"q1": ["cat"]}))
+    with pytest.raises(UserError, match="name them with --sources FILE"):
+        load_predictions(file(tmp_path, "out.txt", "a\n"), gold=file(tmp_path, "trg.txt", "a\n"))
 
 
 def test_a_gold_split_without_labels_is_refused(tmp_path: Path) -> None:
@@ -88,21 +93,12 @@ def test_lines_of_phrases_go_with_source_and_target_lines(tmp_path: Path) -> Non
     assert predictions[0].record.source == "on data of trees"
 
 
-def test_lines_of_phrases_go_with_records_in_their_order(tmp_path: Path) -> None:
+def test_lines_of_phrases_go_with_records_in_their_order_and_number(tmp_path: Path) -> None:
     gold = file(tmp_path, "test.jsonl", '{"id": "d7", "source": "s", "keyphrases": ["a"]}\n')
     predictions, _ = load_predictions(file(tmp_path, "out.txt", "a; b\n"), gold=gold)
     assert [(found.id, found.segments) for found in predictions] == [("d7", ("a", "b"))]
-
-
-def test_another_number_of_lines_is_refused(tmp_path: Path) -> None:
-    gold = file(tmp_path, "test.jsonl", '{"source": "s", "keyphrases": ["a"]}\n')
     with pytest.raises(UserError, match="has 2 lines for 1 right answers"):
         load_predictions(file(tmp_path, "out.txt", "a\nb\n"), gold=gold)
-
-
-def test_target_lines_without_sources_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="name them with --sources FILE"):
-        load_predictions(file(tmp_path, "out.txt", "a\n"), gold=file(tmp_path, "trg.txt", "a\n"))
 
 
 def test_gold_records_replace_what_the_predictions_hold(tmp_path: Path) -> None:
@@ -114,13 +110,10 @@ def test_gold_records_replace_what_the_predictions_hold(tmp_path: Path) -> None:
     assert predictions[0].record.target == "new"
 
 
-def test_json_lines_in_a_file_called_json_are_read_as_such(tmp_path: Path) -> None:
+def test_json_lines_in_a_file_called_json_are_told_from_a_broken_file_of_answers(tmp_path: Path) -> None:
     lines = '{"prediction": "x", "target": "y"}\n'
     assert load_predictions(file(tmp_path, "one.json", lines))[1] == "records"
     assert load_predictions(file(tmp_path, "two.json", lines * 2))[1] == "records"
-
-
-def test_a_mistake_in_a_file_of_answers_is_placed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"wrong\.json:2: not JSON: .* at column 8"):
         load_predictions(file(tmp_path, "wrong.json", '{"q1": ["a"],\n "q2": }'))
 
