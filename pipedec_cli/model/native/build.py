@@ -70,7 +70,7 @@ def compiled() -> Path:
 
 def _place(compiler: str) -> Path:
     """Where the library lies, or will: its name tells source, compiler and CPU."""
-    facts = (*FLAGS, *map(str, EXTRAS), compiler, _version(compiler), _cpu())
+    facts = (*FLAGS, *map(str, EXTRAS), compiler, _run([compiler, "--version"]) or "", _cpu())
     source = b"".join(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))))
     name = hashlib.sha256(source + "\n".join(facts).encode()).hexdigest()[:16]
     return cache_folder() / f"kernels-{name}.so"
@@ -88,10 +88,6 @@ def _compile(compiler: str, place: Path) -> None:
         raise BuildError(f"{Path(compiler).name} cannot compile the kernels")
     finally:
         Path(temporary).unlink(missing_ok=True)
-
-
-def _version(compiler: str) -> str:
-    return _run([compiler, "--version"]) or ""
 
 
 def _run(command: list[str]) -> str | None:

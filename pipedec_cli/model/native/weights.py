@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pipedec_cli.model.native.build import BuildError
 from pipedec_cli.model.native.library import LayerStruct, Library, ModelStruct, library
-from pipedec_cli.model.t5 import Layer, distance_buckets, layers, offset_buckets, output_scale
+from pipedec_cli.model.t5 import distance_buckets, layers, offset_buckets, output_scale
 
 DTYPES: Final = (torch.float32, torch.bfloat16)
 ACTIVATIONS: Final = ("relu", "gelu_new")
@@ -73,32 +73,24 @@ def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
     kernels = library()
     if torch.get_num_threads() > 1 and "one thread" in kernels.features:
         raise BuildError("the compiler has no OpenMP")
-    found, buckets = layers(model.decoder), distance_buckets(model.config)
-    tables = _shared(found, lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf))
-    embedding = model.decoder.embed_tokens.weight.detach()
-    packing = _Packing(kernels, embedding.dtype, consume=consume)
-    return packing.pack(
-        model.config,
-        found,
-        tables,
-        embedding,
-        model.decoder.final_layer_norm,
+    buckets = distance_buckets(model.config)
+    return _pack(
+        model.decoder,
+        _Packing(kernels, model.decoder.embed_tokens.weight.dtype, consume=consume),
+        lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf),
         reach=len(buckets),
-        head=model.lm_head.weight,
+        head=model.lm_head,
         scale=output_scale(model.config),
     )
 
 
 def pack_encoder(encoder: Any, kernels: Library, *, consume: bool = False) -> NativeWeights:
     """Pack transformers' encoder of a T5 (or mT5, UMT5), in float32; see `pack_native`."""
-    found, buckets = layers(encoder), offset_buckets(encoder.config)
-    tables = _shared(found, lambda weight: weight[buckets].T)
-    return _Packing(kernels, torch.float32, consume=consume).pack(
-        encoder.config,
-        found,
-        tables,
-        _floats(encoder.embed_tokens),
-        encoder.final_layer_norm,
+    buckets = offset_buckets(encoder.config)
+    return _pack(
+        encoder,
+        _Packing(kernels, torch.float32, consume=consume),
+        lambda weight: weight[buckets].T,
         reach=encoder.config.relative_attention_max_distance,
     )
 
@@ -110,105 +102,22 @@ class _Packing:
         self.kernels = kernels
         self.dtype = dtype
         self.consume = consume
-        self._matrices: list[tuple[list[nn.Parameter], ...]] = []
+        self._matrices: list[list[list[nn.Parameter]]] = []
         self._offsets = [0]
 
-    def pack(
-        self,
-        config: Any,
-        layers: Sequence[Layer],
-        tables: Sequence[Tensor],
-        embedding: Tensor,
-        final_norm: Any,
-        *,
-        reach: int,
-        head: nn.Parameter | None = None,
-        scale: float = 1.0,
-    ) -> NativeWeights:
-        """Lay all of it out; the layers are those of `t5.layers`."""
-        vocabulary = 0 if head is None else len(head)  # before it may be emptied
-        places = [self._add_layer(layer) for layer in layers]
-        head_place = None if head is None else self._add([head])
-        for layer, place in zip(layers, places, strict=True):  # not read in a step: behind all that is
-            if head is not None:
-                place["cross_kv"] = self._add(
-                    [layer.cross_attention.k.weight, layer.cross_attention.v.weight]
-                )
-        arena, start = self._fill(keep=embedding)
-        norms = [
-            {
-                name: _floats(norm)
-                for name, norm in (
-                    ("self_norm", layer.self_norm),
-                    ("feed_norm", layer.feed_forward.layer_norm),
-                    *((("cross_norm", layer.cross_norm),) if head is not None else ()),
-                )
-            }
-            for layer in layers
-        ]
-        structs = (LayerStruct * len(layers))(
-            *(
-                LayerStruct(
-                    bias=table.data_ptr(),
-                    **{name: tensor.data_ptr() for name, tensor in norm.items()},
-                    **{name: start + offset for name, offset in place.items()},
-                )
-                for norm, table, place in zip(norms, tables, places, strict=True)
-            )
-        )
-        last = _floats(final_norm)
-        struct = ModelStruct(
-            layers=len(layers),
-            heads=config.num_heads,
-            head_width=config.d_kv,
-            width=config.d_model,
-            feed_width=config.d_ff,
-            vocabulary=vocabulary,
-            reach=reach,
-            bfloat16=self.dtype == torch.bfloat16,
-            gated=hasattr(layers[0].feed_forward.DenseReluDense, "wi_0"),
-            gelu=config.dense_act_fn == "gelu_new",
-            epsilon=config.layer_norm_epsilon,
-            scale=scale,
-            embedding=embedding.data_ptr(),
-            final_norm=last.data_ptr(),
-            head=None if head_place is None else start + head_place,
-            layer=structs,
-        )
-        kept = (arena, norms, tables, structs, embedding, last)
-        return NativeWeights(self.kernels, struct, self.dtype, kept)
-
-    def _add_layer(self, layer: Layer) -> dict[str, int]:
-        """A layer's matrices in the order in which a step reads them; gives their places by name."""
-        own, feed, cross = (
-            layer.self_attention,
-            layer.feed_forward.DenseReluDense,
-            layer.cross_attention,
-        )
-        inward = (feed.wi_0, feed.wi_1) if hasattr(feed, "wi_0") else (feed.wi,)
-        return {
-            "qkv": self._add([own.q.weight, own.k.weight, own.v.weight]),
-            "self_out": self._add([own.o.weight]),
-            **(
-                {"cross_q": self._add([cross.q.weight]), "cross_out": self._add([cross.o.weight])}
-                if cross
-                else {}
-            ),
-            "feed_in": self._add(*([module.weight] for module in inward)),
-            "feed_out": self._add([feed.wo.weight]),
-        }
-
-    def _add(self, *matrices: list[nn.Parameter]) -> int:
-        """Add a matrix in parts whose outputs follow one another, or several of one shape whose panels take turns."""
+    def add(self, *modules: Any, in_turn: bool = False) -> int:
+        """Add modules of the same width: their outputs follow one another, or panels of each take turns."""
+        parts = [module.weight for module in modules]
+        matrices = [[part] for part in parts] if in_turn else [parts]
         self._matrices.append(matrices)
-        outputs, inputs = sum(len(part) for part in matrices[0]), matrices[0][0].shape[1]
+        outputs, inputs = sum(len(part) for part in matrices[0]), parts[0].shape[1]
         panels = -(-outputs // self.kernels.panel) * len(matrices)
         words = -(-inputs // 2) if self.dtype == torch.bfloat16 else inputs
         self._offsets.append(self._offsets[-1] + panels * words * self.kernels.panel * WORD)
         return self._offsets[-2]
 
-    def _fill(self, keep: Tensor) -> tuple[Tensor, int]:
-        """The memory, and the address in it at which the offsets begin; `keep` is not emptied."""
+    def fill(self, keep: Tensor) -> tuple[Tensor, int]:
+        """The memory, and the address in it from which the offsets count; `keep` is not emptied."""
         size = -(-self._offsets[-1] // LARGE_PAGE) * LARGE_PAGE
         arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
         start = -(-arena.data_ptr() // LARGE_PAGE) * LARGE_PAGE
@@ -231,14 +140,75 @@ class _Packing:
         return arena, start
 
 
+def _pack(
+    stack: Any,
+    packing: _Packing,
+    table: Callable[[Tensor], Tensor],
+    *,
+    reach: int,
+    head: Any = None,
+    scale: float = 1.0,
+) -> NativeWeights:
+    """Pack an encoder or, with its head, a decoder; `table` gives a layer's bias by distance from its embedding."""
+    config, found = stack.config, layers(stack)
+    vocabulary = 0 if head is None else len(head.weight)  # before it may be emptied
+    embedding = stack.embed_tokens.weight.detach().to(packing.dtype)
+    gated = hasattr(found[0].feed_forward.DenseReluDense, "wi_0")
+    places, tensors, tables = [], [], {}
+    for layer in found:
+        own, feed = layer.self_attention, layer.feed_forward
+        dense = feed.DenseReluDense
+        place = {"qkv": packing.add(own.q, own.k, own.v), "self_out": packing.add(own.o)}
+        norms = {"self_norm": layer.self_norm, "feed_norm": feed.layer_norm}
+        if head is not None:
+            norms["cross_norm"] = layer.cross_norm
+            place["cross_q"] = packing.add(layer.cross_attention.q)
+            place["cross_out"] = packing.add(layer.cross_attention.o)
+        inward = (dense.wi_0, dense.wi_1) if gated else (dense.wi,)
+        place["feed_in"], place["feed_out"] = packing.add(*inward, in_turn=True), packing.add(dense.wo)
+        if id(layer.bias) not in tables:  # layers that share an embedding share the table
+            tables[id(layer.bias)] = table(_floats(layer.bias)).contiguous()
+        places.append(place)
+        tensors.append(
+            {**{name: _floats(norm) for name, norm in norms.items()}, "bias": tables[id(layer.bias)]}
+        )
+    head_place = None if head is None else packing.add(head)
+    for layer, place in zip(found, places, strict=True):  # not read in a step: behind all that is
+        if head is not None:
+            place["cross_kv"] = packing.add(layer.cross_attention.k, layer.cross_attention.v)
+    arena, start = packing.fill(keep=embedding)
+    structs = (LayerStruct * len(found))(
+        *(
+            LayerStruct(
+                **{name: tensor.data_ptr() for name, tensor in some.items()},
+                **{name: start + offset for name, offset in place.items()},
+            )
+            for some, place in zip(tensors, places, strict=True)
+        )
+    )
+    last = _floats(stack.final_layer_norm)
+    struct = ModelStruct(
+        layers=len(found),
+        heads=config.num_heads,
+        head_width=config.d_kv,
+        width=config.d_model,
+        feed_width=config.d_ff,
+        vocabulary=vocabulary,
+        reach=reach,
+        bfloat16=packing.dtype == torch.bfloat16,
+        gated=gated,
+        gelu=config.dense_act_fn == "gelu_new",
+        epsilon=config.layer_norm_epsilon,
+        scale=scale,
+        embedding=embedding.data_ptr(),
+        final_norm=last.data_ptr(),
+        head=None if head_place is None else start + head_place,
+        layer=structs,
+    )
+    return NativeWeights(packing.kernels, struct, packing.dtype, (arena, tensors, structs, embedding, last))
+
+
 def _floats(module: Any) -> Tensor:
     """A module's weight in float32, in one piece."""
     values: Tensor = module.weight.detach().float().contiguous()
     return values
-
-
-def _shared(layers: Sequence[Layer], table: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """The position bias of each layer, float32 [heads, distances]; layers that share an embedding share the table."""
-    made = {id(layer.bias): layer.bias for layer in layers}
-    tables = {key: table(_floats(bias)).contiguous() for key, bias in made.items()}
-    return [tables[id(layer.bias)] for layer in layers]
