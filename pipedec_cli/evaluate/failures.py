@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from pipedec_cli.evaluate.metrics.measure import ScoringItem
 
@@ -30,28 +29,9 @@ class Failures:
     with_dropped: int  # predictions that have fewer subsequences than their reference
     compared: int  # predictions whose reference has known subsequences
     truncated: Mapping[str, int]  # predictions cut short, by what cut them (time_max, sub_max, max_tokens)
-
-    @property
-    def duplicated_rate(self) -> float:
-        """Share of the predicted subsequences that repeat an earlier one."""
-        return self.duplicated / self.subsequences if self.subsequences else 0.0
-
-    @property
-    def dropped_rate(self) -> float | None:
-        """Share of the references' subsequences that are missing; None if no reference's are known."""
-        if not self.compared:
-            return None
-        return self.dropped / self.expected if self.expected else 0.0
-
-    @property
-    def truncated_rate(self) -> float:
-        """Share of the predictions that were cut short."""
-        return sum(self.truncated.values()) / self.examples if self.examples else 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        """Counts and rates as plain values."""
-        rates = ("duplicated_rate", "dropped_rate", "truncated_rate")
-        return {**asdict(self), **{name: getattr(self, name) for name in rates}}
+    duplicated_rate: float  # of the predicted subsequences
+    dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
+    truncated_rate: float  # of the predictions
 
 
 def count_failures(items: Sequence[ScoringItem]) -> Failures:
@@ -60,16 +40,20 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
     missing = [max(0, right - predicted) for predicted, right in compared]
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
+    subsequences, expected = sum(len(item.segments) for item in items), sum(right for _, right in compared)
     return Failures(
         examples=len(items),
-        subsequences=sum(len(item.segments) for item in items),
+        subsequences=subsequences,
         duplicated=sum(repeats),
         with_duplicates=sum(count > 0 for count in repeats),
-        expected=sum(right for _, right in compared),
+        expected=expected,
         dropped=sum(missing),
         with_dropped=sum(count > 0 for count in missing),
         compared=len(compared),
         truncated=dict(sorted(truncated.items())),
+        duplicated_rate=sum(repeats) / subsequences if subsequences else 0.0,
+        dropped_rate=(sum(missing) / expected if expected else 0.0) if compared else None,
+        truncated_rate=truncated.total() / len(items) if items else 0.0,
     )
 
 

@@ -33,7 +33,7 @@ MANY: Final = 10
 
 def primary_metric(scores: Scores) -> str:
     """The metric that stands for a protocol where there is room for one."""
-    return PRIMARY.get(scores.measure.name, scores.measure.headline[-1])
+    return PRIMARY[scores.measure.name]
 
 
 @dataclass(frozen=True, slots=True)

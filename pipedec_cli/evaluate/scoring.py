@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +16,14 @@ from pipedec_cli.data.writing import read_json
 from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
-from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, list_of_strings, score
+from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.significance import Difference, score_differences
 
 _KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA)
+#: What the metrics are called in tables.
+LABELS: Final = {metric: label for kind in _KINDS for metric, label in kind.headline.items()}
 #: Where a record may keep its right answers as a list, before `segment` merged any of them: asked for first.
 ANSWER_FIELDS: Final[Mapping[Task, str]] = {"keyphrases": "keyphrases", "multispan": "answers"}
 
@@ -85,7 +87,7 @@ class ScoredRun:
             "values": scores.values,
             "counts": scores.counts,
             "rows": {"scored": len(scores.ids), "expected": self.expected},
-            "failures": self.failures.as_json(),
+            "failures": asdict(self.failures),
             "notes": list(scores.notes),
         }
 
@@ -157,12 +159,7 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
 
 
 def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measure:
-    """A task's protocol, its usual one by default, with its settings.
-
-    Args:
-        task: the task to score.
-        name: the protocol.
-        settings: fields of the protocol's class, such as ``stemmer`` of `Rouge`; None stands for the usual value.
+    """A task's protocol, its usual one by default, with settings such as ``stemmer``; None is a setting's usual value.
 
     Raises:
         UserError: the task has no such protocol, or the protocol no such setting.
@@ -246,10 +243,15 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
     for field in (ANSWER_FIELDS[task], "target"):
         value = record.fields.get(field)
         if isinstance(value, list) or (field != "target" and value is not None):
-            try:
-                return list_of_strings(value, f"`{field}`")
-            except TypeError as error:
-                raise UserError(str(error), where=record.where) from None
+            if isinstance(value, str):
+                wrong = f"be a list of strings, not the string {value[:40]!r}"
+            elif not isinstance(value, list):
+                wrong = f"be a list of strings, not {value!r}"
+            elif other := [item for item in value if not isinstance(item, str)]:
+                wrong = f"hold strings, not {type(other[0]).__name__}"
+            else:
+                return tuple(value)
+            raise UserError(f"`{field}` must {wrong}", where=record.where)
     if record.target_segments is not None or record.target is None:
         return record.target_segments
     if task == "multispan":

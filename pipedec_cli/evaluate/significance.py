@@ -23,11 +23,9 @@ _BATCH_ELEMENTS: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference and the percentile interval of its bootstrap distribution.
+    """A difference on the examples as they are, and the percentile interval of its bootstrap distribution.
 
-    Attributes:
-        value: the first minus the second, on the examples as they are.
-        low: the interval's lower end; None, as `high`, if there are fewer than two examples: they say nothing of chance.
+    One example says nothing of chance: its difference has no interval.
     """
 
     value: float
@@ -53,13 +51,9 @@ def method(resamples: int, seed: int) -> str:
 def score_differences(
     first: Scores, second: Scores, *, resamples: int = 9999, seed: int = 0
 ) -> dict[str, Difference]:
-    """The differences of two runs' scores, metric by metric, in points of per cent; {} if nothing was scorable.
+    """First minus second, metric by metric, in points of per cent; {} if nothing was scorable.
 
-    Args:
-        first: the run that is looked at.
-        second: the run that it is compared with: the same examples, in any order, by the same protocol.
-        resamples: how many draws.
-        seed: of the draws; the same seed gives the same intervals.
+    Both are of the same examples, in any order, by the same protocol. The same seed gives the same intervals.
 
     Raises:
         ValueError: the two were scored differently, or are not of the same examples.

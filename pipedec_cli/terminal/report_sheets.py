@@ -11,9 +11,9 @@ from rich.text import Text
 from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DecoderFigures
 from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.evaluate.report import MANY, Report
+from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.evaluate.timing import Timing
 from pipedec_cli.terminal.console import visible
-from pipedec_cli.terminal.score import LABELS
 from pipedec_cli.terminal.tables import (
     NONE,
     Row,

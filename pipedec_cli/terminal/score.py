@@ -46,19 +46,6 @@ EXAMPLES = """
   pipedec score kp.txt --gold test_trg.txt --sources test_src.txt
 """
 
-#: What the metrics are called in tables.
-LABELS: Final[Mapping[str, str]] = {
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "rougeLsum": "ROUGE-Lsum",
-    "present_f1@5": "present F1@5",
-    "present_f1@M": "present F1@M",
-    "absent_f1@5": "absent F1@5",
-    "absent_f1@M": "absent F1@M",
-    "em_f1": "exact match F1",
-    "pm_f1": "partial match F1",
-}
 #: Settings that belong to one protocol or another.
 _OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk")
 _input = partial(typer.Option, rich_help_panel="Input")
@@ -160,7 +147,13 @@ def score(settings: ScoreSettings) -> None:
     talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
     first = settings.predictions
     if first is None:
-        first = _newest(place)
+        folder = place.generations("any").parent
+        first = max(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, default=None)
+        if first is None:
+            raise UserError(
+                f"no predictions in {folder} yet",
+                todo="run `pipedec generate` first, or give a file of predictions",
+            )
         talk.say(f"scoring {first}, the newest of the workspace")
     paths = [first] if settings.other is None else [first, settings.other]
     runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), place, talk)
@@ -203,18 +196,6 @@ def score_runs(
         for warning in scored[-1].warnings:
             talk.warn(warning)
     return scored
-
-
-def _newest(place: Workspace) -> Path:
-    """The workspace's predictions that were written to last."""
-    folder = place.generations("any").parent
-    files = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
-    if not files:
-        raise UserError(
-            f"no predictions in {folder} yet",
-            todo="run `pipedec generate` first, or give a file of predictions",
-        )
-    return files[-1]
 
 
 def _save(
@@ -260,15 +241,15 @@ def _show(console: Console, runs: Sequence[ScoredRun], pair: Pair | None) -> Non
     lines = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
     if pair is None:
         table = _table(names[0], ("score", "P", "R") if measure.precision_recall else ("score",))
-        for metric in measure.headline:
+        for metric, label in measure.headline.items():
             parts = (metric, *measure.precision_recall.get(metric, ()))
-            table.add_row(LABELS.get(metric, metric), *(_number(values[0][part]) for part in parts))
+            table.add_row(label, *(_number(values[0][part]) for part in parts))
     else:
         table = _table("", (*names, "difference", "95 % interval"))
-        for metric in measure.headline:
+        for metric, label in measure.headline.items():
             difference = pair.differences.get(metric)
             table.add_row(
-                LABELS.get(metric, metric),
+                label,
                 *(_number(each[metric]) for each in values),
                 "" if difference is None else f"{difference.value:+.2f}",
                 _interval(difference),

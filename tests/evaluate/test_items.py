@@ -74,6 +74,7 @@ def test_spans_come_from_answers_a_listed_target_or_its_segments_and_are_never_s
     [
         ("keyphrases", {"keyphrases": "big data"}),
         ("keyphrases", {"keyphrases": ["a", 1]}),
+        ("keyphrases", {"keyphrases": 5}),
         ("multispan", {"answers": "big data"}),
         ("multispan", {"target": "big data"}),
     ],

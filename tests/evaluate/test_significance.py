@@ -27,7 +27,8 @@ class Mean(Measure):
     """A protocol whose score is the mean of one number an example."""
 
     name = "mean"
-    columns = metrics = headline = ("mean",)
+    metrics = ("mean",)
+    headline = {"mean": "mean"}  # noqa: RUF012
     settings = {}  # noqa: RUF012
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
@@ -26,10 +26,6 @@ Stems = tuple[str, ...]
 CUTOFF: Final = 5
 #: A prediction with one of these for a word is dropped: two phrases in one, or a word that the model does not know.
 INVALID_WORDS: Final = frozenset({",", ".", "<unk>"})
-
-_GROUPS: Final = tuple(f"{kind}_%s@{cut}" for kind in ("present", "absent") for cut in (str(CUTOFF), "M"))
-_F1: Final = tuple(group % "f1" for group in _GROUPS)
-_PRECISION_RECALL: Final = tuple((group % "p", group % "r") for group in _GROUPS)
 
 # A full stop or comma is not taken off a word's front: `.net` and `.5` are words.
 _OPENING = frozenset("([{\"'“‘„«¿¡")
@@ -53,6 +49,17 @@ class _Keyphrases(Measure):
 
     pretokenized: bool = False
 
+    headline: ClassVar[Mapping[str, str]] = {
+        "present_f1@5": "present F1@5",
+        "present_f1@M": "present F1@M",
+        "absent_f1@5": "absent F1@5",
+        "absent_f1@M": "absent F1@M",
+    }
+    precision_recall: ClassVar = {f1: (f1.replace("f1", "p"), f1.replace("f1", "r")) for f1 in headline}
+    metrics: ClassVar[tuple[str, ...]] = (
+        *headline,
+        *(name for pair in precision_recall.values() for name in pair),
+    )
     counted: ClassVar[tuple[str, ...]] = (
         "present_targets",
         "present_predictions",
@@ -61,10 +68,6 @@ class _Keyphrases(Measure):
         "duplicate_predictions",
         "invalid_predictions",
     )
-    metrics: ClassVar[tuple[str, ...]] = (*_F1, *(name for pair in _PRECISION_RECALL for name in pair))
-    headline: ClassVar[tuple[str, ...]] = _F1
-    precision_recall: ClassVar = dict(zip(_F1, _PRECISION_RECALL, strict=True))
-
     hard: ClassVar[bool] = True
     deduplicate_targets: ClassVar[bool]
     raw_tokenizer: ClassVar[Tokenizer]
@@ -92,28 +95,43 @@ class _Keyphrases(Measure):
         if item.gold is None:
             raise ValueError(f"item {item.id!r} has no keyphrases to score against")
         source = stems(item.source, self._tokenizer)
-        predicted = sort_phrases(item.segments, source, self._tokenizer, deduplicate=True, drop_invalid=True)
-        right = sort_phrases(
-            item.gold, source, self._tokenizer, deduplicate=self.deduplicate_targets, drop_invalid=False
-        )
+        predicted, duplicates, invalid = self.split(item.segments, source, predicted=True)
+        right, _, _ = self.split(item.gold, source, predicted=False)
         parts: list[tuple[float, float]] = []
-        for guesses, targets in ((predicted.present, right.present), (predicted.absent, right.absent)):
+        for guesses, targets in zip(predicted, right, strict=True):
             at_five = CUTOFF if self.hard else min(CUTOFF, len(guesses))
             for cut, divisor in ((CUTOFF, at_five), (len(guesses), len(guesses))):
                 hits = sum(guess in targets for guess in guesses[:cut])
                 parts.append((hits / divisor if divisor else 0.0, hits / len(targets) if targets else 0.0))
-        return (
-            *self._row(parts),
-            len(right.present),
-            len(predicted.present),
-            len(right.absent),
-            len(predicted.absent),
-            predicted.duplicates,
-            predicted.invalid,
-        )
+        counts = (len(group) for pair in zip(right, predicted, strict=True) for group in pair)
+        return (*self._row(parts), *counts, duplicates, invalid)
+
+    def split(
+        self, phrases: Iterable[str], source: Sequence[str], *, predicted: bool
+    ) -> tuple[tuple[list[Stems], list[Stems]], int, int]:
+        """Stem phrases and split them into present ones, contiguous runs of the source's stems, and absent ones.
+
+        A phrase without any word is none at all: it is neither predicted nor a target. Repeats of an earlier one are
+        left out, and predictions with a word of `INVALID_WORDS`; how many follows.
+        """
+        # Stems hold no space, so a run of whole stems is a substring once spaces stand around all.
+        haystack = f" {' '.join(source)} "
+        present: list[Stems] = []
+        absent: list[Stems] = []
+        seen: set[Stems] = set()
+        duplicates = invalid = 0
+        for phrase in filter(None, (tuple(stems(text, self._tokenizer)) for text in phrases)):
+            if phrase in seen and (predicted or self.deduplicate_targets):
+                duplicates += 1
+            elif predicted and not INVALID_WORDS.isdisjoint(phrase):
+                invalid += 1
+            else:
+                (present if f" {' '.join(phrase)} " in haystack else absent).append(phrase)
+            seen.add(phrase)
+        return (present, absent), duplicates, invalid
 
     def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
-        """What is averaged over documents: precision and recall in [0, 1], in the order of `_PRECISION_RECALL`."""
+        """What is averaged over documents: precision and recall in [0, 1], in the order of `precision_recall`."""
         return (value for part in parts for value in part)
 
 
@@ -126,14 +144,13 @@ class Chan2019(_Keyphrases):
     """
 
     name: ClassVar[str] = "chan2019"
-    columns: ClassVar[tuple[str, ...]] = (*_Keyphrases.metrics[len(_F1) :], *_Keyphrases.counted)
     deduplicate_targets: ClassVar[bool] = True
     raw_tokenizer: ClassVar[Tokenizer] = "edges"
     macro: ClassVar[str] = "f1-of-means"
 
     def corpus(self, means: Floats) -> Floats:
         """F1 as the harmonic mean of mean precision and mean recall."""
-        parts = PERCENT * means[..., : 2 * len(_F1)]
+        parts = PERCENT * means[..., : -len(self.counted)]
         f1 = harmonic_mean(parts[..., 0::2], parts[..., 1::2])
         return np.concatenate([f1, parts], axis=-1)
 
@@ -145,7 +162,6 @@ class Meng2017(_Keyphrases):
     hard: bool = False  # type: ignore[misc]  # a setting here
 
     name: ClassVar[str] = "meng2017"
-    columns: ClassVar[tuple[str, ...]] = (*_Keyphrases.metrics, *_Keyphrases.counted)
     deduplicate_targets: ClassVar[bool] = False
     raw_tokenizer: ClassVar[Tokenizer] = "meng2017"
     macro: ClassVar[str] = "mean-f1"
@@ -155,50 +171,7 @@ class Meng2017(_Keyphrases):
 
     def corpus(self, means: Floats) -> Floats:
         """The means."""
-        return PERCENT * means[..., : len(self.metrics)]
-
-
-class Phrases(NamedTuple):
-    """The stemmed phrases of one document in order, and how many were left out, as `sort_phrases` says."""
-
-    present: list[Stems]
-    absent: list[Stems]
-    duplicates: int
-    invalid: int
-
-
-def sort_phrases(
-    phrases: Sequence[str],
-    source_stems: Sequence[str],
-    tokenizer: Tokenizer,
-    *,
-    deduplicate: bool,
-    drop_invalid: bool,
-) -> Phrases:
-    """Stem phrases, filter them and split them into present ones, contiguous runs of the source, and absent ones.
-
-    A phrase without any word is none at all: it is neither predicted nor a target. Of phrases that are equal once
-    stemmed the first is kept, or all; those with a word of `INVALID_WORDS` are left out where `drop_invalid` says so.
-    """
-    # Stems hold no space, so a run of whole stems is a substring once spaces stand around all.
-    haystack = f" {' '.join(source_stems)} "
-    present: list[Stems] = []
-    absent: list[Stems] = []
-    seen: set[Stems] = set()
-    duplicates = invalid = 0
-    for text in phrases:
-        phrase = tuple(stems(text, tokenizer))
-        if not phrase:
-            continue
-        if deduplicate and phrase in seen:
-            duplicates += 1
-            continue
-        seen.add(phrase)
-        if drop_invalid and not INVALID_WORDS.isdisjoint(phrase):
-            invalid += 1
-            continue
-        (present if f" {' '.join(phrase)} " in haystack else absent).append(phrase)
-    return Phrases(present, absent, duplicates, invalid)
+        return PERCENT * means[..., : -len(self.counted)]
 
 
 def stems(text: str, tokenizer: Tokenizer) -> list[str]:

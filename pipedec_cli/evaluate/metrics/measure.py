@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import ClassVar
@@ -22,11 +22,9 @@ class ScoringItem:
     """One prediction and what it is held against, whichever file it came from.
 
     Attributes:
-        segments: the predicted subsequences (sentences, phrases, spans), in order.
         target: the right answer as one string; None where there is none of its own.
-        gold: the target's subsequences; None where they are not known. An empty target has ().
+        gold: the target's subsequences (sentences, phrases, spans); None where they are not known.
         references: every right answer, for the tasks that score text.
-        source: the context, for the tasks that look into it.
         truncated: what cut the prediction short, as in `Generated`.
 
     Raises:
@@ -43,26 +41,10 @@ class ScoringItem:
     truncated: str | None = None
 
     def __post_init__(self) -> None:
+        # A string is a sequence of strings as well, its letters; taken for a list it gives a score that looks real.
         for name in ("segments", "gold", "references"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, list_of_strings(value, name))
-
-
-def list_of_strings(value: Sequence[str], name: str) -> tuple[str, ...]:
-    """The value as a tuple, once it is certain that it is a list of strings and not one string.
-
-    A string is a sequence of strings as well, its letters; taken for a list it gives a score that looks real.
-
-    Raises:
-        TypeError: it is a string, or holds something else than strings.
-    """
-    if isinstance(value, str):
-        raise TypeError(f"{name} must be a list of strings, not the string {value[:40]!r}")
-    for item in value:
-        if not isinstance(item, str):
-            raise TypeError(f"{name} must hold strings, not {type(item).__name__}")
-    return tuple(value)
+            if isinstance(value := getattr(self, name), str):
+                raise TypeError(f"{name} must be a list of strings, not the string {value[:40]!r}")
 
 
 class Measure(ABC):
@@ -73,18 +55,16 @@ class Measure(ABC):
     corpus, a single example, a subset and, over thousands of resamples at once, the bootstrap.
 
     Attributes:
-        columns: what each number of a row of statistics is.
-        counted: the columns whose sums are told beside the scores.
-        metrics: what each number of `corpus` is.
-        headline: the metrics that stand for the protocol in a table.
+        headline: the metrics that stand for the protocol in a table, and what they are called there.
         precision_recall: the precision and the recall beside a headline F1, where there are such.
+        metrics: what each number of `corpus` is.
+        counted: what the last numbers of a row of statistics are; their sums are told beside the scores.
     """
 
     name: ClassVar[str]
-    columns: ClassVar[tuple[str, ...]]
-    counted: ClassVar[tuple[str, ...]] = ()
+    headline: ClassVar[Mapping[str, str]]
     metrics: ClassVar[tuple[str, ...]]
-    headline: ClassVar[tuple[str, ...]]
+    counted: ClassVar[tuple[str, ...]] = ()
     precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
     @property
@@ -104,7 +84,7 @@ class Measure(ABC):
 
     @abstractmethod
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """One example's row of `columns`; None if this protocol cannot score it.
+        """One example's row, `counted` at its end; None if this protocol cannot score it.
 
         Raises:
             ValueError: the item has no right answers.
@@ -112,7 +92,7 @@ class Measure(ABC):
 
     @abstractmethod
     def corpus(self, means: Floats) -> Floats:
-        """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., columns]."""
+        """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
 
     def notes(self, counts: Mapping[str, int]) -> tuple[str, ...]:
         """What a reader of these scores must be told, if anything; `counts` as in `Scores`."""
@@ -131,7 +111,7 @@ class Scores:
 
     Attributes:
         ids: the scored examples, in input order.
-        statistics: their rows of `Measure.columns`; float64, shape [scored, columns].
+        statistics: their rows; float64, shape [scored, numbers in a row].
         not_scorable: the ids that the protocol could not score; they are in no mean.
     """
 
@@ -157,20 +137,21 @@ class Scores:
     def examples(self) -> dict[str, dict[str, float | None]]:
         """Each metric of each example alone, in per cent, by id; those that are not scorable last, with None."""
         metrics = self.measure.metrics
-        rows: dict[str, dict[str, float | None]] = {
-            example: dict(zip(metrics, values, strict=True))
-            for example, values in zip(self.ids, self.measure.corpus(self.statistics).tolist(), strict=True)
-        }
-        return rows | {example: dict.fromkeys(metrics) for example in self.not_scorable}
+        values = self.measure.corpus(self.statistics).tolist() if self.ids else []
+        return {
+            example: dict(zip(metrics, row, strict=True))
+            for example, row in zip(self.ids, values, strict=True)
+        } | {example: dict.fromkeys(metrics) for example in self.not_scorable}
 
     @property
     def counts(self) -> dict[str, int]:
         """How many examples there were and could not be scored, and what else the protocol counted."""
-        sums = dict(zip(self.measure.columns, self.statistics.sum(axis=0).tolist(), strict=True))
+        names = self.measure.counted
+        sums = self.statistics.sum(axis=0)[-len(names) :] if self.ids else [0] * len(names)
         return {
             "examples": len(self.ids) + len(self.not_scorable),
             "not_scorable": len(self.not_scorable),
-            **{name: int(sums[name]) for name in self.measure.counted},
+            **dict(zip(names, map(int, sums), strict=True)),
         }
 
     @property
@@ -199,6 +180,6 @@ def score(
     return Scores(
         measure=measure,
         ids=tuple(scored),
-        statistics=np.array(list(scored.values()), dtype=np.float64).reshape(-1, len(measure.columns)),
+        statistics=np.array(list(scored.values()), dtype=np.float64),
         not_scorable=tuple(example for example, row in rows.items() if row is None),
     )

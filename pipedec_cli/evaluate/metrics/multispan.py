@@ -34,18 +34,9 @@ class MultiSpanQA(Measure):
     autojunk: bool = True
 
     name: ClassVar[str] = "multispanqa"
-    columns: ClassVar[tuple[str, ...]] = (
-        "em_hits",
-        "pm_precision",
-        "pm_recall",
-        "predicted_or_1",
-        "gold_or_1",
-        "predicted_spans",
-        "gold_spans",
-    )
-    counted: ClassVar[tuple[str, ...]] = ("predicted_spans", "gold_spans")
+    headline: ClassVar[Mapping[str, str]] = {"em_f1": "exact match F1", "pm_f1": "partial match F1"}
     metrics: ClassVar[tuple[str, ...]] = ("em_f1", "pm_f1", "em_p", "em_r", "pm_p", "pm_r")
-    headline: ClassVar[tuple[str, ...]] = ("em_f1", "pm_f1")
+    counted: ClassVar[tuple[str, ...]] = ("predicted_spans", "gold_spans")
     precision_recall: ClassVar = {"em_f1": ("em_p", "em_r"), "pm_f1": ("pm_p", "pm_r")}
 
     @property

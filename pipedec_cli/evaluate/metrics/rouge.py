@@ -26,9 +26,13 @@ class Rouge(Measure):
     stemmer: bool = True
 
     name: ClassVar[str] = "rouge"
-    metrics: ClassVar[tuple[str, ...]] = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-    headline: ClassVar[tuple[str, ...]] = metrics
-    columns: ClassVar[tuple[str, ...]] = (*metrics, "references")
+    headline: ClassVar[Mapping[str, str]] = {
+        "rouge1": "ROUGE-1",
+        "rouge2": "ROUGE-2",
+        "rougeL": "ROUGE-L",
+        "rougeLsum": "ROUGE-Lsum",
+    }
+    metrics: ClassVar[tuple[str, ...]] = tuple(headline)
     counted: ClassVar[tuple[str, ...]] = ("references",)
 
     @property
@@ -61,7 +65,7 @@ class Rouge(Measure):
 
     def corpus(self, means: Floats) -> Floats:
         """The means of the F1 values."""
-        return PERCENT * means[..., : len(self.metrics)]
+        return PERCENT * means[..., : -len(self.counted)]
 
     def notes(self, counts: Mapping[str, int]) -> tuple[str, ...]:
         """Says how many examples could not be scored at all."""
