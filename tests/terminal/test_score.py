@@ -41,28 +41,26 @@ def run(*arguments: str) -> Result:
     return result
 
 
-def test_a_table_and_the_signature_go_to_stdout_and_talk_to_stderr() -> None:
+def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace() -> None:
     predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
-    result = run("out.jsonl")
+    result = run("out.jsonl", "--no-stemmer")
     assert result.exit_code == 0
     assert "ROUGE-1     50.00" in result.stdout
-    assert "signature: rouge|score:f1|stem:yes|" in result.stdout
+    assert "signature: rouge|score:f1|stem:no|" in result.stdout
     assert "out: 2 rows" in result.stdout
     assert "task: summarization, since nothing says otherwise" in result.stderr
     assert "saved" not in result.stdout
-
-
-def test_scores_and_each_examples_own_are_saved_in_the_workspace() -> None:
-    predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
-    run("out.jsonl")
     saved = json.loads(Path("pipedec-workspace/scores/out.json").read_text())
     assert saved["values"]["rouge1"] == 50.0
     assert saved["signature"].startswith("rouge|")
     assert saved["rows"] == {"scored": 2, "expected": None}
     assert saved["failures"]["duplicated_rate"] == 0.0
+    assert saved["manifest"]["settings"]["protocol"] == "rouge"
+    assert saved["manifest"]["settings"]["stemmer"] is False
+    assert saved["manifest"]["inputs"][0]["path"] == "out.jsonl"
+    assert len(saved["manifest"]["inputs"][0]["sha256"]) == 64
     lines = Path("pipedec-workspace/scores/out.examples.jsonl").read_text().splitlines()
-    assert [json.loads(line)["id"] for line in lines] == ["a", "b"]
-    assert [json.loads(line)["rouge1"] for line in lines] == [100.0, 0.0]
+    assert [(row["id"], row["rouge1"]) for row in map(json.loads, lines)] == [("a", 100.0), ("b", 0.0)]
 
 
 def saved_scores(path: str) -> dict[str, Any]:
@@ -79,16 +77,6 @@ def test_json_is_what_is_saved_and_all_there_is_on_stdout() -> None:
     assert result.stderr == ""
     assert Path("here/scores.examples.jsonl").exists()
     assert not Path("pipedec-workspace").exists()
-
-
-def test_the_resolved_settings_and_the_hash_of_the_predictions_are_saved() -> None:
-    predictions("out.jsonl", {"a": "the red cat"})
-    run("out.jsonl", "--no-stemmer")
-    manifest = json.loads(Path("pipedec-workspace/scores/out.json").read_text())["manifest"]
-    assert manifest["settings"]["protocol"] == "rouge"
-    assert manifest["settings"]["stemmer"] is False
-    assert manifest["inputs"][0]["path"] == "out.jsonl"
-    assert len(manifest["inputs"][0]["sha256"]) == 64
 
 
 def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
@@ -140,13 +128,18 @@ def test_runs_over_other_examples_are_refused_naming_the_first() -> None:
         run("ours.jsonl", "other.jsonl")
 
 
-def test_settings_of_the_protocol_are_options() -> None:
+def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file() -> None:
     predictions("out.jsonl", {"a": "the red cats"})
-    stemmed = json.loads(run("out.jsonl", "--json").stdout)
-    plain = json.loads(run("out.jsonl", "--no-stemmer", "--json").stdout)
-    assert stemmed["values"]["rouge1"] == 100.0
-    assert plain["values"]["rouge1"] == pytest.approx(200 / 3)
-    assert "|stem:no|" in plain["signature"]
+    Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
+    for arguments, stem, value in (
+        ((), "yes", 100.0),
+        (("--no-stemmer",), "no", 200 / 3),
+        (("--config", "pipedec.toml"), "no", 200 / 3),
+        (("--config", "pipedec.toml", "--stemmer"), "yes", 100.0),
+    ):
+        result = json.loads(run("out.jsonl", "--json", *arguments).stdout)
+        assert result["values"]["rouge1"] == pytest.approx(value)
+        assert f"|stem:{stem}|" in result["signature"]
     with pytest.raises(UserError, match="`hard` does not belong to the protocol rouge"):
         run("out.jsonl", "--hard")
 
@@ -168,17 +161,13 @@ def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_leve
     assert "the workspace's data are segmented at level clause" in run("out.jsonl").stderr
 
 
-def test_a_partial_run_says_how_many_rows_were_scored_of_how_many() -> None:
+def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones() -> None:
     predictions("out.jsonl", {"a": "the red cat"})
     Path("out.manifest.json").write_text('{"examples": 3}')
     result = run("out.jsonl", "--quiet")
     assert "out: 1 of 3 rows" in result.stdout
     assert "warning: out: 1 of 3 rows are there and were scored" in result.stderr
     assert json.loads(Path("pipedec-workspace/scores/out.json").read_text())["rows"]["expected"] == 3
-
-
-def test_a_peek_at_a_few_examples_is_not_taken_for_a_whole_run() -> None:
-    predictions("out.jsonl", {"a": "the red cat"})
     Path("out.manifest.json").write_text('{"settings": {"limit": 1}}')
     assert "warning: out: a run of the first 1 example only, made with --limit" in run("out.jsonl").stderr
     Path("out.manifest.json").write_text('{"settings": {"limit": null}}')
@@ -220,13 +209,6 @@ def test_markup_and_escapes_in_names_and_text_are_shown_as_text() -> None:
     result = run("[red]\x1b[31m.jsonl")
     assert "[red]␛[31m" in result.stdout
     assert "\x1b" not in result.stdout
-
-
-def test_options_can_stand_in_a_config_file() -> None:
-    predictions("out.jsonl", {"a": "the red cats"})
-    Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
-    assert "|stem:no|" in run("out.jsonl", "--config", "pipedec.toml").stdout
-    assert "|stem:yes|" in run("out.jsonl", "--config", "pipedec.toml", "--stemmer").stdout
 
 
 def test_a_mistake_is_one_line_and_exit_code_2() -> None:
