@@ -8,9 +8,8 @@ from itertools import accumulate, chain, islice, pairwise, repeat
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, FieldNames, Record, SplitName
-from pipedec_cli.data.rows import given_splits
+from pipedec_cli.data.rows import given_splits, read_records
 
 Splits = dict[SplitName, list[Record]]
 

@@ -22,8 +22,8 @@ from typing import Any, Final
 import msgspec
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
+from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel
 from pipedec_cli.data.writing import atomic_writer, naming, read_json, record_fields, to_json, write_json

@@ -19,8 +19,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS, Tally, cleaned, parallel, splits_at
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics, describe_targets
-from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import Level, Record, SplitName
+from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import Segmenter, cut, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import to_json, write_json_lines

@@ -33,9 +33,8 @@ from pipedec_cli.data.predictions import (
     other_versions,
     read_manifest,
 )
-from pipedec_cli.data.reading import read_records
 from pipedec_cli.data.records import FieldNames, Generated, Record, whole_text
-from pipedec_cli.data.rows import STDIN, given_splits
+from pipedec_cli.data.rows import STDIN, given_splits, read_records
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, read_whole_lines, write_json_lines
 from pipedec_cli.model.decoder import Decoder, load

@@ -4,8 +4,7 @@ import json
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import read_records
-from pipedec_cli.data.rows import given_splits, read_rows
+from pipedec_cli.data.rows import given_splits, read_records, read_rows
 
 ROWS = [{"source": 'a, "b"', "target": "007"}, {"source": "NA", "target": "2020-01-01\nnull"}]
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS
-from pipedec_cli.data.reading import read_records
+from pipedec_cli.data.rows import read_records
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.import_ import DataSet
 
