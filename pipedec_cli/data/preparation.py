@@ -129,10 +129,7 @@ def merge(segments: Sequence[str], most: int, joiner: str, measure: Measure) -> 
 
 
 def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
-    """The sizes of at most `most` groups of neighbours such that the longest group is as short as can be.
-
-    No more is grouped than need be: of more than `most` items come exactly `most` groups.
-    """
+    """The sizes of groups of neighbours, `most` of them if there are as many items, the longest as short as can be."""
     if len(lengths) <= most:
         return [1] * len(lengths)
     limits = range(max(lengths), sum(lengths))

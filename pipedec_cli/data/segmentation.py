@@ -92,14 +92,7 @@ def make_segmenter(
     sources: Sequence[str] = (),
     model: SentenceModel | None = None,
 ) -> Segmenter:
-    """The segmenter of a level.
-
-    Args:
-        level: what a segment is.
-        separators: what ends a phrase; other levels have none.
-        targets: what a sentence model is trained on, where none is given.
-        sources: more text for it.
-        model: a sentence model trained before.
+    """The segmenter of a level; where no sentence model is given, one is trained on the targets and sources.
 
     Raises:
         UserError: separators at a level that has none, or an empty one.

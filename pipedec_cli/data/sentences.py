@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 #: Characters of text that Punkt is trained on; its statistics gain nothing from more, and it reads some 300,000 a second.
 TRAINING_CHARACTERS: Final = 2_000_000
 
-#: Abbreviations that are no domain's own: titles, which stand before names and so look like the ends of sentences,
-#: and what small files have too seldom to learn from.
+#: Abbreviations that are no domain's own: titles, and what small files have too seldom to learn from.
 COMMON_ABBREVIATIONS: Final = """
     capt col dr gen gov jr lt maj messrs mme mr mrs ms mt prof rev sen sgt sr st
     al approx cf e.g eq eqs etc fig figs i.e vs inc ltd

@@ -26,20 +26,10 @@ def gather_splits(
 ) -> tuple[Splits, dict[SplitName, str]]:
     """Read all records and see to it that there is a train, a dev and a test split.
 
-    Splits that are given stay as they are: the files of a folder, the splits of a hub data set, files named apart, a
-    ``split`` field. What is missing is split off from train.
-
-    Args:
-        data: what `read_rows` takes.
-        extra: files of dev and test beside it.
-        names: what the input calls its fields.
-        fractions: the share of dev and of test, where they have to be split off.
-        seed: of that split.
-        limit: read no more records than that of each place.
-        warn: told about text that had to be mended.
-
-    Returns:
-        the records by split, and where each split comes from, in words.
+    Splits that are given stay as they are: the files of a folder, the splits of a hub data set, `extra` files of dev
+    and test, a ``split`` field. What is missing is split off from train by `split_by_source`. No more than `limit`
+    records are read of each place; `warn` is told about text that had to be mended. Returns the records by split, and
+    where each split comes from, in words.
 
     Raises:
         UserError: bad input, or two places for the same split.
@@ -78,12 +68,8 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
     """Deal records out by a seeded hash of their sources.
 
     Records with equal sources come into the same split, and a record stays where it is when others are added. Where
-    chance leaves a wanted split empty although there is a source for each, it is given the one nearest to it.
-
-    Args:
-        records: what to deal out.
-        fractions: the share of dev and of test, below 1 together; what is left is train's.
-        seed: another one deals differently.
+    chance leaves a wanted split empty although there is a source for each, it is given the one nearest to it. What the
+    fractions of dev and test leave is train's.
 
     Raises:
         UserError: the fractions leave nothing to train on.

@@ -42,14 +42,7 @@ class Estimate:
 def estimate(
     wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = (1, 2, 3)
 ) -> list[Estimate]:
-    """Replay targets on the grid, a result for each delay.
-
-    Args:
-        wholes: the tokens of each target as one string, <eos> not counted.
-        parts: those of its subsequences.
-        limits: the pipelined decoder's bounds.
-        delays: the Δt to try.
-    """
+    """Replay targets on the grid, a result for each Δt: `wholes` and `parts` are their tokens and their subsequences'."""
     count = max(1, len(parts))
     sequential = sum(length + 1 for length in wholes) / count
     endless = replace(limits, time_max=10**9)  # a text that is cut has fewer steps, which is no gain

@@ -149,10 +149,3 @@ def test_the_limit_holds_for_each_place_and_reads_no_further(tmp_path):
     gathered = gather(data, {"dev": write(tmp_path / "dev.jsonl", *"abc")}, limit=2)
     assert len(gathered[0]["dev"]) == 2
     assert len(gathered[0]["train"]) + len(gathered[0]["test"]) == 2
-
-
-def test_every_record_needs_a_target(tmp_path):
-    path = tmp_path / "data.jsonl"
-    path.write_text('{"source": "a"}\n')
-    with pytest.raises(UserError, match=r"data\.jsonl:1: field 'target' is missing"):
-        gather(path)

@@ -2,8 +2,6 @@
 
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -43,16 +41,6 @@ def test_text_that_looks_like_markup_or_drives_a_terminal_is_data():
 def test_a_file_name_that_looks_like_markup_is_shown_as_it_is():
     Path("[red]x.jsonl").write_text("{")
     assert refusal("[red]x.jsonl").startswith("[red]x.jsonl:1: not JSON")
-
-
-def test_help_is_shown_without_heavy_imports():
-    code = (
-        "import sys; from pipedec_cli.terminal.app import app\ntry: app(['segment', '-h'])\nexcept SystemExit: pass\n"
-        "print(sorted({'torch', 'transformers', 'datasets', 'nltk'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "Δt = 1, 2 or 3" in done.stdout
-    assert done.stdout.endswith("[]\n")
 
 
 def test_the_examples_name_options_that_there_are():
