@@ -34,11 +34,7 @@ class StepModel(Protocol):
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
         """One decoder call: add the rows' tokens to their sequences and give the most probable next token of each.
 
-        Args:
-            rows: ordered by sequence and, within one, by subsequence, then by time.
-
-        Returns:
-            A token id a row; of no meaning for rows that do not answer.
+        Rows come by sequence, subsequence and time. What is said of those that do not answer has no meaning.
         """
 
     def release(self, sequence: int) -> None:
@@ -119,16 +115,10 @@ Event = Admitted | Stepped | Finished
 def decode(
     model: StepModel, sources: Iterable[tuple[int, Sequence[int]]], method: Method, sequences: int = 1
 ) -> Iterator[Event]:
-    """Decode examples greedily, several at a time, each with a grid of its own (Algorithm 1).
+    """Decode sources, (index, token ids), greedily, so many `sequences` at a time, each with its own grid (Algorithm 1).
 
     An example that ends makes room for the next one, so that the slowest does not hold the others. Sources are
     drawn from the iterable only when there is room: memory is bounded by what is in flight.
-
-    Args:
-        model: the model.
-        sources: (index, source token ids).
-        method: how to decode.
-        sequences: how many examples are in flight at once.
 
     Yields:
         Each example's `Admitted`, its `Stepped` in order, and its `Finished`; those of different examples mixed.

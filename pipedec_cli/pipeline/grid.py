@@ -60,13 +60,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one decoder call did to one example.
+    """What one decoder call, the example's `number`-th, did: tokens that were fed and those made, by subsequence.
 
-    Attributes:
-        number: the example's decoder calls up to and including this one, from 1.
-        time: the time-step t of the call, at which the new tokens stand.
-        fed: the tokens that went through the decoder, by subsequence.
-        made: the new tokens, by subsequence.
+    `time` is the time-step t of the call, at which the new tokens stand.
     """
 
     number: int
@@ -79,13 +75,8 @@ class Step:
 class Grid:
     """The subsequences of one example, and the clock. It starts with nothing established, at time 0.
 
-    Attributes:
-        explore: whether explorations go on after an empty one (``retry``) or stop (``once``).
-        bos: the id that opens a subsequence (T5's decoder_start_token).
-        eos: the id that ends one.
-        subsequences: those established, empty ones included.
-        time: the time-step at which the newest tokens stand.
-        steps: decoder calls so far.
+    `explore` says whether explorations go on after an empty one (``retry``) or stop (``once``); `subsequences` are
+    those established, empty ones included, `time` is that of the newest tokens, `steps` counts decoder calls.
     """
 
     schedule: Schedule
@@ -118,10 +109,7 @@ class Grid:
 
     @property
     def used_up(self) -> bool:
-        """Whether empty explorations had taken up places of sub_max when another subsequence was due.
-
-        Of meaning once `plan` has returned nothing.
-        """
+        """Whether empty explorations had, in the end, taken up places of sub_max when another one was due."""
         rows = self.subsequences
         if self.explore == "once" or len(rows) != self.limits.sub_max or not any(row.empty for row in rows):
             return False
@@ -140,7 +128,12 @@ class Grid:
             while (following := self._next_start()) is not None and following <= self.time:
                 self.subsequences.append(Subsequence(following))
             if self.live:
-                self._planned = tuple(self._rows())
+                self._planned = tuple(
+                    Slot(number, row.start + len(row.tokens), token, answers=not row.ended)
+                    for number, row in enumerate(self.subsequences, start=1)
+                    if not row.eos_fed
+                    for token in (row.tokens or [self.bos])[-1:]
+                )
                 break
             if following is None:
                 break
@@ -188,27 +181,14 @@ class Grid:
             return None
         return self.schedule.next_start(self.subsequences)
 
-    def _rows(self) -> list[Slot]:
-        rows: list[Slot] = []
-        for number, subsequence in enumerate(self.subsequences, start=1):
-            if subsequence.ended and subsequence.eos_fed:
-                continue
-            token = subsequence.tokens[-1] if subsequence.tokens else self.bos
-            time = subsequence.start + len(subsequence.tokens)
-            rows.append(Slot(number, time, token, answers=not subsequence.ended))
-        return rows
-
 
 def replay(
     lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, explore: Explore = "retry"
 ) -> Grid:
-    """The grid of a text that is known beforehand: each established subsequence is answered with the next text.
+    """The grid of a text that is known beforehand, whose subsequences have m_i ≥ 1 tokens, <bos> and <eos> not counted.
 
-    Args:
-        lengths: m_i, the tokens of each subsequence, <bos> and <eos> not counted, all at least 1.
-        schedule: when subsequences start. `Whole` takes the text as one: its lengths are added up.
-        limits: what bounds the decoding; by default the paper's.
-        explore: the exploration rule.
+    Each established subsequence is answered with the next text; `Whole` takes the text as one. The limits are the
+    paper's by default.
     """
     word, bos, eos = 2, 0, 1
     wanted = [sum(lengths)] if isinstance(schedule, Whole) else list(lengths)

@@ -10,18 +10,14 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 
 @dataclass(slots=True)
 class Subsequence:
-    """One row of the grid.
+    """One row of the grid: <bos> at time `start`, then `tokens`, <eos> included; the j-th one stands at start + j.
 
-    Attributes:
-        start: the time at which its <bos> stands.
-        tokens: the ids made so far, <eos> included, <bos> not; the j-th one (from 1) stands at start + j.
-        ended: whether the newest token is <eos>.
-        eos_fed: whether that <eos> has gone through the decoder.
+    `ended` says whether the newest token is <eos>, `eos_fed` whether that has gone through the decoder.
     """
 
     start: int
@@ -83,10 +79,7 @@ class Fixed:
 class Waiting:
     """A subsequence starts when the one before has ended: every token sees all before it."""
 
-    @property
-    def name(self) -> str:
-        """``wait``."""
-        return "wait"
+    name: ClassVar[str] = "wait"
 
     def next_start(self, rows: Sequence[Subsequence]) -> int | None:
         """The time of the newest one's <eos>."""
@@ -97,10 +90,7 @@ class Waiting:
 class Whole:
     """One subsequence and never another: the ordinary sequential decoder, the whole target as one string."""
 
-    @property
-    def name(self) -> str:
-        """``whole``."""
-        return "whole"
+    name: ClassVar[str] = "whole"
 
     def next_start(self, rows: Sequence[Subsequence]) -> None:
         """There is no next one."""
@@ -108,19 +98,13 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Every start at its own distance from the one before, at the latest when that one ends.
+    """Every start at its own distance from the one before, in time-steps, at the latest when that one ends.
 
-    Attributes:
-        distances: time-steps between one start and the next; ``math.inf`` waits for the end. The last one
-            serves all that follow.
+    ``math.inf`` waits for the end. The last distance serves all that follow.
     """
 
+    name: ClassVar[str] = "drawn"
     distances: tuple[float, ...]
-
-    @property
-    def name(self) -> str:
-        """``drawn``."""
-        return "drawn"
 
     def next_start(self, rows: Sequence[Subsequence]) -> int | None:
         """The nearer of the drawn distance and the newest one's end."""
@@ -148,9 +132,7 @@ def draw_schedules(rng: random.Random, examples: int, subsequences: int) -> list
 
 
 def place(schedule: Schedule, lengths: Sequence[int]) -> list[int]:
-    """The start times of subsequences whose lengths are known, as in training.
-
-    `lengths` are m_i, tokens without <bos> and <eos>; the closing empty subsequence is one of length 0.
+    """The start times of subsequences with m_i tokens, <bos> and <eos> not counted, as in training.
 
     Raises:
         ValueError: the schedule has no place for that many subsequences.

@@ -56,22 +56,15 @@ class Engine:
     """A `StepModel`: a model with room for a number of examples."""
 
     def __init__(self, model: Any, sequences: int = 1, *, weights: DecoderWeights | None = None) -> None:
-        """Lay the weights out and make the buffers.
-
-        Args:
-            model: a model of one of the families in `backbone`, in the dtype and on the device to decode with.
-            sequences: how many examples can be in flight.
-            weights: what `lay_out` made of this model before, so that engines can share it.
-        """
+        """Lay the model out as it stands, unless `lay_out` has done so before: engines can share the weights."""
         self.weights = weights or lay_out(model)
         self.encoder = self.weights.encoder
         self.sequences = sequences
-        stepping = self.weights.stepping
-        self.stepper: Stepper = (
-            TorchStepper(stepping, sequences)
-            if isinstance(stepping, Matrices)
-            else NativeStepper(stepping, sequences)
-        )
+        self.stepper: Stepper
+        if isinstance(self.weights.stepping, Matrices):
+            self.stepper = TorchStepper(self.weights.stepping, sequences)
+        else:
+            self.stepper = NativeStepper(self.weights.stepping, sequences)
 
     @property
     def kernels(self) -> str:

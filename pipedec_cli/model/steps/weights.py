@@ -24,12 +24,9 @@ PACKED_ROWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """All that decoding needs of a model, in the form that is fastest here; engines can share it.
+    """All that decoding needs of a model: an encoder, and the decoder packed for the compiled kernels or for torch's.
 
-    Attributes:
-        stepping: the decoder's weights: packed for the compiled kernels, or torch's matrices.
-        encoder: what encodes the sources; see `make_encoder`.
-        kernels: what computes the steps, for tables and logs: which kernels, and why no faster ones.
+    `kernels` says which compute the steps, for tables and logs, and why no faster ones.
     """
 
     stepping: NativeWeights | Matrices
@@ -45,7 +42,7 @@ def lay_out(
     """Lay a model out for decoding.
 
     Args:
-        model: the model, in the dtype and on the device to decode with.
+        model: of one of the families in `backbone`, in the dtype and on the device to decode with.
         prepack: whether to pack the matrices for oneDNN; by default wherever that is possible.
         native: whether to pack them for the compiled step; by default wherever that is possible, unless `prepack`
             is given: it is about the other step.
@@ -148,13 +145,8 @@ def laid_out(dtype: torch.dtype, epsilon: float, *, prepack: bool) -> Form:
 class Matrices:
     """A decoder's weights laid out for stepping, in the dtype and on the device of its embedding.
 
-    Attributes:
-        kernels: what computes with them, for tables and logs.
-        blocks: the layers, first to last.
-        tables: each layer's position bias by distance, [heads, farthest + 2]; the last column is for what is not
-            visible. Layers that share one share the tensor.
-        head: from the last states to logits.
-        heads: attention heads, of `width` numbers each.
+    `tables` hold each layer's position bias by distance, [heads, farthest + 2]; the last column is for what is not
+    visible. Layers that share one share the tensor. There are `heads` of `width` numbers each.
     """
 
     def __init__(self, model: Any, *, prepack: bool | None = None) -> None:
@@ -170,11 +162,9 @@ class Matrices:
         self.head = backbone.head(model, form)
         self.heads: int = config.num_heads
         self.width: int = config.d_kv
-        buckets = backbone.buckets(config).to(self.device)
-        made: dict[int, Tensor] = {}
-        for block in self.blocks:
-            if id(block.bias) not in made:
-                values = block.bias.weight.detach()[buckets].T
-                hidden = torch.full_like(values[:, :1], torch.finfo(values.dtype).min)
-                made[id(block.bias)] = torch.cat([values, hidden], dim=1).contiguous()
-        self.tables = [made[id(block.bias)] for block in self.blocks]
+        buckets, lowest = backbone.buckets(config).to(self.device), torch.finfo(self.dtype).min
+        tables = {
+            bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
+            for bias in {block.bias for block in self.blocks}
+        }
+        self.tables = [tables[block.bias] for block in self.blocks]
