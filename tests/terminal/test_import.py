@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS
-from pipedec_cli.data.rows import read_records
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.import_ import DataSet
 
@@ -40,58 +39,14 @@ MSQA = {"question": ["who", "?"], "context": ["Ann", "and", "Bo"], "label": ["B"
 KEYPHRASES = {"title": "On grids", "abstract": "We draw.", "keyword": "grid;time step"}
 
 
-def published(folder):
-    """Each of the six data sets in a published layout; the location and the first target that must come out."""
-    (folder / "msqa").mkdir()
-    (folder / "msqa" / "valid.json").write_text(json.dumps({"version": 1.0, "data": [{"id": "q", **MSQA}]}))
-    write_json_lines(folder / "kp20k" / "kp20k_testing.json", KEYPHRASES)
-    write_json_lines(
-        folder / "kptimes" / "test.jsonl", KEYPHRASES | {"id": "7", "keyword": [["a", "A"], ["b"]]}
-    )
-    (folder / "wikihowqa").mkdir()
-    (folder / "wikihowqa" / "summary.txt").write_text("4\ta long answer .\tdo this . then that .\n")
-    (folder / "wikihowqa" / "test.txt").write_text("how to do\t4\t1\n")
-    write_json_lines(
-        folder / "cnn" / "test.jsonl", {"article": "It rained.", "highlights": "Rain .\nWet .", "id": "1"}
-    )
-    write_json_lines(
-        folder / "pubmed" / "test.txt",
-        {"article_id": "p", "article_text": ["long ."], "abstract_text": ["<S> short . </S>"]},
-    )
-    return {
-        "msqa": (folder / "msqa", ["Ann", "Bo"]),
-        "kp20k": (folder / "kp20k", ["grid", "time step"]),
-        "kptimes": (folder / "kptimes", ["a", "b"]),
-        "wikihowqa": (folder / "wikihowqa", "do this . then that ."),
-        "cnn_dailymail": (folder / "cnn", ["Rain .", "Wet ."]),
-        "pubmed": (folder / "pubmed", ["short ."]),
-    }
-
-
-@pytest.mark.parametrize("name", ["msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed"])
-def test_each_of_the_papers_data_sets_is_imported_beside_the_papers_row(empty_folder, name):
-    location, target = published(empty_folder)[name]
-    result = run(name, location)
-    assert result.exit_code == 0, result.output
-    assert (result.stdout, PAPER in result.stderr) == ("", True)
-    assert f"wrote {name}.jsonl" in result.stderr
-    assert [row["target"] for row in lines_of(f"{name}.jsonl")] == [target]
-    (record,) = read_records(f"{name}.jsonl", need_target=True)
-    assert record.target_segments == (tuple(target) if isinstance(target, list) else None)
-
-
-def test_all_splits_of_a_folder_become_a_folder(empty_folder):
+def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file(empty_folder):
     write_json_lines("published/kp20k_training.json", KEYPHRASES, KEYPHRASES)
     write_json_lines("published/kp20k_validation.json", KEYPHRASES)
-    assert run("kp20k", "published").exit_code == 0
-    assert len(lines_of("kp20k/train.jsonl")) == 2
-    assert len(lines_of("kp20k/dev.jsonl")) == 1
+    result = run("kp20k", "published")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "wrote kp20k/train.jsonl, kp20k/dev.jsonl" in result.stderr
+    assert (len(lines_of("kp20k/train.jsonl")), len(lines_of("kp20k/dev.jsonl"))) == (2, 1)
     assert not Path("kp20k/test.jsonl").exists()
-
-
-def test_one_split_is_one_file(empty_folder):
-    write_json_lines("published/kp20k_training.json", KEYPHRASES, KEYPHRASES)
-    write_json_lines("published/kp20k_validation.json", KEYPHRASES)
     assert run("kp20k", "published", "--split", "dev").exit_code == 0
     assert len(lines_of("kp20k-dev.jsonl")) == 1
     assert (
@@ -149,11 +104,6 @@ def test_stdout_gets_the_data_and_stderr_the_table(empty_folder):
     assert sorted(path.name for path in empty_folder.iterdir()) == ["a.jsonl"]
 
 
-def test_data_and_json_cannot_both_have_stdout(empty_folder):
-    write_json_lines("a.jsonl", KEYPHRASES)
-    assert_refused(run("kp20k", "a.jsonl", "--out", "-", "--json"), "--json and --out - both want stdout")
-
-
 def test_parallel_files_are_imported_with_the_options_of_their_own(empty_folder):
     Path("a.txt").write_text("title <eos> body\nsecond\n")
     Path("b.txt").write_text("x | y\n\n")
@@ -167,11 +117,16 @@ def test_parallel_files_are_imported_with_the_options_of_their_own(empty_folder)
     assert report["files"][0]["empty_targets"] == 1
 
 
-def test_options_of_parallel_text_are_refused_for_other_data(empty_folder):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--out", "-", "--json"], "--json and --out - both want stdout"),
+        (["--separator", ","], "--separator is for parallel text, not for kp20k"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(empty_folder, options, message):
     write_json_lines("a.jsonl", KEYPHRASES)
-    assert_refused(
-        run("kp20k", "a.jsonl", "--separator", ","), "--separator is for parallel text, not for kp20k"
-    )
+    assert_refused(run("kp20k", "a.jsonl", *options), message)
 
 
 def test_what_had_to_be_changed_is_said_even_when_quiet(empty_folder):

@@ -57,13 +57,12 @@ def signature(*options: str) -> str:
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "paper"])
-def test_score_takes_the_protocol_of_the_recipe(name: str) -> None:
-    assert signature("--recipe", name) == recipe(name).settings_for("score")["protocol"]
-
-
-def test_general_recipe_leaves_the_metrics_to_the_data() -> None:
-    assert signature("--recipe", "paper") == signature()
+@pytest.mark.parametrize("name", RECIPES)
+def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name: str) -> None:
+    protocol = recipe(name).settings_for("score").get("protocol") or signature()
+    assert signature("--recipe", name) == protocol
+    content = json.loads(Path("pipedec-workspace/scores/out.json").read_text())
+    assert content["manifest"]["settings"]["recipe"] == name
 
 
 @pytest.mark.parametrize(
@@ -93,12 +92,6 @@ def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it() -> N
     Path("pipedec.toml").write_text('[score]\nprotocol = "meng2017"\n')
     assert signature("--config", "pipedec.toml", "--recipe", "kptimes") == "meng2017"
     assert signature("--recipe", "kptimes", "--config", "pipedec.toml") == "meng2017"
-
-
-def test_recipe_is_saved_with_the_scores() -> None:
-    signature("--recipe", "msqa")
-    content = json.loads(Path("pipedec-workspace/scores/out.json").read_text())
-    assert content["manifest"]["settings"]["recipe"] == "msqa"
 
 
 def test_report_takes_metrics_and_delay_of_the_recipe(asked: list[Any]) -> None:

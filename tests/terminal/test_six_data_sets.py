@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,42 +16,23 @@ from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import paper_row
+from pipedec_cli.data.recipes import recipe
 from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
 from pipedec_cli.terminal.app import app
 from tests.data.importers.published import TEST, WRITERS
 
-ROUGE = ("rouge1", "rouge2", "rougeL")
-F1 = ("present_f1@5", "present_f1@M", "absent_f1@5", "absent_f1@M")
-EM_PM = ("em_f1", "pm_f1")
+#: The metrics of each task.
+METRICS = {
+    "summarization": ("rouge1", "rouge2", "rougeL"),
+    "keyphrases": ("present_f1@5", "present_f1@M", "absent_f1@5", "absent_f1@M"),
+    "multispan": ("em_f1", "pm_f1"),
+}
 WORK = Path("pipedec-workspace")
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "datasets.md"
 
 BRIEF = "--max-steps 2 --batch-size 4 --evaluations 1 --dev-examples 1 --device cpu"
 QUICK = "--timing-examples 1 --repeats 1 --resamples 99 --no-memory --device cpu"
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a data set is scored by."""
-
-    name: str
-    protocol: str
-    metrics: Sequence[str]
-
-    @property
-    def task(self) -> str:
-        return {"rouge": "summarization", "chan2019": "keyphrases", "multispanqa": "multispan"}[self.protocol]
-
-
-CASES = [
-    Case("msqa", "multispanqa", EM_PM),
-    Case("kp20k", "chan2019", F1),
-    Case("kptimes", "chan2019", F1),
-    Case("wikihowqa", "rouge", ROUGE),
-    Case("cnn_dailymail", "rouge", ROUGE),
-    Case("pubmed", "rouge", ROUGE),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -65,37 +44,69 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(SHAPES, "scratch-tiny", smallest)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_published_files_become_a_report_beside_the_papers_figures(case: Case) -> None:
+@pytest.mark.parametrize("name", WRITERS)
+def test_published_files_become_a_report_beside_the_papers_figures(name: str) -> None:
+    metrics = METRICS[recipe(name).settings_for("score")["task"]]
+    expected = paper_row(name)
+    assert expected is not None
     Path("published").mkdir()
-    WRITERS[case.name](Path("published"))
+    WRITERS[name](Path("published"))
 
-    for command in documented("import", case.name):
+    for command in documented("import", name):
         assert "the paper, Table 1" in run(*command).stderr
-    for command in documented("segment", case.name):
+    for command in documented("segment", name):
         run(*command)
-    assert_split_as_the_recipe_says(case)
+    segmentation = read_json(WORK / "data/segmentation.json")
+    assert segmentation["manifest"]["settings"]["recipe"] == name
+    split = recipe(name).settings_for("segment")
+    assert (segmentation["level"], segmentation["joiner"]) == (split["level"], split["joiner"])
+    subsequences = [len(row["target_segments"]) for row in lines_of(WORK / "data/test.jsonl")]
+    assert subsequences == [2, 3] * (TEST // 2), "no target lost one"
 
-    for command in documented("train", case.name):
+    for command in documented("train", name):
         run(*command, *BRIEF.split())
-    for decoder in ("pipelined", "sequential"):
-        assert_trained_as_the_recipe_says_where_no_flag_does(decoder)
+    for decoder in ("pipelined", "sequential"):  # as the recipe says where no flag does
+        settings = read_json(WORK / f"models/{decoder}/training.json")["settings"]
+        assert (settings["delay"], settings["max_source_tokens"], settings["time_max"]) == (1, 2048, 50)
+        training = settings["training"]
+        assert (training["optimizer"], training["learning_rate"], training["epochs"]) == ("adamw", 1e-4, 10)
+        assert (training["batch_size"], training["max_steps"]) == (4, 2)
 
-    for command in documented("generate", case.name):
+    for command in documented("generate", name):
         run(*command, "--device", "cpu")
     assert len(lines_of(WORK / "generations/pipelined-delay1.jsonl")) == TEST
 
-    (command,) = documented("score", case.name)
+    (command,) = documented("score", name)
     score = json.loads(run(*command, "--json").stdout)
-    assert_scored(case, score)
-    without_the_recipe = json.loads(run("score", "--json").stdout)
-    assert without_the_recipe == score
+    protocol = recipe(name).settings_for("score")
+    assert {key: score[key] for key in protocol} == protocol
+    assert score["signature"].startswith(f"{protocol['protocol']}|")
+    assert all(0.0 <= score["values"][metric] <= 100.0 for metric in metrics)
+    assert score["rows"] == {"scored": TEST, "expected": TEST}
+    assert json.loads(run("score", "--json").stdout) == score, "the workspace knows its recipe"
 
-    (command,) = documented("report", case.name)
-    report = run(*command, *QUICK.split())
-    assert "By number of target subsequences" in report.stdout
-    assert_reported(case, json.loads((WORK / "report/report.json").read_text(encoding="utf-8")), score)
-    assert_readable(case, (WORK / "report/report.md").read_text(encoding="utf-8"))
+    (command,) = documented("report", name)
+    shown = run(*command, *QUICK.split()).stdout
+    report = read_json(WORK / "report/report.json")
+    baseline, pipelined = report["decoders"]
+    assert (baseline["name"], pipelined["name"]) == ("sequential", "Δt = 1")
+    assert "the plain T5" in report["baseline"]["is"]
+    assert pipelined["quality"]["values"] == score["values"]
+    assert {baseline["quality"]["signature"], pipelined["quality"]["signature"]} == {score["signature"]}
+    assert set(metrics) <= set(pipelined["differences"])
+    sizes = report["by_subsequences"]["Δt = 1"]
+    assert [(row["subsequences"], row["examples"]) for row in sizes] == [(2, TEST // 2), (3, TEST // 2)]
+    assert all(row["quality"] is not None and row["fewer_steps"] > 0 for row in sizes)
+    row = report["paper"]["row"]
+    assert (row["dataset"], row["backbone"], row["speedup"]) == (name, "T5-Base", expected.speedup)
+    assert row["pipelined"]["quality"] == expected.pipelined.quality
+
+    page = (WORK / "report/report.md").read_text(encoding="utf-8")
+    assert "paper: Δt = 1" in page
+    assert all("By number of target subsequences" in text for text in (page, shown))
+    for side in (expected.sequential, expected.pipelined):
+        assert all(f"| {side.quality[metric]:.1f} |" in page for metric in metrics)
+    assert f"| {expected.speedup:.1f} × |" in page
 
 
 def documented(command: str, name: str) -> list[list[str]]:
@@ -119,141 +130,16 @@ def documented(command: str, name: str) -> list[list[str]]:
     return found
 
 
-def assert_split_as_the_recipe_says(case: Case) -> None:
-    """Level and joiner are the recipe's, its name is kept, and no target lost a subsequence."""
-    content = json.loads((WORK / "data/segmentation.json").read_text(encoding="utf-8"))
-    assert content["manifest"]["settings"]["recipe"] == case.name
-    phrases = case.task != "summarization"
-    assert (content["level"], content["joiner"]) == (("phrase", "; ") if phrases else ("sentence", " "))
-    test = lines_of(WORK / "data/test.jsonl")
-    assert [len(row["target_segments"]) for row in test] == [2, 3] * (TEST // 2)
-
-
-def assert_trained_as_the_recipe_says_where_no_flag_does(decoder: str) -> None:
-    content = json.loads((WORK / f"models/{decoder}/training.json").read_text(encoding="utf-8"))
-    settings = content["settings"]
-    assert (settings["delay"], settings["max_source_tokens"], settings["time_max"]) == (1, 2048, 50)
-    training = settings["training"]
-    assert (training["optimizer"], training["learning_rate"], training["epochs"]) == ("adamw", 1e-4, 10)
-    assert (training["batch_size"], training["max_steps"]) == (4, 2)
-
-
-def assert_scored(case: Case, score: dict[str, Any]) -> None:
-    assert (score["task"], score["protocol"]) == (case.task, case.protocol)
-    assert score["signature"].startswith(f"{case.protocol}|")
-    assert set(case.metrics) <= set(score["values"])
-    assert all(0.0 <= score["values"][metric] <= 100.0 for metric in case.metrics)
-    assert score["rows"] == {"scored": TEST, "expected": TEST}
-
-
-def assert_reported(case: Case, report: dict[str, Any], score: dict[str, Any]) -> None:
-    baseline, pipelined = report["decoders"]
-    assert (baseline["name"], pipelined["name"]) == ("sequential", "Δt = 1")
-    assert "the plain T5" in report["baseline"]["is"]
-    assert pipelined["quality"]["values"] == score["values"]
-    assert {baseline["quality"]["signature"], pipelined["quality"]["signature"]} == {score["signature"]}
-    assert set(case.metrics) <= set(pipelined["differences"])
-
-    sizes = report["by_subsequences"]["Δt = 1"]
-    assert [(row["subsequences"], row["examples"]) for row in sizes] == [(2, TEST // 2), (3, TEST // 2)]
-    assert all(row["quality"] is not None and row["fewer_steps"] > 0 for row in sizes)
-
-    expected = paper_row(case.name)
-    assert expected is not None
-    row = report["paper"]["row"]
-    assert (row["dataset"], row["backbone"], row["speedup"]) == (case.name, "T5-Base", expected.speedup)
-    assert row["pipelined"]["quality"] == expected.pipelined.quality
-    assert set(case.metrics) <= set(row["pipelined"]["quality"])
-
-
-def assert_readable(case: Case, text: str) -> None:
-    """report.md has the paper's columns, its speedup among them, and the same metrics as it."""
-    expected = paper_row(case.name)
-    assert expected is not None
-    assert "paper: Δt = 1" in text
-    assert "By number of target subsequences" in text
-    for metric in case.metrics:
-        figures = (side.quality[metric] for side in (expected.sequential, expected.pipelined))
-        assert all(f"| {figure:.1f} |" in text for figure in figures)
-    assert f"| {expected.speedup:.1f} × |" in text
-
-
-@dataclass(frozen=True)
-class Break:
-    """One place in the published files that is made to differ, and what is said of it."""
-
-    name: str
-    file: str
-    right: str
-    wrong: str
-    message: str
-
-
-BREAKS = [
-    Break(
-        "msqa",
-        "valid.json",
-        '["B", "O", "B", "O", "B", "O", "O", "O", "O"]',
-        '"B O B O B O O O O"',
-        "published/valid.json question 2: field 'label': expected a list of B, I and O, one a token, found the string",
-    ),
-    Break(
-        "kp20k",
-        "kp20k_testing.json",
-        '"mask;delay;grid"',
-        "3",
-        "published/kp20k_testing.json:2: field 'keyword': expected a list of strings, or one string with ';'",
-    ),
-    Break(
-        "kptimes",
-        "test.jsonl",
-        '["mask", "delay", "grid"]',
-        '["mask", null, "grid"]',
-        "published/test.jsonl:2: field 'keyphrases', item 2: expected a list of strings",
-    ),
-    Break(
-        "wikihowqa",
-        "test.txt",
-        "how to cook 13\t13\t1",
-        "how to cook 13, 13, 1",
-        "published/test.txt:3: expected 3 columns with tabs between them (question, answer id, label), found 1",
-    ),
-    Break(
-        "pubmed",
-        "test.txt",
-        '["<S> mask 13 helped . </S>",',
-        '[3, "<S> mask 13 helped . </S>",',
-        "published/test.txt:2: field 'abstract_text', item 1: expected a list of sentences, found the number 3",
-    ),
-]
-
-
-@pytest.mark.parametrize("case", BREAKS, ids=lambda case: case.name)
-def test_wrong_layout_is_refused_at_the_first_place_that_differs_and_nothing_is_written(case: Break) -> None:
+def test_wrong_layout_of_the_last_split_is_refused_at_its_place_and_nothing_is_written() -> None:
     published = Path("published")
     published.mkdir()
-    WRITERS[case.name](published)
-    whole = (published / case.file).read_text(encoding="utf-8")
-    assert case.right in whole
-    (published / case.file).write_text(whole.replace(case.right, case.wrong, 1), encoding="utf-8")
-    with pytest.raises(UserError) as caught:
-        run("import", case.name, "published")
-    assert case.message in str(caught.value)
+    WRITERS["kp20k"](published)
+    last = published / "kp20k_testing.json"
+    last.write_text(last.read_text().replace('"mask;delay;grid"', "3", 1), encoding="utf-8")
+    message = r"published/kp20k_testing\.json:2: field 'keyword': expected a list of strings, or one string"
+    with pytest.raises(UserError, match=message):
+        run("import", "kp20k", "published")
     assert list(Path().iterdir()) == [published]
-
-
-def test_parquet_in_a_wrong_layout_is_refused_as_well() -> None:
-    from datasets import Dataset
-
-    Path("published").mkdir()
-    WRITERS["cnn_dailymail"](Path("published"))
-    rows = [{"article": "A", "highlights": ["H"], "id": "1"}]
-    Dataset.from_list(rows).to_parquet("published/test-00000-of-00001.parquet")
-    with pytest.raises(
-        UserError, match=r"test-00000.*1: field 'highlights': expected a string, found a list"
-    ):
-        run("import", "cnn_dailymail", "published")
-    assert list(Path().iterdir()) == [Path("published")]
 
 
 def test_what_is_imported_is_never_written_over_nor_beside_what_is_read() -> None:
@@ -287,6 +173,10 @@ def run(*arguments: str) -> Result:
     )
     assert result.exit_code == 0, result.output
     return result
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """From examples to what is written."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.importers import Example, Tally, cleaned
@@ -15,11 +15,6 @@ def write(*examples):
     return list(cleaned(examples, tally)), tally
 
 
-def test_segments_become_a_list_and_text_stays_text():
-    objects, _ = write(example(target=("a", "b")), example(target="a. b."))
-    assert [item["target"] for item in objects] == [["a", "b"], "a. b."]
-
-
 def test_example_without_a_source_is_left_out_and_counted_with_its_place():
     objects, tally = write(
         example(source=" ", where="f:1"), example(where="f:2"), example(source="", where="f:3")
@@ -29,25 +24,22 @@ def test_example_without_a_source_is_left_out_and_counted_with_its_place():
     assert tally.notes() == ["2 without a source left out (first: f:1)"]
 
 
-def test_example_without_a_target_has_none_and_is_counted():
-    objects, tally = write(example(target=None))
-    assert objects == [{"id": "1", "source": "s"}]
-    assert tally.as_json()["without_target"] == 1
+def test_missing_and_empty_targets_are_given_out_and_counted():
+    objects, tally = write(example(target=None), example(target=()), example(target=""))
+    assert objects[0] == {"id": "1", "source": "s"}
+    assert [item["target"] for item in objects[1:]] == [[], ""]
+    assert (tally.as_json()["without_target"], tally.as_json()["empty_targets"]) == (1, 2)
 
 
-def test_empty_targets_are_given_out_and_counted():
-    objects, tally = write(example(target=()), example(target=""))
-    assert [item["target"] for item in objects] == [[], ""]
-    assert tally.as_json()["empty_targets"] == 2
-
-
-def test_further_fields_are_kept_and_variants_counted():
-    objects, tally = write(example(extra={"keyphrase_variants": [["a", "b"]]}))
+def test_segments_become_a_list_further_fields_are_kept_and_variants_counted():
+    objects, tally = write(
+        example(target=("a", "b"), extra={"keyphrase_variants": [["a", "b"]]}), example(target="a. b.")
+    )
+    assert [item["target"] for item in objects] == [["a", "b"], "a. b."]
     assert objects[0]["keyphrase_variants"] == [["a", "b"]]
     assert tally.as_json()["with_variants"] == 1
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.sampled_from([None, "1", "2", "1-2", "a"]), max_size=12))
 def test_identifiers_are_unique_and_first_come_keeps_its_own(identifiers):
     objects, tally = write(*(example(id=identifier) for identifier in identifiers))

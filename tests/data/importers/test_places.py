@@ -3,9 +3,15 @@
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import IMPORTERS, layout
-from pipedec_cli.data.importers.layout import rows_at, split_files, splits_at
+from pipedec_cli.data.importers import layout, splits_at
+from pipedec_cli.data.importers.keyphrases import read as keyphrases
+from pipedec_cli.data.importers.layout import rows_at, split_files
+from pipedec_cli.data.importers.multispanqa import read as msqa
+from pipedec_cli.data.importers.summaries import cnn_dailymail
 from pipedec_cli.data.rows import Row
+from tests.data.importers.published import question, questions_file
+
+ROW = {"title": "T", "abstract": "B", "keyword": "a"}
 
 
 @pytest.mark.parametrize(
@@ -27,6 +33,7 @@ from pipedec_cli.data.rows import Row
 )
 def test_split_is_told_by_a_word_of_the_files_name(tmp_path, name, split):
     (tmp_path / name).touch()
+    assert splits_at(str(tmp_path / name)) == ()
     if split is None:
         with pytest.raises(UserError, match="a folder without a file for any split"):
             split_files(tmp_path)
@@ -34,8 +41,51 @@ def test_split_is_told_by_a_word_of_the_files_name(tmp_path, name, split):
         assert split_files(tmp_path) == {split: [tmp_path / name]}
 
 
-def test_single_file_has_no_splits(write_lines):
-    assert splits_at(str(write_lines("train.jsonl", {}))) == ()
+def test_released_folder_is_read_by_split(write_lines):
+    write_lines("KPTimes.train.jsonl.gz", ROW, ROW)
+    write_lines("KPTimes.valid.jsonl.gz", ROW)
+    folder = str(write_lines("notes.txt", "nothing").parent)
+    assert splits_at(folder) == ("train", "dev")
+    assert [len(list(keyphrases(folder, split))) for split in ("train", "dev")] == [2, 1]
+    with pytest.raises(UserError, match="has several splits; it has train, dev"):
+        list(keyphrases(folder, None))
+    with pytest.raises(UserError, match="has no split test; it has train, dev"):
+        list(keyphrases(folder, "test"))
+
+
+def test_folder_of_multispanqa_is_read_by_split(write_lines):
+    write_lines("train.json", questions_file(question(id="a"), question(id="b")))
+    folder = str(write_lines("valid.json", questions_file(question(id="c"))).parent)
+    assert [[example.id for example in msqa(folder, split)] for split in ("train", "dev")] == [
+        ["a", "b"],
+        ["c"],
+    ]
+    with pytest.raises(UserError, match="has no split test; it has train, dev"):
+        list(msqa(folder, "test"))
+
+
+def test_parquet_files_of_a_hub_copy_are_read_in_their_data_folder(tmp_path):
+    from datasets import Dataset
+
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        rows = [{"title": "T", "abstract": f"B{part}", "keyphrases": ["a", "b"]}]
+        Dataset.from_list(rows).to_parquet(tmp_path / f"data/test-0000{part}-of-00002.parquet")
+    assert splits_at(str(tmp_path)) == ("test",)
+    examples = list(keyphrases(str(tmp_path), "test"))
+    assert [example.source for example in examples] == ["T B0", "T B1"]
+    assert examples[0].target == ("a", "b")
+
+
+def test_csv_is_read(write_lines):
+    (example,) = keyphrases(str(write_lines("train.csv", "title,abstract,keywords", "T,Body,a;b c")), None)
+    assert example.target == ("a", "b c")
+
+
+def test_folder_without_a_split_names_the_folders_in_it(write_lines):
+    folder = write_lines("kp20k/train.json", {}).parent.parent
+    with pytest.raises(UserError, match=r"without a file for any split.*; give one of its folders \(kp20k\)"):
+        list(keyphrases(str(folder), None))
 
 
 def test_place_that_is_not_there_is_refused():
@@ -43,29 +93,20 @@ def test_place_that_is_not_there_is_refused():
         list(rows_at("nowhere/at/all.jsonl", None))
 
 
-def test_hub_data_set_with_a_program_is_refused_with_the_way_around(monkeypatch):
-    def refuse(location, split=None):
-        raise UserError(
-            "cannot be read: Dataset scripts are no longer supported, but found kp20k.py", where=location
-        )
-        yield Row(1, "", {})
+def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(monkeypatch):
+    def rows(location, split=None):
+        if location == "midas/kp20k:raw":
+            what = "cannot be read: Dataset scripts are no longer supported, but found kp20k.py"
+            raise UserError(what, where=location)
+        assert (location, split) == ("abisee/cnn_dailymail:3.0.0", "test")
+        yield Row(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
 
-    monkeypatch.setattr(layout, "read_rows", refuse)
-    monkeypatch.setattr(layout, "given_splits", lambda location: tuple(refuse(location)))
+    monkeypatch.setattr(layout, "read_rows", rows)
+    monkeypatch.setattr(layout, "given_splits", lambda location: tuple(rows(location)))
+    (example,) = cnn_dailymail("abisee/cnn_dailymail:3.0.0", "test")
+    assert example.target == ("H",)
     message = r"midas/kp20k:raw: needs a loading script.*hf download midas/kp20k --repo-type dataset"
     with pytest.raises(UserError, match=message):
         list(rows_at("midas/kp20k:raw", "train"))
     with pytest.raises(UserError, match=message):
         splits_at("midas/kp20k:raw")
-
-
-def test_hub_data_set_is_read_by_name_and_split(monkeypatch):
-    asked = []
-
-    def rows(location, split):
-        asked.append((location, split))
-        yield Row(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
-
-    monkeypatch.setattr(layout, "read_rows", rows)
-    (example,) = IMPORTERS["cnn_dailymail"].read("abisee/cnn_dailymail:3.0.0", "test")
-    assert (example.target, asked) == (("H",), [("abisee/cnn_dailymail:3.0.0", "test")])
