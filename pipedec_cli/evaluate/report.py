@@ -20,20 +20,8 @@ from pipedec_cli.evaluate.timing import Gain
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.metrics.measure import Scores
 
-#: The one metric of each protocol that curves and advice are about.
-PRIMARY: Final[Mapping[str, str]] = {
-    "rouge": "rougeL",
-    "chan2019": "present_f1@M",
-    "meng2017": "present_f1@M",
-    "multispanqa": "em_f1",
-}
 #: Targets with so many subsequences or more share a line: there are few of each.
 MANY: Final = 10
-
-
-def primary_metric(scores: Scores) -> str:
-    """The metric that stands for a protocol where there is room for one."""
-    return PRIMARY[scores.measure.name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class ScoredRun:
     @property
     def warnings(self) -> list[str]:
         """What a reader of the scores must be told: what is not in them, and whether the run is a whole one."""
-        found = list(self.scores.notes)
+        found = self.scores.notes
         limit = (self.run.manifest.get("settings") or {}).get("limit")
         if limit is not None:
             found.append(
@@ -88,7 +88,7 @@ class ScoredRun:
             "counts": scores.counts,
             "rows": {"scored": len(scores.ids), "expected": self.expected},
             "failures": asdict(self.failures),
-            "notes": list(scores.notes),
+            "notes": scores.notes,
         }
 
 

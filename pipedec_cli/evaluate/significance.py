@@ -53,17 +53,14 @@ def score_differences(
 ) -> dict[str, Difference]:
     """First minus second, metric by metric, in points of per cent; {} if nothing was scorable.
 
-    Both are of the same examples, in any order, by the same protocol. The same seed gives the same intervals.
+    The same seed gives the same intervals.
 
     Raises:
-        ValueError: the two were scored differently, or are not of the same examples.
+        ValueError: the two are not of the same examples, whatever their order, by the same protocol.
     """
-    measure = first.measure
-    if measure.signature != second.measure.signature:
-        raise ValueError(f"two protocols: {measure.signature} and {second.measure.signature}")
-    place = {example: row for row, example in enumerate(second.ids)}
-    if place.keys() != set(first.ids):
-        raise ValueError("the two runs are not of the same examples")
+    measure, place = first.measure, {example: row for row, example in enumerate(second.ids)}
+    if measure.signature != second.measure.signature or place.keys() != set(first.ids):
+        raise ValueError("the two runs are not of the same examples by the same protocol")
     if not first.ids:
         return {}
     examples, columns = first.statistics.shape

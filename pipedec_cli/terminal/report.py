@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipedec_cli.data.records import Delay
+from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
 from pipedec_cli.terminal.settings import (
     ConfigOption,
@@ -114,7 +115,7 @@ class ReportSettings(Settings):
         typer.Option(help="The first N examples only.", min=1, show_default=False, rich_help_panel=_INPUT),
     ] = None
     task: Annotated[
-        Literal["summarization", "keyphrases", "multispan"] | None,
+        Task | None,
         typer.Option(
             help="What is scored \\[default: what the data suggest].",
             show_default=False,
@@ -122,7 +123,7 @@ class ReportSettings(Settings):
         ),
     ] = None
     protocol: Annotated[
-        Literal["rouge", "chan2019", "meng2017", "multispanqa"] | None,
+        ProtocolName | None,
         typer.Option(
             help="How \\[default: the first of the task].", show_default=False, rich_help_panel=_QUALITY
         ),
@@ -236,7 +237,7 @@ def compare(
     """
     from pipedec_cli.evaluate.machine import this_machine, versions
     from pipedec_cli.evaluate.peers import MAX_TOKENS
-    from pipedec_cli.evaluate.report import Sample, assemble, choose_sample, primary_metric
+    from pipedec_cli.evaluate.report import Sample, assemble, choose_sample
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs
     from pipedec_cli.evaluate.significance import method
     from pipedec_cli.terminal.lineup import line_up
@@ -274,7 +275,7 @@ def compare(
             time_all([*ours, *theirs], settings.batch_sizes, settings.repeats, device, talk)
         if settings.memory:
             weigh_all([*ours, *theirs], settings.batch_sizes[0], talk)
-        metric = primary_metric(first.scores)
+        metric = first.scores.measure.primary
         return files, assemble(
             ours,
             theirs,

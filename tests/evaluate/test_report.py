@@ -17,7 +17,6 @@ from pipedec_cli.evaluate.report import (
     assemble,
     by_size,
     choose_sample,
-    primary_metric,
 )
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Output, Timing
@@ -49,10 +48,6 @@ def test_sample_says_what_was_timed_and_how():
     assert some.startswith("32 of 500 examples (one drawn from each of as many equal parts")
     assert everything.startswith("all 8 examples timed in one process")
     assert "medians of 5 repeats" in everything
-
-
-def test_primary_metric_is_the_one_of_the_papers_figures():
-    assert primary_metric(scored([["a b"]]).scores) == "rougeL"
 
 
 def run(segments, steps, seconds):

@@ -67,7 +67,7 @@ def test_corpus_score_is_the_mean_of_the_examples_f1() -> None:
     assert scores.examples["a"]["rouge1"] == 100.0
     assert scores.examples["b"]["rouge1"] == 0.0
     assert scores.counts["references"] == 3
-    assert scores.notes == ()
+    assert scores.notes == []
 
 
 def test_a_newline_inside_a_segment_does_not_make_two_lines() -> None:

@@ -82,6 +82,7 @@ def test_a_task_has_its_usual_protocol_and_a_protocol_its_settings(
     task: Any, name: str | None, settings: dict[str, Any], measure: Measure
 ) -> None:
     assert make_protocol(task, name, **settings) == measure
+    assert measure.primary in measure.headline  # what curves and advice are about stands in the tables
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ class Mean(Measure):
     """A protocol whose score is the mean of one number an example."""
 
     name = "mean"
+    primary = "mean"
     metrics = ("mean",)
     headline = {"mean": "mean"}  # noqa: RUF012
     settings = {}  # noqa: RUF012
@@ -115,11 +116,10 @@ def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample() -> No
 
 
 def test_runs_of_other_examples_or_by_other_protocols_are_refused() -> None:
-    with pytest.raises(ValueError, match="same examples"):
-        score_differences(FIRST, chan(("1", "b", "b"), ("3", "b", "b")))
-    other = score([phrases("1", "b", "b")], Meng2017())
-    with pytest.raises(ValueError, match="two protocols"):
-        score_differences(FIRST, other)
+    by_another = score([phrases("1", "b", "b"), phrases("2", "b", "b")], Meng2017())
+    for other in (chan(("1", "b", "b"), ("3", "b", "b")), by_another):
+        with pytest.raises(ValueError, match="not of the same examples by the same protocol"):
+            score_differences(FIRST, other)
 
 
 def test_nothing_scorable_has_no_differences() -> None:

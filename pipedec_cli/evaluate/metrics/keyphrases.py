@@ -55,6 +55,7 @@ class _Keyphrases(Measure):
         "absent_f1@5": "absent F1@5",
         "absent_f1@M": "absent F1@M",
     }
+    primary: ClassVar[str] = "present_f1@M"
     precision_recall: ClassVar = {f1: (f1.replace("f1", "p"), f1.replace("f1", "r")) for f1 in headline}
     metrics: ClassVar[tuple[str, ...]] = (
         *headline,

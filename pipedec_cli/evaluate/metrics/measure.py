@@ -56,16 +56,20 @@ class Measure(ABC):
 
     Attributes:
         headline: the metrics that stand for the protocol in a table, and what they are called there.
+        primary: the one of them that curves and advice are about.
         precision_recall: the precision and the recall beside a headline F1, where there are such.
         metrics: what each number of `corpus` is.
         counted: what the last numbers of a row of statistics are; their sums are told beside the scores.
+        unscorable: why an example may have no statistics.
     """
 
     name: ClassVar[str]
     headline: ClassVar[Mapping[str, str]]
+    primary: ClassVar[str]
     metrics: ClassVar[tuple[str, ...]]
     counted: ClassVar[tuple[str, ...]] = ()
     precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    unscorable: ClassVar[str] = ""
 
     @property
     @abstractmethod
@@ -93,10 +97,6 @@ class Measure(ABC):
     @abstractmethod
     def corpus(self, means: Floats) -> Floats:
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
-
-    def notes(self, counts: Mapping[str, int]) -> tuple[str, ...]:
-        """What a reader of these scores must be told, if anything; `counts` as in `Scores`."""
-        return ()
 
 
 def harmonic_mean(precision: Floats, recall: Floats) -> Floats:
@@ -155,9 +155,11 @@ class Scores:
         }
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> list[str]:
         """What a reader of the scores must be told."""
-        return self.measure.notes(self.counts)
+        lost, count = len(self.not_scorable), len(self.ids) + len(self.not_scorable)
+        why = self.measure.unscorable
+        return [f"{lost} of {count} examples are not scorable and left out: {why}"] if lost else []
 
 
 def score(

@@ -32,8 +32,12 @@ class Rouge(Measure):
         "rougeL": "ROUGE-L",
         "rougeLsum": "ROUGE-Lsum",
     }
+    primary: ClassVar[str] = "rougeL"
     metrics: ClassVar[tuple[str, ...]] = tuple(headline)
     counted: ClassVar[tuple[str, ...]] = ("references",)
+    unscorable: ClassVar[str] = (
+        "ROUGE's tokenizer knows only a-z and 0-9, and would drop most of their references' letters"
+    )
 
     @property
     def settings(self) -> Mapping[str, str | bool]:
@@ -66,16 +70,6 @@ class Rouge(Measure):
     def corpus(self, means: Floats) -> Floats:
         """The means of the F1 values."""
         return PERCENT * means[..., : -len(self.counted)]
-
-    def notes(self, counts: Mapping[str, int]) -> tuple[str, ...]:
-        """Says how many examples could not be scored at all."""
-        lost = counts["not_scorable"]
-        if not lost:
-            return ()
-        return (
-            f"{lost} of {counts['examples']} examples are not scorable and left out: ROUGE's tokenizer knows only "
-            "a-z and 0-9, and would drop most of their references' letters",
-        )
 
 
 def is_scorable(reference: str) -> bool:
