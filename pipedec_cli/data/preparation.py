@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.scripts import count_words, mostly_spaceless
-from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, clause_ends, cut
+from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, clause_ends
 from pipedec_cli.data.writing import rounded
 
 #: How long texts are, each at least 1.
@@ -88,7 +88,7 @@ class Preparer:
         target, counts = record.target or "", self.counts
         most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a place
         if record.target_segments is None:
-            segments = cut(target, self.segmenter)
+            segments = self.segmenter.cut(target)
             if isinstance(self.segmenter, PhraseSegmenter):
                 counts.dropped += self.segmenter.dropped(target)
             if self.split_long:

@@ -12,17 +12,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Level, Record
 from pipedec_cli.data.scripts import CLAUSE_ENDERS, SURE_CLOSERS, mostly_spaceless
 from pipedec_cli.data.sentences import SentenceModel, ends_of_words, train_sentences
-
-DEFAULT_SEPARATORS: Final = (";",)
-
-#: A piece of a text: where it starts and where it ends.
-Span = tuple[int, int]
 
 _CLAUSE_END = re.compile(
     rf"""
@@ -46,39 +40,43 @@ class SentenceSegmenter:
     model: SentenceModel
     clauses: bool = False
 
-    def spans(self, text: str) -> list[Span]:
-        """The segments' places, in order; a text without an end ends where it ends."""
+    def cut(self, text: str) -> tuple[str, ...]:
+        """The segments; a text without an end ends where it ends."""
+        return tuple(text[start:end] for start, end in self.spans(text))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each segment starts and ends."""
         ends = self.model.ends(text)
         if self.clauses:
             ends = ends_of_words(text, sorted({*ends, *clause_ends(text)}))
-        pieces = (_stripped(text, start, end) for start, end in pairwise([0, *ends]))
-        return [span for span in pieces if span[0] < span[1]]
+        spans = []
+        for start, end in pairwise([0, *ends]):
+            if segment := text[start:end].strip():
+                first = text.index(segment, start)
+                spans.append((first, first + len(segment)))
+        return spans
 
 
 @dataclass(frozen=True, slots=True)
 class PhraseSegmenter:
     """Cuts at separators, which are part of no segment."""
 
-    separators: tuple[str, ...] = DEFAULT_SEPARATORS
+    separators: tuple[str, ...] = (";",)
 
-    def spans(self, text: str) -> list[Span]:
-        """The phrases' places, empty ones left out."""
-        return [span for span in self._all_spans(text) if span[0] < span[1]]
+    def cut(self, text: str) -> tuple[str, ...]:
+        """The phrases, empty ones left out."""
+        return tuple(filter(None, self._pieces(text)))
 
     def dropped(self, text: str) -> int:
         """How many empty phrases the text has, one after a closing separator not counted."""
-        spans = self._all_spans(text)
-        if len(spans) > 1 and spans[-1][0] == spans[-1][1]:
-            spans.pop()
-        return sum(start == end for start, end in spans) if len(spans) > 1 or text.strip() else 0
+        pieces = self._pieces(text)
+        if len(pieces) > 1 and not pieces[-1]:
+            pieces.pop()
+        return pieces.count("") if len(pieces) > 1 or text.strip() else 0
 
-    def _all_spans(self, text: str) -> list[Span]:
+    def _pieces(self, text: str) -> list[str]:
         longest_first = sorted(self.separators, key=len, reverse=True)
-        start, spans = 0, []
-        for match in re.finditer("|".join(map(re.escape, longest_first)), text):
-            spans.append(_stripped(text, start, match.start()))
-            start = match.end()
-        return [*spans, _stripped(text, start, len(text))]
+        return [piece.strip() for piece in re.split("|".join(map(re.escape, longest_first)), text)]
 
 
 Segmenter = SentenceSegmenter | PhraseSegmenter
@@ -100,17 +98,12 @@ def make_segmenter(
     if level == "phrase":
         if not all(separators):
             raise UserError("a separator must not be empty")
-        return PhraseSegmenter(tuple(separators) or DEFAULT_SEPARATORS)
+        return PhraseSegmenter(tuple(separators)) if separators else PhraseSegmenter()
     if separators:
         raise UserError(
             f"level {level} has no separators", todo="leave out --separator, or use --level phrase"
         )
     return SentenceSegmenter(model or train_sentences(targets, sources), clauses=level == "clause")
-
-
-def cut(text: str, segmenter: Segmenter) -> tuple[str, ...]:
-    """The segments of a text."""
-    return tuple(text[start:end] for start, end in segmenter.spans(text))
 
 
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
@@ -139,9 +132,3 @@ def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
 def clause_ends(text: str) -> list[int]:
     """The positions right after the punctuation that ends a clause, the single full stop left out."""
     return [match.end() for match in _CLAUSE_END.finditer(text)]
-
-
-def _stripped(text: str, start: int, end: int) -> Span:
-    piece = text[start:end]
-    left = len(piece) - len(piece.lstrip())
-    return start + left, max(start + left, start + len(piece.rstrip()))

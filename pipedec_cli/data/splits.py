@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, chain, islice, pairwise, repeat
+from itertools import accumulate, chain, compress, islice, pairwise, repeat
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
@@ -97,10 +97,7 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
             sizes[sizes.index(max(sizes))] -= 1
     place: dict[str, SplitName] = dict.fromkeys(order, "train")
     place.update(zip(order, chain.from_iterable(map(repeat, wanted, sizes)), strict=False))
-    splits: Splits = {name: [] for name in SPLITS}
-    for record in records:
-        splits[place[record.source]].append(record)
-    return splits
+    return {name: [record for record in records if place[record.source] == name] for name in SPLITS}
 
 
 def split_by_field(records: Sequence[Record]) -> Splits | None:
@@ -112,16 +109,13 @@ def split_by_field(records: Sequence[Record]) -> Splits | None:
     named = [SPLIT_NAMES.get(str(record.fields.get("split")).lower()) for record in records]
     if not any(named):
         return None
-    splits: Splits = {name: [] for name in SPLITS}
-    for record, name in zip(records, named, strict=True):
-        if name is None:
-            raise UserError(
-                "'split' names no split, as it does in other records",
-                where=record.where,
-                todo="write train, dev or test",
-            )
-        splits[name].append(record)
-    return splits
+    if None in named:
+        raise UserError(
+            "'split' names no split, as it does in other records",
+            where=records[named.index(None)].where,
+            todo="write train, dev or test",
+        )
+    return {name: list(compress(records, (name == one for one in named))) for name in SPLITS}
 
 
 def count_leaks(splits: Mapping[SplitName, Sequence[Record]]) -> int:

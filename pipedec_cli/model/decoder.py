@@ -13,7 +13,6 @@ from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Delay, Generated, Segmentation
-from pipedec_cli.data.segmentation import cut
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 from pipedec_cli.model.device import choose_device, choose_dtype
@@ -188,7 +187,7 @@ class Decoder:
         if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
             # The whole target came as one; it is cut as the training targets were.
             text = "".join(segments)
-            segments = cut(text, self.checkpoint.segmenter)
+            segments = self.checkpoint.segmenter.cut(text)
         return Generated(
             index=event.example,
             text=text,

@@ -21,7 +21,7 @@ from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics, describe_targets
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.rows import read_records
-from pipedec_cli.data.segmentation import Segmenter, cut, make_segmenter
+from pipedec_cli.data.segmentation import Segmenter, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
@@ -250,7 +250,7 @@ def _training_text(path: Path) -> list[str]:
 def _segmented(record: Record, segmenter: Segmenter) -> Record:
     if record.target is None or record.target_segments is not None:
         return record
-    return replace(record, target_segments=cut(record.target, segmenter))
+    return replace(record, target_segments=segmenter.cut(record.target))
 
 
 def _target_table(files: Sequence[_Imported], dataset: str) -> Table:

@@ -7,7 +7,6 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.data.segmentation import (
     PhraseSegmenter,
     SentenceSegmenter,
-    cut,
     joiner_of,
     make_segmenter,
 )
@@ -30,13 +29,13 @@ def model():
 @pytest.mark.parametrize("clauses", [False, True])
 @given(text=MARKED, joiner=st.sampled_from([" ", "", "\n"]))
 def test_joining_sentences_or_clauses_gives_the_text_back_white_space_aside(model, clauses, text, joiner):
-    assert solid(joiner.join(cut(text, SentenceSegmenter(model, clauses)))) == solid(text)
+    assert solid(joiner.join(SentenceSegmenter(model, clauses).cut(text))) == solid(text)
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("; ;a")))
 def test_joining_phrases_gives_the_text_back_white_space_and_empty_phrases_aside(text):
     segmenter = PhraseSegmenter((";",))
-    phrases = cut(text, segmenter)
+    phrases = segmenter.cut(text)
     given = solid(text).split(";")
     assert solid("; ".join(phrases)) == ";".join(filter(None, given))
     closed = len(given) > 1 and not given[-1]
@@ -47,9 +46,9 @@ def test_joining_phrases_gives_the_text_back_white_space_and_empty_phrases_aside
     st.text(st.sampled_from("a ;|\n")), st.sampled_from([(";", "|"), ("|", ";"), (";", "\n"), (";;", ";")])
 )
 def test_the_first_separator_stands_for_all_of_them(text, separators):
-    phrases = cut(text, PhraseSegmenter(separators))
+    phrases = PhraseSegmenter(separators).cut(text)
     joined = separators[0].join(phrases)
-    assert cut(joined, PhraseSegmenter(separators)) == phrases
+    assert PhraseSegmenter(separators).cut(joined) == phrases
 
 
 @given(MARKED)
@@ -59,7 +58,7 @@ def test_segments_are_never_empty_and_have_no_white_space_around_them(model, tex
         SentenceSegmenter(model, clauses=True),
         PhraseSegmenter((";",)),
     ):
-        for segment in cut(text, segmenter):
+        for segment in segmenter.cut(text):
             assert segment
             assert segment == segment.strip()
 
@@ -86,7 +85,7 @@ def test_segments_are_never_empty_and_have_no_white_space_around_them(model, tex
     ],
 )
 def test_a_clause_ends_at_punctuation_but_not_inside_words_and_numbers(model, text, expected):
-    assert list(cut(text, SentenceSegmenter(model, clauses=True))) == expected
+    assert list(SentenceSegmenter(model, clauses=True).cut(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_a_clause_ends_at_punctuation_but_not_inside_words_and_numbers(model, te
 )
 def test_phrases_stand_between_separators_and_empty_ones_are_counted(text, phrases, dropped):
     segmenter = PhraseSegmenter()
-    assert list(cut(text, segmenter)) == phrases
+    assert list(segmenter.cut(text)) == phrases
     assert segmenter.dropped(text) == dropped
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.data.segmentation import PhraseSegmenter, cut, make_segmenter
+from pipedec_cli.data.segmentation import PhraseSegmenter, make_segmenter
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, load_split, save_segmented
 from pipedec_cli.data.writing import write_json
 
@@ -37,7 +37,7 @@ def test_predictions_are_cut_as_the_targets_were(tmp_path, level):
     targets = ["The strain subsp. alba grew, then died. It grew."] * 20
     segmenter = make_segmenter(level, targets=targets)
     save_segmented(tmp_path, {}, Segmentation(level, (), " "), segmenter, {})
-    assert cut(targets[0], load_segmenter(tmp_path)) == cut(targets[0], segmenter)
+    assert load_segmenter(tmp_path).cut(targets[0]) == segmenter.cut(targets[0])
 
 
 def test_an_error_while_writing_leaves_the_old_files(tmp_path):
