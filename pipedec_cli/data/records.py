@@ -7,6 +7,7 @@ is a `UserError` that names the place (``file:line``), the field and what stands
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -107,7 +108,7 @@ class _Output(Struct):
     steps: float = 0
     tokens: float = 0
     truncated: str | None = None
-    seconds: float = 0
+    seconds: float = 0.0
     grid: tuple[_Row, ...] = ()
     source_token_ids: tuple[int, ...] = ()
 
@@ -233,6 +234,10 @@ def checked(
         value = value | {ours: value.get(theirs) for ours, theirs in called.items()}
     try:
         return msgspec.convert(value, shape)
+    except (
+        UnicodeEncodeError
+    ):  # msgspec looks into a string where another type belongs, and finds half a pair
+        return checked(whole(value), shape, where, names=names, example=example)
     except msgspec.ValidationError as error:
         misfit = _MISFIT.fullmatch(str(error))
         if misfit is None:  # a number out of range, say
@@ -249,3 +254,8 @@ def checked(
 def whole_text(text: str) -> str:
     """A text with U+FFFD for each half of a surrogate pair: JSON can write them, UTF-8 and tokenizers cannot take them."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def whole(value: object) -> Any:
+    """A decoded JSON value, all texts in it whole."""
+    return json.loads(whole_text(json.dumps(value, ensure_ascii=False, default=str)))

@@ -28,7 +28,7 @@ from pipedec_cli.data.records import (
     SplitName,
     missing,
     record_of,
-    whole_text,
+    whole,
 )
 
 STDIN: Final = "-"
@@ -79,8 +79,7 @@ def read_records(
             record = record_of(fields, where, number, names)
             if _has_half_pairs(record):
                 mended.append(where)
-                whole = json.loads(whole_text(json.dumps(fields, ensure_ascii=False, default=str)))
-                record = replace(record_of(whole, where, number, names), fields=fields)
+                record = replace(record_of(whole(fields), where, number, names), fields=fields)
             if record.id in seen:
                 raise UserError(f"id {record.id!r} was already used at {seen[record.id]}", where=where)
             seen[record.id] = where

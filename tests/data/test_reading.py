@@ -82,6 +82,7 @@ def test_fields_may_have_other_names(tmp_path):
         ([{"source": None}], ":1: field 'source' is null"),
         ([{"source": " \n"}], ":1: 'source' is empty"),
         ([{"source": ["a"]}], ":1: 'source' is a list, not a string"),
+        ([{"source": "a", "references": "\ud800"}], ":1: 'references' is a string, not a list of strings"),
         ([{"source": "a", "target": 3}], ":1: 'target' is a number, neither a string nor a list of strings"),
         ([{"source": "a", "target": True}], ":1: 'target' is true or false, neither"),
         ([{"source": "a", "target": ["b", 3]}], ":1: 'target' holds a number at place 2, not a string"),
