@@ -104,28 +104,18 @@ class Preparer:
                 target = self.segmentation.joiner.join(segments)
         if len(segments) > most:
             counts.merged += 1
-            segments = merge(segments, most, self.segmentation.joiner, self.measure)
+            rest = iter(segments)
+            sizes = group_adjacent(self.measure(segments), most)
+            segments = tuple(self.segmentation.joiner.join(islice(rest, size)) for size in sizes)
         lengths = self.measure(segments)
-        too_long = sum(
-            length > longest_fitting(i, self.time_max) for i, length in enumerate(lengths, start=1)
-        )
+        # Subsequence i, from 1, fits at Δt = 1 if its <eos> stands within time_max: start_i + m_i + 1 ≤ time_max.
+        too_long = sum(length > self.time_max - i for i, length in enumerate(lengths, start=1))
         counts.targets += 1
         counts.empty += not segments
         counts.too_long += too_long
         counts.too_long_targets += too_long > 0
         counts.longest = max(counts.longest, *lengths, 0)
         return replace(record, target=target, target_segments=segments)
-
-
-# ---- not too many subsequences -----------------------------------------------------------------------------------
-
-
-def merge(segments: Sequence[str], most: int, joiner: str, measure: Measure) -> tuple[str, ...]:
-    """Join neighbouring segments until there are at most `most`, the longest as short as can be."""
-    if len(segments) <= most:
-        return tuple(segments)
-    rest = iter(segments)
-    return tuple(joiner.join(islice(rest, size)) for size in group_adjacent(measure(segments), most))
 
 
 def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
@@ -158,14 +148,6 @@ def _filled(lengths: Sequence[int], limit: int) -> list[int]:
     return sizes
 
 
-# ---- and none too long -------------------------------------------------------------------------------------------
-
-
-def longest_fitting(place: int, time_max: int) -> int:
-    """How long subsequence number `place`, from 1, may be at Δt = 1: m_i such that start_i + m_i + 1 ≤ time_max."""
-    return time_max - place
-
-
 def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measure) -> tuple[str, ...]:
     """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end that fits.
 
@@ -176,7 +158,7 @@ def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measu
     done: list[str] = []
     while waiting:
         segment = waiting.pop()
-        allowed = max(1, longest_fitting(min(len(done) + 1, most), time_max))
+        allowed = max(1, time_max - min(len(done) + 1, most))
         if measure([segment])[0] > allowed:
             segment, rest = _split(segment, allowed, measure)
             if rest:
@@ -198,9 +180,6 @@ def _split(segment: str, allowed: int, measure: Measure) -> tuple[str, str]:
     if places:  # the first word alone does not fit; what follows may
         return segment[: places[0]].strip(), segment[places[0] :].strip()
     return segment, ""
-
-
-# ---- what came of it ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

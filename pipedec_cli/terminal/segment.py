@@ -51,9 +51,6 @@ EXAMPLES = """
   zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json | jq .promise
 """
 
-#: Targets that steps are counted on; more change no digit that is shown.
-COUNTED: Final = 1000
-
 _fields = partial(typer.Option, rich_help_panel="Fields of the input")
 _splits = partial(typer.Option, rich_help_panel="Splits")
 _share = partial(_splits, min=0.0, max=1.0)
@@ -182,7 +179,9 @@ def segment(settings: SegmentSettings) -> None:
                 advance()
     statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
     with stage(talk, "counting steps"):
-        sample = segmented["train"][:: -(-len(segmented["train"]) // COUNTED)]
+        sample = segmented["train"][
+            :: -(-len(segmented["train"]) // 1000)
+        ]  # more change no digit that is shown
         estimates = estimate(
             measure([record.target or "" for record in sample]),
             [measure(record.target_segments or ()) for record in sample],
