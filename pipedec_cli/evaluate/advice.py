@@ -114,7 +114,7 @@ def advise(
 def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competitor) -> float:
     """How many times fewer an example takes than in the baseline."""
     assert one.totals is not None and baseline.totals is not None
-    mine, usual = (getattr(totals, f"{what}_per_example") for totals in (one.totals, baseline.totals))
+    mine, usual = (totals.as_json()[f"{what}_per_example"] for totals in (one.totals, baseline.totals))
     return usual / mine if mine else 1.0
 
 

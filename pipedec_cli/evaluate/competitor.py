@@ -27,25 +27,14 @@ class Totals(NamedTuple):
     steps: int
     tokens: int
 
-    @property
-    def steps_per_example(self) -> float:
-        """Mean decoder calls of an example."""
-        return self.steps / self.examples if self.examples else 0.0
-
-    @property
-    def tokens_per_example(self) -> float:
-        """Mean tokens of an example, <eos> not counted."""
-        return self.tokens / self.examples if self.examples else 0.0
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Mean tokens that a decoder call gives an example."""
-        return self.tokens / self.steps if self.steps else 0.0
-
     def as_json(self) -> dict[str, float]:
-        """Sums and means as plain values."""
-        means = ("steps_per_example", "tokens_per_example", "tokens_per_step")
-        return {**self._asdict(), **{name: getattr(self, name) for name in means}}
+        """Sums and means."""
+        return {
+            **self._asdict(),
+            "steps_per_example": self.steps / self.examples if self.examples else 0.0,
+            "tokens_per_example": self.tokens / self.examples if self.examples else 0.0,
+            "tokens_per_step": self.tokens / self.steps if self.steps else 0.0,
+        }
 
 
 class Rates(NamedTuple):
@@ -171,15 +160,10 @@ class EngineRunner:
         Raises:
             UserError: the checkpoint was not trained for the delay.
         """
-        self.decoder = decoder
-        self.choice = dict(choice)
-        self.lengths = lengths
-        checkpoint = decoder.checkpoint
-        self.method = (
-            decoder.method(**choice)
-            if lengths is None
-            else lengths.method(checkpoint.bos, checkpoint.eos, **choice)
-        )
+        self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
+        ends = (decoder.checkpoint.bos, decoder.checkpoint.eos)
+        self.method = decoder.method(**choice) if lengths is None else lengths.method(*ends, **choice)
+        self._whole = isinstance(self.method.schedule, Whole)
 
     @property
     def dtype(self) -> str:
@@ -188,20 +172,23 @@ class EngineRunner:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Schedule, bounds and dtype."""
+        """Kernels, schedule, bounds and dtype."""
         bounds = asdict(self.method.limits)
-        explores = not isinstance(self.method.schedule, Whole)
         return {
-            "kernels": self.decoder.engine().kernels,
+            "kernels": self.decoder.weights.kernels,
             "schedule": self.method.schedule.name,
-            **({"explore": self.method.explore} if explores else {}),
+            **({} if self._whole else {"explore": self.method.explore}),
             **{name: str(bound) for name, bound in bounds.items() if bound is not None},
             "dtype": self.dtype,
         }
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Decode; see `Runner.run`."""
-        meter = _Meter(self._model(batch_size), clock)
+        model: StepModel = self.decoder.engine(batch_size)
+        if self.lengths is not None:
+            targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
+            model = ForcedAnswers(model, targets, self.decoder.checkpoint.eos)
+        meter = _Meter(model, clock)
         outputs: dict[int, Output] = {}
         with watched(self.decoder.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), self.method, batch_size):
@@ -228,23 +215,14 @@ class EngineRunner:
             "lengths": asdict(self.lengths) if self.lengths else None,
         }
 
-    def _model(self, batch_size: int) -> StepModel:
-        engine = self.decoder.engine(batch_size)
-        if self.lengths is None:
-            return engine
-        whole = isinstance(self.method.schedule, Whole)
-        targets = (self.lengths.tokens,) if whole else self.lengths.targets
-        return ForcedAnswers(engine, targets, self.decoder.checkpoint.eos)
-
 
 def remake(
-    *,
     checkpoint: str,
     dtype: str,
     device: str,
     threads: int,
-    choice: Mapping[str, Any],
-    lengths: Mapping[str, Any] | None,
+    choice: dict[str, Any],
+    lengths: dict[str, Any] | None,
 ) -> EngineRunner:
     """Load a checkpoint anew, as `pipedec generate` does; see `EngineRunner.blueprint`."""
     import torch

@@ -7,9 +7,10 @@ tested without waiting, and so that a GPU's clock can wait for the GPU.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from statistics import median
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -76,110 +77,82 @@ class Runner(Protocol):
 
 
 class Lap(NamedTuple):
-    """The times of one pass over the sample, in seconds; parts are None where they are not told apart."""
+    """One pass over the sample, in seconds; parts are None where they are not told apart.
+
+    Attributes:
+        examples: the seconds of each, in the sources' order; () at batch sizes above 1, where they share their calls.
+    """
 
     total: float
     encoder: float | None
     setup: float | None
-
-    @property
-    def decoding(self) -> float | None:
-        """What is neither encoder nor set-up: the decoder calls and what is done between them."""
-        return None if self.encoder is None else self.total - self.encoder - (self.setup or 0.0)
+    examples: tuple[float, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Timing:
-    """One decoder at one batch size.
+    """One decoder at one batch size: seconds are the medians of the passes, None where a part is not told apart.
 
     Attributes:
-        laps: the repeats, in the order in which they were run.
-        calls: decoder calls of one pass.
+        examples: how many sources there were.
+        setup_seconds: for the keys and values of the sources.
+        decoding_seconds: outside encoder and set-up: the decoder calls and what is done between them.
+        decoder_calls: of one pass.
+        seconds_per_call: decoding time of a call.
+        steps_per_example: mean decoder calls that an example took part in.
+        tokens_per_step: tokens that an example gets from a call that it takes part in, on average.
+        tokens: made in a pass.
+        repeats: the passes, in the order in which they were run.
+        example_seconds: in the sources' order; () at batch sizes above 1.
         outputs: what the sources gave, in their order.
-        seconds_of_examples: of each repeat, the seconds of each example; [] at batch sizes above 1, where examples
-            share their calls.
     """
 
     batch_size: int
-    laps: list[Lap] = field(default_factory=list)
-    calls: int = 0
-    outputs: Sequence[Output] = ()
-    seconds_of_examples: list[list[float]] = field(default_factory=list)
+    examples: int
+    seconds: float
+    examples_per_second: float
+    encoder_seconds: float | None
+    setup_seconds: float | None
+    decoding_seconds: float | None
+    decoder_calls: int
+    seconds_per_call: float | None
+    steps_per_example: float
+    tokens_per_step: float
+    tokens: int
+    repeats: tuple[float, ...]
+    example_seconds: tuple[float, ...]
+    outputs: Sequence[Output]
 
-    @property
-    def examples(self) -> int:
-        """How many sources there were."""
-        return len(self.outputs)
-
-    @property
-    def seconds(self) -> float:
-        """Median time of a pass."""
-        return median(lap.total for lap in self.laps)
-
-    @property
-    def throughput(self) -> float:
-        """Examples per second."""
-        return self.examples / self.seconds
-
-    @property
-    def encoder_seconds(self) -> float | None:
-        """Median time in the encoder of a pass."""
-        return _of_known([lap.encoder for lap in self.laps], median)
-
-    @property
-    def setup_seconds(self) -> float | None:
-        """Median time of a pass for the keys and values of the sources."""
-        return _of_known([lap.setup for lap in self.laps], median)
-
-    @property
-    def decoding_seconds(self) -> float | None:
-        """Median time of a pass outside encoder and set-up."""
-        return _of_known([lap.decoding for lap in self.laps], median)
-
-    @property
-    def seconds_per_call(self) -> float | None:
-        """Decoding time of a decoder call, what is done between two calls included."""
-        decoding = self.decoding_seconds
-        return None if decoding is None or not self.calls else decoding / self.calls
-
-    @property
-    def example_seconds(self) -> tuple[float, ...]:
-        """The median of each example's repeats, in the sources' order; () at batch sizes above 1."""
-        return tuple(map(median, zip(*self.seconds_of_examples, strict=True)))
-
-    @property
-    def tokens(self) -> int:
-        """Tokens made in a pass."""
-        return sum(len(output.tokens) for output in self.outputs)
-
-    @property
-    def steps(self) -> int:
-        """Decoder calls that the examples took part in, added up."""
-        return sum(output.steps for output in self.outputs)
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Tokens that an example gets from a decoder call it takes part in, on average."""
-        return self.tokens / max(1, self.steps)
+    @classmethod
+    def of(cls, batch_size: int, laps: Sequence[Lap], calls: int, outputs: Sequence[Output]) -> Timing:
+        """Sum up passes, each of so many calls and with these outputs."""
+        seconds, count = median(lap.total for lap in laps), len(outputs)
+        rest = [None if lap.encoder is None else lap.total - lap.encoder - (lap.setup or 0.0) for lap in laps]
+        decoding = _of_known(rest, median)
+        tokens = sum(len(output.tokens) for output in outputs)
+        steps = sum(output.steps for output in outputs)
+        return cls(
+            batch_size=batch_size,
+            examples=count,
+            seconds=seconds,
+            examples_per_second=count / seconds,
+            encoder_seconds=_of_known([lap.encoder for lap in laps], median),
+            setup_seconds=_of_known([lap.setup for lap in laps], median),
+            decoding_seconds=decoding,
+            decoder_calls=calls,
+            seconds_per_call=None if decoding is None or not calls else decoding / calls,
+            steps_per_example=steps / count,
+            tokens_per_step=tokens / max(1, steps),
+            tokens=tokens,
+            repeats=tuple(lap.total for lap in laps),
+            example_seconds=tuple(map(median, zip(*(lap.examples for lap in laps), strict=True))),
+            outputs=outputs,
+        )
 
     def as_json(self) -> dict[str, Any]:
-        """Medians and each repeat, as plain values."""
-        return {
-            "batch_size": self.batch_size,
-            "examples": self.examples,
-            "seconds": self.seconds,
-            "examples_per_second": self.throughput,
-            "encoder_seconds": self.encoder_seconds,
-            "setup_seconds": self.setup_seconds,
-            "decoding_seconds": self.decoding_seconds,
-            "decoder_calls": self.calls,
-            "seconds_per_call": self.seconds_per_call,
-            "steps_per_example": self.steps / self.examples,
-            "tokens_per_step": self.tokens_per_step,
-            "tokens": self.tokens,
-            "repeats": [lap.total for lap in self.laps],
-            "example_seconds": list(self.example_seconds),
-        }
+        """All but the outputs, as plain values."""
+        names = (one.name for one in fields(self) if one.name != "outputs")
+        return {name: getattr(self, name) for name in names}
 
 
 class Gain(NamedTuple):
@@ -205,12 +178,12 @@ class Gain(NamedTuple):
 def gain(timing: Timing, over: Timing) -> Gain:
     """How much faster one decoder is than another that was timed beside it."""
     share = timing.examples / over.examples
-    paired = [other.total / lap.total * share for lap, other in zip(timing.laps, over.laps, strict=True)]
+    paired = [other / mine * share for mine, other in zip(timing.repeats, over.repeats, strict=True)]
     mine, others = timing.decoding_seconds, over.decoding_seconds
     decoding = others / mine if mine and others else None
-    fewer = over.calls / timing.calls
+    fewer = over.decoder_calls / timing.decoder_calls
     return Gain(
-        speedup=timing.throughput / over.throughput,
+        speedup=timing.examples_per_second / over.examples_per_second,
         low=min(paired),
         high=max(paired),
         decoding=decoding,
@@ -241,42 +214,43 @@ def time_together(
         rest: called before each pass that counts.
         on_pass: told the decoder's name after each pass, the first ones included.
     """
-    names = [
-        name for name, (runner, _) in contest.items() if batch_size <= (runner.largest_batch or batch_size)
-    ]
-    timings = {name: Timing(batch_size) for name in names}
-    for name in names:
-        _pass(*contest[name], Timing(batch_size), clock)
+    timed = {name: one for name, one in contest.items() if batch_size <= (one[0].largest_batch or batch_size)}
+    laps: dict[str, list[Lap]] = {name: [] for name in timed}
+    made: dict[str, Pass] = {}
+    for name, (runner, sources) in timed.items():
+        _pass(runner, sources, batch_size, clock)
         on_pass(name)
-    for number in range(repeats if names else 0):
-        first = number % len(names)
-        for name in [*names[first:], *names[:first]]:
+    order = deque(timed)
+    for _ in range(repeats):
+        for name in tuple(order):
             rest()
-            _pass(*contest[name], timings[name], clock)
+            lap, made[name] = _pass(*timed[name], batch_size, clock)
+            laps[name].append(lap)
             on_pass(name)
-    return timings
+        order.rotate(-1)
+    return {name: Timing.of(batch_size, laps[name], made[name].calls, made[name].outputs) for name in timed}
 
 
-def _pass(runner: Runner, sources: Sequence[Source], timing: Timing, clock: Clock) -> None:
-    """Add one pass over the sources to a timing: all of them in batches, or one after the other."""
-    if timing.batch_size == 1:
-        order, portions = list(range(len(sources))), [[source] for source in sources]
-    else:
-        order = sorted(range(len(sources)), key=lambda place: -len(sources[place]))
-        portions = [[sources[place] for place in order]]
+def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> tuple[Lap, Pass]:
+    """One pass over the sources: all of them in batches, or one after the other."""
+    order = list(range(len(sources)))
+    if batch_size > 1:
+        order.sort(key=lambda place: -len(sources[place]))
+    ordered = [sources[place] for place in order]
     seconds, passes = [], []
-    for portion in portions:
+    for portion in [ordered] if batch_size > 1 else [[source] for source in ordered]:
         began = clock()
-        passes.append(runner.run(portion, timing.batch_size, clock))
+        passes.append(runner.run(portion, batch_size, clock))
         seconds.append(clock() - began)
-    made = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
-    timing.outputs = tuple(made[place] for place in range(len(sources)))
-    timing.calls = sum(one.calls for one in passes)
-    encoder = _of_known([one.encoder_seconds for one in passes], sum)
-    setup = _of_known([one.setup_seconds for one in passes], sum)
-    timing.laps.append(Lap(sum(seconds), encoder, setup))
-    if timing.batch_size == 1:
-        timing.seconds_of_examples.append(seconds)
+    outputs = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
+    lap = Lap(
+        sum(seconds),
+        _of_known([one.encoder_seconds for one in passes], sum),
+        _of_known([one.setup_seconds for one in passes], sum),
+        tuple(seconds) if batch_size == 1 else (),
+    )
+    calls = sum(one.calls for one in passes)
+    return lap, Pass(tuple(outputs[place] for place in range(len(sources))), calls)
 
 
 def _of_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:

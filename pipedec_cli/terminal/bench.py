@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -57,8 +58,8 @@ EXAMPLES = """
 """
 
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes"]
-_LENGTHS = "Lengths"
-_SPEED = "Speed"
+_lengths = partial(typer.Option, show_default=False, rich_help_panel="Lengths")
+_speed = partial(typer.Option, rich_help_panel="Speed")
 
 
 def parse_dtypes(value: Any) -> tuple[str, ...]:
@@ -76,23 +77,11 @@ class BenchSettings(Settings):
 
     shape: Annotated[
         Shape | None,
-        typer.Option(
-            help="Lengths of one of the paper's data sets, by its Table 1 \\[default: wikihowqa].",
-            show_default=False,
-            rich_help_panel=_LENGTHS,
-        ),
+        _lengths(help="Lengths of one of the paper's data sets, by its Table 1 \\[default: wikihowqa]."),
     ] = None
-    subsequences: Annotated[
-        int | None,
-        typer.Option(
-            help="Or: this many subsequences …", min=1, show_default=False, rich_help_panel=_LENGTHS
-        ),
-    ] = None
-    tokens: Annotated[
-        int | None,
-        typer.Option(help="… of so many tokens each.", min=1, show_default=False, rich_help_panel=_LENGTHS),
-    ] = None
-    source: Annotated[int, typer.Option(help="Tokens of the source.", min=2, rich_help_panel=_LENGTHS)] = 512
+    subsequences: Annotated[int | None, _lengths(help="Or: this many subsequences …", min=1)] = None
+    tokens: Annotated[int | None, _lengths(help="… of so many tokens each.", min=1)] = None
+    source: Annotated[int, _lengths(help="Tokens of the source.", min=2, show_default=True)] = 512
     model: Annotated[
         str,
         typer.Option(
@@ -108,59 +97,42 @@ class BenchSettings(Settings):
         ),
     ] = "sequential,transformers"
     delays: Annotated[
-        tuple[int, ...],
-        typer.Option(help="Δt to try, commas between.", parser=numbers, metavar="N,N"),
+        tuple[int, ...], typer.Option(help="Δt to try, commas between.", parser=numbers, metavar="N,N")
     ] = (1,)
     dtypes: Annotated[
         tuple[str, ...],
-        typer.Option(
+        _speed(
             help="Of our weights, commas between; the others take the first.",
             parser=parse_dtypes,
             metavar="NAMES",
-            rich_help_panel=_SPEED,
         ),
     ] = ("float32",)
     batch_sizes: Annotated[
-        tuple[int, ...],
-        typer.Option(
-            help="Examples in flight, commas between.",
-            parser=numbers,
-            metavar="N,N",
-            rich_help_panel=_SPEED,
-        ),
+        tuple[int, ...], _speed(help="Examples in flight, commas between.", parser=numbers, metavar="N,N")
     ] = (1,)
     rows: Annotated[
         tuple[int, ...],
-        typer.Option(
+        _speed(
             help="Rows of the single steps that are timed beside their limit, commas between.",
             parser=numbers,
             metavar="N,N",
-            rich_help_panel=_SPEED,
         ),
     ] = (1, 4, 8, 16)
-    repeats: Annotated[
-        int, typer.Option(help="How often; the medians count.", min=1, rich_help_panel=_SPEED)
-    ] = 3
+    repeats: Annotated[int, _speed(help="How often; the medians count.", min=1)] = 3
     memory: Annotated[
         bool,
-        typer.Option(
+        _speed(
             "--memory/--no-memory",
             help="Measure the peak memory of each decoder in a process of its own.",
-            rich_help_panel=_SPEED,
         ),
     ] = False
     device: Annotated[
         str,
-        typer.Option(
-            help="auto takes a CUDA GPU where there is one.",
-            parser=parse_device,
-            metavar="auto|cpu|cuda",
-            rich_help_panel=_SPEED,
+        _speed(
+            help="auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
         ),
     ] = "auto"
-    seed: Annotated[
-        int, typer.Option(help="Of fresh weights and random sources.", rich_help_panel=_SPEED)
-    ] = 0
+    seed: Annotated[int, _speed(help="Of fresh weights and random sources.")] = 0
     out: Annotated[
         Path | None, typer.Option(help="Keep the measurements in this JSON file.", show_default=False)
     ] = None
@@ -359,10 +331,10 @@ def side_by_side(bench: Bench) -> Sheet:
                 row("  encoder", lambda timing: milliseconds(timing.encoder_seconds)),
                 row("  keys and values of the source", lambda timing: milliseconds(timing.setup_seconds)),
                 row("  decoding", lambda timing: milliseconds(timing.decoding_seconds)),
-                row("decoder calls", lambda timing: f"{timing.calls:,}"),
+                row("decoder calls", lambda timing: f"{timing.decoder_calls:,}"),
                 row("decoding, ms a call", lambda timing: milliseconds(timing.seconds_per_call)),
                 row("tokens a step", lambda timing: figure(timing.tokens_per_step)),
-                row("examples/s", lambda timing: figure(timing.throughput)),
+                row("examples/s", lambda timing: figure(timing.examples_per_second)),
             ),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -47,10 +47,9 @@ EXAMPLES = """
   pipedec report --recipe wikihowqa              [dim]# the paper's figures beside yours[/dim]
 """
 
-_SPEED = "Speed"
-_QUALITY = "Quality"
-_INPUT = "Input"
-_GENERAL = "General"
+_input = partial(typer.Option, show_default=False, rich_help_panel="Input")
+_quality = partial(typer.Option, rich_help_panel="Quality")
+_speed = partial(typer.Option, rich_help_panel="Speed")
 
 
 def parse_delays(value: Any) -> tuple[Delay, ...]:
@@ -86,97 +85,54 @@ class ReportSettings(Settings):
         Literal["retry", "once", "both"],
         typer.Option(help="The exploration rule, or both of them side by side."),
     ] = "retry"
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="The pipelined checkpoint \\[default: the workspace's].",
-            show_default=False,
-            rich_help_panel=_INPUT,
-        ),
-    ] = None
+    model: Annotated[str | None, _input(help="The pipelined checkpoint \\[default: the workspace's].")] = None
     baseline: Annotated[
         str | None,
-        typer.Option(
-            help="The plain T5 \\[default: the workspace's, else the same checkpoint's waiting schedule].",
-            show_default=False,
-            rich_help_panel=_INPUT,
+        _input(
+            help="The plain T5 \\[default: the workspace's, else the same checkpoint's waiting schedule]."
         ),
     ] = None
     data: Annotated[
         str | None,
-        typer.Option(
-            help="What to generate from and to score against \\[default: the workspace's test set].",
-            show_default=False,
-            rich_help_panel=_INPUT,
-        ),
+        _input(help="What to generate from and to score against \\[default: the workspace's test set]."),
     ] = None
-    limit: Annotated[
-        int | None,
-        typer.Option(help="The first N examples only.", min=1, show_default=False, rich_help_panel=_INPUT),
-    ] = None
+    limit: Annotated[int | None, _input(help="The first N examples only.", min=1)] = None
     task: Annotated[
-        Task | None,
-        typer.Option(
-            help="What is scored \\[default: what the data suggest].",
-            show_default=False,
-            rich_help_panel=_QUALITY,
-        ),
+        Task | None, _quality(help="What is scored \\[default: what the data suggest].", show_default=False)
     ] = None
     protocol: Annotated[
-        ProtocolName | None,
-        typer.Option(
-            help="How \\[default: the first of the task].", show_default=False, rich_help_panel=_QUALITY
-        ),
+        ProtocolName | None, _quality(help="How \\[default: the first of the task].", show_default=False)
     ] = None
-    resamples: Annotated[
-        int, typer.Option(help="Bootstrap draws for the intervals.", min=99, rich_help_panel=_QUALITY)
-    ] = 9999
-    seed: Annotated[int, typer.Option(help="Of these draws.", min=0, rich_help_panel=_QUALITY)] = 0
+    resamples: Annotated[int, _quality(help="Bootstrap draws for the intervals.", min=99)] = 9999
+    seed: Annotated[int, _quality(help="Of these draws.", min=0)] = 0
     timing_examples: Annotated[
-        int,
-        typer.Option(
-            help="How many examples are timed, evenly spread over all.", min=1, rich_help_panel=_SPEED
-        ),
+        int, _speed(help="How many examples are timed, evenly spread over all.", min=1)
     ] = 32
-    repeats: Annotated[
-        int, typer.Option(help="How often; the medians count.", min=1, rich_help_panel=_SPEED)
-    ] = 3
+    repeats: Annotated[int, _speed(help="How often; the medians count.", min=1)] = 3
     batch_sizes: Annotated[
         tuple[int, ...],
-        typer.Option(
-            help="Batch sizes that are timed, commas between.",
-            parser=numbers,
-            metavar="N,N",
-            rich_help_panel=_SPEED,
-        ),
+        _speed(help="Batch sizes that are timed, commas between.", parser=numbers, metavar="N,N"),
     ] = (1,)
     memory: Annotated[
         bool,
-        typer.Option(
+        _speed(
             "--memory/--no-memory",
             help="Measure the peak memory of each decoder in a process of its own.",
-            rich_help_panel=_SPEED,
         ),
     ] = True
     batch_size: Annotated[
         int | Literal["auto"],
-        typer.Option(
+        _speed(
             help="Examples decoded at the same time while generating what is missing; it is not timed.",
             parser=number_or("auto"),
             metavar="N|auto",
-            rich_help_panel=_SPEED,
         ),
     ] = "auto"
-    dtype: Annotated[
-        Dtype, typer.Option(help="Of the weights; the peers take the same.", rich_help_panel=_SPEED)
-    ] = "float32"
+    dtype: Annotated[Dtype, _speed(help="Of the weights; the peers take the same.")] = "float32"
     device: Annotated[
         str,
-        typer.Option(
-            help="auto takes a CUDA GPU where there is one.",
-            parser=parse_device,
-            metavar="auto|cpu|cuda",
-            rich_help_panel=_SPEED,
+        _speed(
+            help="auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
         ),
     ] = "auto"
     out: Annotated[
@@ -184,7 +140,7 @@ class ReportSettings(Settings):
         typer.Option(
             help="The folder of report.json and report.md \\[default: report/ in the workspace].",
             show_default=False,
-            rich_help_panel=_GENERAL,
+            rich_help_panel="General",
         ),
     ] = None
     workspace: WorkspaceOption = None

@@ -102,7 +102,7 @@ def side_by_side(report: Report) -> Sheet:
         quality += _quality(metric, row_of)
 
     def total(name: str) -> Callable[[Competitor], str]:
-        return lambda one: f"{getattr(one.totals, name):.1f}" if one.totals else NONE
+        return lambda one: f"{one.totals.as_json()[name]:.1f}" if one.totals else NONE
 
     def failing(name: str) -> Callable[[Competitor], str]:
         return lambda one: NONE if one.role == "peer" else rate(getattr(one.rates, name))
@@ -193,7 +193,7 @@ def _speed(report: Report, size: int, row_of: RowOf) -> list[Row]:
     rows = [
         row_of(
             "examples/s",
-            timed(lambda t: figure(t.throughput)),
+            timed(lambda t: figure(t.examples_per_second)),
             (lambda paper: f"{paper.figures.throughput:.1f}") if alone else None,
         ),
         row_of("speedup", speedup, (lambda paper: times(paper.speedup)) if alone else None),
@@ -217,7 +217,7 @@ def _origins(size: int, row_of: RowOf) -> list[Row]:
         return lambda one: times(getattr(one.gains[size], name)) if size in one.gains else ""
 
     return [
-        row_of("calls an example", timed(lambda t: f"{t.calls / t.examples:.1f}")),
+        row_of("calls an example", timed(lambda t: f"{t.decoder_calls / t.examples:.1f}")),
         row_of("ms a call", timed(lambda t: milliseconds(t.seconds_per_call))),
         row_of("fewer calls (schedule)", gained("fewer_calls")),
         row_of("cheaper calls (kernels)", gained("faster_calls")),
@@ -258,9 +258,9 @@ def by_delay(report: Report) -> Sheet:
     for one in report.pipelined:
         cells = [points(one.scored.scores.values[metric]) if one.scored else NONE for metric in metrics]
         cells += [
-            figure(one.timings[size].throughput),
+            figure(one.timings[size].examples_per_second),
             times(one.gains[size].speedup),
-            f"{one.totals.steps_per_example:.1f}" if one.totals else NONE,
+            f"{one.totals.as_json()['steps_per_example']:.1f}" if one.totals else NONE,
         ]
         if published:
             row = published.get(one.delay or 0)

@@ -62,7 +62,7 @@ class FakeDecoder:
 def timing(totals, calls, encoder=0.0, *, examples=1, tokens=2, steps=2, size=1) -> Timing:
     """What was measured in passes of so many seconds each."""
     laps = [Lap(total, encoder, None) for total in totals]
-    return Timing(size, laps, calls, (Output((5,) * tokens, steps),) * examples)
+    return Timing.of(size, laps, calls, (Output((5,) * tokens, steps),) * examples)
 
 
 def competitor(name="x", role="pipelined", **more) -> Competitor:

@@ -13,12 +13,14 @@ from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.evaluate.decoders import competitor, timing
 
 
-def test_totals_have_means():
-    found = Totals(2, 30, 60)
-    assert (found.steps_per_example, found.tokens_per_example, found.tokens_per_step) == (15.0, 30.0, 2.0)
-    assert found.as_json()["tokens_per_step"] == 2.0
-    none = Totals(0, 0, 0)
-    assert none.steps_per_example == none.tokens_per_step == none.tokens_per_example == 0.0
+@pytest.mark.parametrize(
+    ("totals", "means"), [(Totals(2, 30, 60), (15.0, 30.0, 2.0)), (Totals(0, 0, 0), (0.0, 0.0, 0.0))]
+)
+def test_totals_are_saved_with_their_means(totals, means):
+    content = totals.as_json()
+    names = ("steps_per_example", "tokens_per_example", "tokens_per_step")
+    assert tuple(content.pop(name) for name in names) == means
+    assert content == totals._asdict()
 
 
 def test_agreement_counts_examples_whose_tokens_are_all_equal():
@@ -76,7 +78,7 @@ def test_parts_add_up_to_no_more_than_the_whole(decoder, sources):
     assert found.encoder_seconds + found.setup_seconds + found.decoding_seconds == pytest.approx(
         found.seconds
     )
-    assert found.calls == found.steps
+    assert found.decoder_calls == sum(output.steps for output in found.outputs)
 
 
 def test_child_process_decodes_in_the_same_way(decoder, sources):

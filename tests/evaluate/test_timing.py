@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipedec_cli.evaluate.timing import Lap, Timing, device_clock, gain, time_together
+from pipedec_cli.evaluate.timing import Lap, Output, Timing, device_clock, gain, time_together
 from tests.evaluate.decoders import FakeClock, FakeDecoder, timing
 
 SOURCES = [[5, 6, 7, 1], [8, 1], [9, 9, 9, 9, 9, 1]]
@@ -23,9 +23,9 @@ def test_first_pass_does_not_count_and_the_median_does(clock):
     # Three runs a pass, one for each source; the seconds of a call pass by pass: 50 (warming up), 1, 9, 2.
     steps = [seconds for seconds in (50.0, 1.0, 9.0, 2.0) for _ in SOURCES]
     found = time_them(clock, a=FakeDecoder(clock, steps), repeats=3)["a"]
-    assert [lap.total for lap in found.laps] == [12.0, 108.0, 24.0]
+    assert found.repeats == (12.0, 108.0, 24.0)
     assert found.seconds == 24.0
-    assert found.throughput == 3 / 24
+    assert found.examples_per_second == 3 / 24
     assert found.example_seconds == (8.0, 4.0, 12.0)
 
 
@@ -44,7 +44,7 @@ def test_rests_before_every_pass_that_counts_and_no_rest_is_timed(clock):
 
     timings = time_them(clock, rest, a=FakeDecoder(clock), b=FakeDecoder(clock), repeats=2)
     assert len(rests) == 4
-    assert all(lap.total == 12.0 for found in timings.values() for lap in found.laps)
+    assert [found.repeats for found in timings.values()] == [(12.0, 12.0)] * 2
 
 
 def test_encoder_setup_and_decoding_are_told_apart(clock):
@@ -72,7 +72,7 @@ def test_batches_are_handed_over_longest_first_and_outputs_come_back_in_order(cl
     assert [len(source) for source in decoder.seen[0][0]] == [6, 4, 2]
     assert [list(output.tokens) for output in found.outputs] == SOURCES
     assert found.example_seconds == ()
-    assert found.calls == 6
+    assert found.decoder_calls == 6
 
 
 def test_decoder_that_cannot_have_so_many_in_flight_is_left_out(clock):
@@ -87,7 +87,7 @@ def test_nobody_to_time_is_nothing(clock):
 
 def test_json_holds_steps_tokens_and_each_repeat(clock):
     content = time_them(clock, a=FakeDecoder(clock, per_call=2), repeats=2)["a"].as_json()
-    assert content["repeats"] == [6.0, 6.0]
+    assert content["repeats"] == (6.0, 6.0)
     assert content["examples_per_second"] == pytest.approx(0.5)
     assert content["decoder_calls"] == 6
     assert content["tokens"] == 12
@@ -95,7 +95,10 @@ def test_json_holds_steps_tokens_and_each_repeat(clock):
 
 
 def test_parts_that_some_repeats_lack_are_not_known():
-    assert Timing(1, [Lap(3.0, 1.0, None), Lap(3.0, None, None)], 1).encoder_seconds is None
+    assert (
+        Timing.of(1, [Lap(3.0, 1.0, None), Lap(3.0, None, None)], 1, [Output((5,), 1)]).encoder_seconds
+        is None
+    )
 
 
 def test_clock_of_a_cpu_is_monotonic():
