@@ -7,6 +7,7 @@ its decoder needs. Run as ``python -m pipedec_cli.evaluate.child`` it is that ch
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
@@ -18,6 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -28,13 +30,7 @@ _CLEAR_PEAK: Final = Path("/proc/self/clear_refs")
 
 
 class Memory(NamedTuple):
-    """The memory of a piece of work.
-
-    Attributes:
-        ready_bytes: in use once everything was loaded, before the work.
-        peak_bytes: the most in use during the work.
-        counter: what counted: resident memory of the process, or the GPU's allocator.
-    """
+    """Bytes in use once everything was loaded, the most in use during the work, and what counted them."""
 
     ready_bytes: int
     peak_bytes: int
@@ -131,18 +127,17 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     runner: Any = None
-    device = "cpu"
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer: object
             if runner is None:
                 module, _, name = request["factory"].partition(":")
-                device = str(request["payload"].get("device", "cpu"))
-                runner = getattr(importlib.import_module(module), name)(**request["payload"])
-                answer = dict(runner.settings)
+                payload = request["payload"]
+                runner = getattr(importlib.import_module(module), name)(**payload)
+                answer: object = dict(runner.settings)
             else:
-                answer = _run(runner, request, device)
+                work = partial(runner.run, request["sources"], request["batch_size"], time.perf_counter)
+                answer = measure_here(work, payload.get("device", "cpu")) if "weigh" in request else work()
         except Exception as error:  # whatever it is, the parent says it
             answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
         else:
@@ -150,20 +145,8 @@ def serve() -> None:
         answers.flush()
 
 
-def _run(runner: Any, request: Mapping[str, Any], device: str) -> object:
-    def work() -> object:
-        return runner.run(request["sources"], request["batch_size"], time.perf_counter)
-
-    return measure_here(work, device) if request.get("weigh") else work()
-
-
 def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
-    """Do a piece of work in this process and say what memory it took; of use in a process of its own.
-
-    Args:
-        work: everything it needs is loaded.
-        device: ``cpu``, ``cuda`` or ``cuda:N``.
-    """
+    """Do a piece of work in this process, all that it needs being loaded, and say what memory it took."""
     gc.collect()
     if device.startswith("cuda"):
         import torch
@@ -176,7 +159,10 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
         return Memory(ready, torch.cuda.max_memory_allocated(device), "the GPU's allocator")
     import psutil
 
-    _give_back()
+    with suppress(
+        OSError, AttributeError
+    ):  # glibc is to return what loading has freed: the work cannot hide in it
+        ctypes.CDLL(None).malloc_trim(0)
     reset = False
     with suppress(OSError):  # on Linux the peak is set back, so that loading is no part of it
         _CLEAR_PEAK.write_text("5", encoding="ascii")
@@ -200,14 +186,6 @@ def _peak_of_status() -> int | None:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return None
-
-
-def _give_back() -> None:
-    """Let glibc return what loading has freed, so that the work cannot hide in it."""
-    import ctypes
-
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 if __name__ == "__main__":

@@ -23,14 +23,10 @@ class Machine:
     """What bears on speed and memory.
 
     Attributes:
-        processor: the CPU's model name.
-        cores: physical cores; None where the system does not tell.
-        processors: logical processors that this process may use.
-        threads: threads that a matrix product runs on.
-        memory_bytes: of the machine.
+        cores: physical ones; None where the system does not tell.
+        processors: logical ones that this process may use.
+        threads: those that a matrix product runs on.
         accelerator: the GPU's model name and memory; None on a CPU.
-        system: operating system and architecture.
-        python: its version.
     """
 
     processor: str
@@ -87,9 +83,8 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
             if key.strip() == "model name":
                 return " ".join(value.split())
     if sys.platform == "darwin":
-        found = subprocess.run(
-            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False
-        )
+        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        found = subprocess.run(asked, capture_output=True, text=True, check=False)
         if found.returncode == 0:
             return found.stdout.strip()
     return platform.processor() or platform.machine()
@@ -98,20 +93,13 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def versions() -> dict[str, str | None]:
     """The versions of everything that is timed; None for what is not installed."""
     try:
-        ctranslate2 = version("ctranslate2")
+        return {**package_versions(), "ctranslate2": version("ctranslate2")}
     except PackageNotFoundError:
-        ctranslate2 = None
-    return {**package_versions(), "ctranslate2": ctranslate2}
+        return {**package_versions(), "ctranslate2": None}
 
 
 class ProcessorTime(NamedTuple):
-    """How much the machine's processors have worked up to a moment, in seconds.
-
-    Attributes:
-        wall: the moment.
-        all: for everyone, the time that another virtual machine took included.
-        own: for this process.
-    """
+    """How much the processors have worked up to a moment: in all, stolen time included, and for this process."""
 
     wall: float
     all: float

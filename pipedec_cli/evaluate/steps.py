@@ -17,8 +17,6 @@ from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 
 if TYPE_CHECKING:
-    import torch
-
     from pipedec_cli.model.steps.engine import Engine
 
 #: Bytes that are read at once: several times the largest cache of a processor.
@@ -39,19 +37,29 @@ class MemoryProbe:
     """A buffer, and how fast all threads together read it from front to back.
 
     Attributes:
-        size: its bytes.
         reader: what reads, for a note.
         readings: what was measured so far, bytes a second.
     """
 
     def __init__(self, clock: Clock, size: int = PROBE_BYTES, device: str = "cpu") -> None:
-        """Fill the buffer on ``cpu``, ``cuda`` or ``cuda:N``; the clock waits for the device."""
+        """Fill so many bytes on ``cpu``, ``cuda`` or ``cuda:N``; the clock waits for the device."""
         import torch
+
+        from pipedec_cli.model.native.build import BuildError
+        from pipedec_cli.model.native.library import library
 
         self.size = size
         self.readings: list[float] = []
         self._clock = clock
-        self._read, self.reader = _reader(torch.ones(size // _WORD, dtype=torch.int32, device=device))
+        buffer = torch.ones(size // _WORD, dtype=torch.int32, device=device)
+        floats = buffer.view(torch.float32)
+        self._read: Callable[[], object] = lambda: floats.sum().item()
+        self.reader = "torch.sum, which may be slower than the memory"
+        if device == "cpu":
+            with suppress(BuildError):
+                kernels, bytes_ = library(), buffer.numel() * _WORD
+                self._read = lambda: kernels.read(buffer.data_ptr(), bytes_, torch.get_num_threads())
+                self.reader = "compiled kernels"
 
     def measure(self) -> float:
         """Bytes a second, the fastest of a few passes."""
@@ -64,32 +72,10 @@ class MemoryProbe:
         return self.readings[-1]
 
 
-def _reader(buffer: torch.Tensor) -> tuple[Callable[[], object], str]:
-    """What reads a buffer with all threads, and its name."""
-    import torch
-
-    from pipedec_cli.model.native.build import BuildError
-    from pipedec_cli.model.native.library import library
-
-    if buffer.device.type == "cpu":
-        with suppress(BuildError):
-            kernels, size = library(), buffer.numel() * _WORD
-            return (
-                lambda: kernels.read(buffer.data_ptr(), size, torch.get_num_threads()),
-                "compiled kernels",
-            )
-    floats = buffer.view(torch.float32)
-    return lambda: floats.sum().item(), "torch.sum, which may be slower than the memory"
-
-
 def step_bytes(config: Any, *, item: int, source: int, cached: int) -> int:
     """Bytes that a decoder step of a T5 must read: every matrix of the decoder once, and one example's keys and values.
 
-    Args:
-        config: the model's T5Config.
-        item: bytes of a weight and of what is cached.
-        source: tokens of the source.
-        cached: tokens in the grid.
+    Each number has `item` bytes; there are so many tokens in the source and, cached, in the grid.
     """
     width, inner = config.d_model, config.num_heads * config.d_kv
     attention = 4 * width * inner + 2 * width * inner  # q, k, v, o of the grid; q, o of the source
@@ -131,10 +117,10 @@ def time_steps(
     rest: Callable[[], None],
     on_repeat: Callable[[], None] = lambda: None,
 ) -> list[StepSpeed]:
-    """Time steps of each engine at each number of rows; engines and numbers take turns.
+    """Time steps of each engine, which stands with its T5Config, at each number of rows; they take turns.
 
     Args:
-        engines: each with the T5Config of its model.
+        engines: who computes, each with its config.
         rows: numbers of rows.
         source: one source, in token ids.
         probe: read beside each repeat.
@@ -143,15 +129,10 @@ def time_steps(
         rest: called before each probe.
         on_repeat: told when one engine has been timed at one number of rows.
     """
-    cases = [
-        (
-            engine,
-            count,
-            step_bytes(config, item=engine.weights.dtype.itemsize, source=len(source), cached=CACHED),
-        )
-        for engine, config in engines
-        for count in rows
-    ]
+    cases = []
+    for engine, config in engines:
+        needed = step_bytes(config, item=engine.weights.dtype.itemsize, source=len(source), cached=CACHED)
+        cases += [(engine, count, needed) for count in rows]
     seen: list[list[tuple[float, float]]] = [[] for _ in cases]
     for number in range(1 + repeats):  # the first one warms up
         for (engine, count, needed), found in zip(cases, seen, strict=True):
@@ -176,23 +157,23 @@ def time_steps(
 
 def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> float:
     """The median time of a few steps around `CACHED` tokens."""
+
+    def rows(time: int, count: int) -> list[Row]:
+        """A token for each of so many subsequences."""
+        return [Row(0, Slot(number, time, _TOKEN)) for number in range(1, 1 + count)]
+
     engine.release(0)
     engine.admit([(0, source)])
     before = max(0, CACHED - count * STEPS // 2)
     for first in range(0, before, _FILLING):
-        engine.step(_rows(first // _FILLING, min(_FILLING, before - first)))
+        engine.step(rows(first // _FILLING, min(_FILLING, before - first)))
     time = 1 + before // _FILLING
-    engine.step(_rows(time, count))
+    engine.step(rows(time, count))
     seconds = []
     for number in range(1, 1 + STEPS):
-        rows = _rows(time + number, count)
+        these = rows(time + number, count)
         began = clock()
-        engine.step(rows)
+        engine.step(these)
         seconds.append(clock() - began)
     engine.release(0)
     return median(seconds)
-
-
-def _rows(time: int, count: int) -> list[Row]:
-    """A token for each of so many subsequences, all at one time-step."""
-    return [Row(0, Slot(number, time, _TOKEN)) for number in range(1, 1 + count)]

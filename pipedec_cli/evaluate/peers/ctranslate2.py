@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,28 +27,24 @@ TRIALS: Final = 3
 
 
 class CTranslate2:
-    """CTranslate2's greedy decoding of a converted checkpoint, in this process."""
+    """CTranslate2's greedy decoding of what `convert` wrote, in this process, with so many threads a translation."""
 
     def __init__(
         self, *, folder: str, device: str, compute_type: str, threads: int, max_tokens: int, exactly: bool
     ) -> None:
-        """Load what `convert` wrote.
-
-        Args:
-            folder: where it lies.
-            device: ``cpu``, ``cuda`` or ``cuda:N``.
-            compute_type: as CTranslate2 names it, such as ``float32``.
-            threads: threads of one translation.
-            max_tokens: the most tokens a text may have.
-            exactly: make that many tokens, whatever the model says.
-        """
         import ctranslate2
 
         kind, _, index = device.partition(":")
-        self.compute_type = compute_type
         self.threads = threads
         self.max_tokens = max_tokens
         self.exactly = exactly
+        self.settings = {
+            "version": f"ctranslate2 {version('ctranslate2')}",
+            "decoding": "greedy",
+            "max_tokens": str(max_tokens),
+            "dtype": compute_type,
+            "threads": str(threads),
+        }
         self._translator = ctranslate2.Translator(
             folder,
             device=kind,
@@ -66,17 +62,6 @@ class CTranslate2:
     def eos(self) -> int:
         """The id that ends a source."""
         return self._ids[self._eos]
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """Version, how it decodes, compute type and threads."""
-        return {
-            "version": f"ctranslate2 {version('ctranslate2')}",
-            "decoding": "greedy",
-            "max_tokens": str(self.max_tokens),
-            "dtype": self.compute_type,
-            "threads": str(self.threads),
-        }
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Translate; it does not tell encoder and decoder apart."""
@@ -145,20 +130,18 @@ def fastest(
     On small models and on machines that are shared, its threads may lose more by waiting for one another than they
     gain; whoever uses it there would find that out and take one.
     """
-    chosen = most_threads
-    if most_threads > 1 and device == "cpu":
-        seconds: dict[int, float] = {}
-        for threads in (1, most_threads):
-            trial = {**options, "max_tokens": TRIAL_TOKENS, "exactly": True}
-            tried = CTranslate2(device=device, threads=threads, **trial)
-            source = [tried.eos] * TRIAL_SOURCE  # any token will do
-            passes = []
-            for _ in range(TRIALS):
-                began = clock()
-                tried.run([source], 1, clock)
-                passes.append(clock() - began)
-            seconds[threads] = min(passes)
-        chosen = min(seconds, key=lambda threads: seconds[threads])
+    seconds: dict[int, float] = {}
+    for threads in (1, most_threads) if most_threads > 1 and device == "cpu" else ():
+        trial = {**options, "max_tokens": TRIAL_TOKENS, "exactly": True}
+        tried = CTranslate2(device=device, threads=threads, **trial)
+        source = [tried.eos] * TRIAL_SOURCE  # any token will do
+        passes = []
+        for _ in range(TRIALS):
+            began = clock()
+            tried.run([source], 1, clock)
+            passes.append(clock() - began)
+        seconds[threads] = min(passes)
+    chosen = min(seconds, key=lambda threads: seconds[threads], default=most_threads)
     return CTranslate2(device=device, threads=chosen, **options)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -24,24 +24,19 @@ class Transformers:
             checkpoint: the model.
             max_tokens: the most tokens a text may have.
             looked_up: tokens that prompt lookup proposes at once; None for plain greedy decoding.
-            exactly: make that many tokens, whatever the model says.
+            exactly: make `max_tokens`, whatever the model says.
         """
         self.checkpoint = checkpoint
         self.max_tokens = max_tokens
         self.looked_up = looked_up
         self.exactly = exactly
-        self.dtype = str(checkpoint.model.dtype).removeprefix("torch.")
         self.largest_batch = None if looked_up is None else 1
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """Version, how it decodes, and dtype."""
-        looked_up = "" if self.looked_up is None else f", prompt_lookup_num_tokens={self.looked_up}"
-        return {
+        self.settings = {
             "version": f"transformers {version('transformers')}",
-            "decoding": f"greedy, dynamic cache{looked_up}",
-            "max_tokens": str(self.max_tokens),
-            "dtype": self.dtype,
+            "decoding": "greedy, dynamic cache"
+            + ("" if looked_up is None else f", prompt_lookup_num_tokens={looked_up}"),
+            "max_tokens": str(max_tokens),
+            "dtype": str(checkpoint.model.dtype).removeprefix("torch."),
         }
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -63,7 +58,7 @@ class Transformers:
 
         return "pipedec_cli.evaluate.peers.transformers:remake", {
             "checkpoint": self.checkpoint.name,
-            "dtype": self.dtype,
+            "dtype": self.settings["dtype"],
             "device": str(self.checkpoint.device),
             "threads": torch.get_num_threads(),
             "max_tokens": self.max_tokens,
