@@ -9,27 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017, stems
-from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
+from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem, score
+from tests.evaluate.documents import scored, told
 
 SOURCE = "Neural networks learn from data. Graphs of data, mining and trees"
 CHAN, MENG, HARD = Chan2019(), Meng2017(), Meng2017(hard=True)
 Expected = dict[str, float]
-
-
-def scored(measure: Measure, *documents: str, source: str = SOURCE) -> Scores:
-    """Scores of documents, each ``predictions | targets`` with ``; `` between two of them."""
-    items = []
-    for place, document in enumerate(documents):
-        predicted, right = (
-            tuple(side.strip().split("; ")) if side.strip() else () for side in document.split("|")
-        )
-        items.append(ScoringItem(str(place), "", predicted, gold=right, source=source))
-    return score(items, measure)
-
-
-def values_and_counts(scores: Scores, names: Any) -> dict[str, Any]:
-    found = scores.values | scores.counts
-    return {name: found[name] for name in names}
 
 
 SEVEN = "data; mining; trees; neural; learn; from; of | data"
@@ -95,7 +80,7 @@ ONE_ABSENT = ("deep learning | deep learning", "data | data")
     ],
 )
 def test_values_are_as_computed_by_hand(measure: Measure, documents: list[str], expected: Expected) -> None:
-    assert values_and_counts(scored(measure, *documents), expected) == pytest.approx(expected)
+    assert told(scored(measure, *documents, source=SOURCE), expected) == pytest.approx(expected)
 
 
 COMMA, QUOTED, HYPHEN = "big data, mining", "On “neural networks”: a survey", "a high-order method"
@@ -119,7 +104,7 @@ COMMA, QUOTED, HYPHEN = "big data, mining", "On “neural networks”: a survey"
 def test_source_target_and_prediction_are_cut_into_words_by_one_rule(
     measure: Measure, source: str, document: str, expected: Expected
 ) -> None:
-    assert values_and_counts(scored(measure, document, source=source), expected) == expected
+    assert told(scored(measure, document, source=source), expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -129,7 +114,7 @@ def test_a_prediction_with_a_comma_a_full_stop_or_the_unknown_token_for_a_word_i
     phrase: str,
 ) -> None:
     expected = {"present_p@M": 100.0, "invalid_predictions": 1, "absent_predictions": 0}
-    assert values_and_counts(scored(CHAN, f"data; {phrase} | data"), expected) == expected
+    assert told(scored(CHAN, f"data; {phrase} | data", source=SOURCE), expected) == expected
 
 
 def test_a_phrase_is_present_only_as_one_contiguous_run_of_whole_stems() -> None:

@@ -1,0 +1,19 @@
+"""Predictions and right answers written on one line, for tables of cases."""
+
+from __future__ import annotations
+
+from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
+
+
+def scored(measure: Measure, *documents: str, source: str = "") -> Scores:
+    """Scores of documents, each ``predicted | right`` with ``; `` between two of them."""
+    items = []
+    for place, document in enumerate(documents):
+        predicted, right = (tuple(filter(None, side.strip().split("; "))) for side in document.split("|"))
+        items.append(ScoringItem(str(place), "", predicted, gold=right, source=source))
+    return score(items, measure)
+
+
+def told(scores: Scores, names: object) -> dict[str, float | None]:
+    """Of the values and counts, those with these names."""
+    return {name: value for name, value in (scores.values | scores.counts).items() if name in names}  # type: ignore[operator]
