@@ -1,39 +1,73 @@
-"""Checkpoints: what is saved comes back, here and in plain transformers."""
+"""Checkpoints: what is saved comes back, here and in plain transformers; what cannot be loaded is one clear line."""
 
 from __future__ import annotations
 
 import copy
 import json
+import socket
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
-from msgspec import structs
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
-from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pipedec_cli.model.checkpoint import MethodSettings, load_checkpoint, save_checkpoint
 from tests.checkpoints import fresh_toy
 from tests.model.families import KINDS, SOURCES, Kind, small_model
-from tests.model.saving import SETTINGS
+
+SETTINGS = MethodSettings(
+    decoder="pipelined",
+    delay=2,
+    segmentation=Segmentation("phrase", (";", " / "), "; ", sub_max=7),
+    source_prefix="summarize: ",
+    max_source_tokens=300,
+    time_max=33,
+)
+IN_CONFIG = msgspec.to_builtins(SETTINGS)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A folder as `pipedec train` leaves it."""
+    save_checkpoint(replace(fresh_toy(), settings=SETTINGS), tmp_path / "saved")
+    return tmp_path / "saved"
 
 
 def logits_of(model: Any) -> torch.Tensor:
     with torch.no_grad():
-        logits: torch.Tensor = model(
-            input_ids=torch.tensor([SOURCES[0]]), decoder_input_ids=torch.tensor([[0, 5, 6]])
-        ).logits
+        ids = {"input_ids": torch.tensor([SOURCES[0]]), "decoder_input_ids": torch.tensor([[0, 5, 6]])}
+        logits: torch.Tensor = model(**ids).logits
     return logits
 
 
+def changed_config(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
+
+
+def refused(name: str | Path) -> str:
+    """The one line with which a checkpoint is refused."""
+    with pytest.raises(UserError) as error:
+        load_checkpoint(str(name))
+    line = str(error.value)
+    assert "\n" not in line
+    assert len(line) < 400
+    return line
+
+
+# --- what comes back --------------------------------------------------------------------------------------
+
+
 def test_the_settings_come_back_from_config_json(saved: Path) -> None:
-    config = json.loads((saved / "config.json").read_text(encoding="utf-8"))
-
     checkpoint = load_checkpoint(str(saved))
-
-    assert config["pipedec"]["delay"] == 2
+    assert json.loads((saved / "config.json").read_text(encoding="utf-8"))["pipedec"]["delay"] == 2
     assert checkpoint.settings == SETTINGS
     assert checkpoint.settings.sub_max == 7
     assert checkpoint.name == str(saved)
@@ -44,9 +78,7 @@ def test_the_settings_come_back_from_config_json(saved: Path) -> None:
 def test_every_family_comes_back_with_the_same_logits(tmp_path: Path, kind: Kind) -> None:
     """Also where the output matrix is its own and is not scaled, as in v1.1 and Flan-T5."""
     model = copy.deepcopy(small_model(kind))
-
     save_checkpoint(replace(fresh_toy(), model=model, settings=SETTINGS), tmp_path)
-
     loaded = load_checkpoint(str(tmp_path)).model
     assert type(loaded) is type(model)
     assert logits_of(loaded).equal(logits_of(model))
@@ -55,7 +87,7 @@ def test_every_family_comes_back_with_the_same_logits(tmp_path: Path, kind: Kind
     assert logits_of(load_checkpoint(str(again)).model).equal(logits_of(model))
 
 
-def test_the_first_config_of_a_t5_v1_1_is_read_as_it_was_meant(saved: Path, tmp_path: Path) -> None:
+def test_the_first_config_of_a_t5_v1_1_is_read_as_it_was_meant(tmp_path: Path) -> None:
     """Published ones say `tie_word_embeddings: false` and nothing of scaling."""
     model = copy.deepcopy(small_model("gated"))
     save_checkpoint(replace(fresh_toy(), model=model, settings=SETTINGS), tmp_path)
@@ -63,9 +95,7 @@ def test_the_first_config_of_a_t5_v1_1_is_read_as_it_was_meant(saved: Path, tmp_
     config = json.loads(path.read_text(encoding="utf-8"))
     del config["scale_decoder_outputs"], config["pipedec"]
     path.write_text(json.dumps({**config, "tie_word_embeddings": False}), encoding="utf-8")
-
     checkpoint = load_checkpoint(str(tmp_path))
-
     assert checkpoint.settings is None
     assert logits_of(checkpoint.model).equal(logits_of(model))
 
@@ -73,10 +103,8 @@ def test_the_first_config_of_a_t5_v1_1_is_read_as_it_was_meant(saved: Path, tmp_
 def test_a_segmenter_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
     text = "Mr. Smith eats. He likes it."
     segmenter = make_segmenter("sentence", targets=[text] * 5)
-    settings = structs.replace(SETTINGS, segmentation=Segmentation("sentence", (), " "))
-
+    settings = msgspec.structs.replace(SETTINGS, segmentation=Segmentation("sentence", (), " "))
     save_checkpoint(replace(fresh_toy(), settings=settings, segmenter=segmenter), tmp_path)
-
     kept = load_checkpoint(str(tmp_path)).segmenter
     assert kept is not None
     assert kept.spans(text) == segmenter.spans(text)
@@ -96,39 +124,27 @@ def test_saving_fails_whole_or_not_at_all(saved: Path, monkeypatch: pytest.Monke
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.tokenizer, "save_pretrained", full)
-    with pytest.raises(OSError, match="No space left"):
-        save_checkpoint(checkpoint, saved)
-
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.tokenizer, "save_pretrained", full)
+        with pytest.raises(OSError, match="No space left"):
+            save_checkpoint(checkpoint, saved)
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
-
-
-def test_a_checkpoint_can_be_saved_over_the_one_it_was_loaded_from(saved: Path) -> None:
-    checkpoint = load_checkpoint(str(saved))
-    with torch.no_grad():
-        checkpoint.model.shared.weight.add_(1)
-
-    save_checkpoint(checkpoint, saved)
-
+    save_checkpoint(checkpoint, saved)  # over the one that it was loaded from
     assert load_checkpoint(str(saved)).model.shared.weight.equal(checkpoint.model.shared.weight)
 
 
 def test_bos_and_eos_are_the_models() -> None:
     checkpoint = fresh_toy()
     assert (checkpoint.bos, checkpoint.eos) == (0, 1)
-
     checkpoint.model.config.decoder_start_token_id = None  # T5's own configs may leave it to the pad token
     checkpoint.model.config.pad_token_id = 5
     checkpoint.model.config.eos_token_id = [7, 8]
-
     assert (checkpoint.bos, checkpoint.eos) == (5, 7)
 
 
 def test_the_codec_has_the_prefix_and_the_limit_that_were_trained_with(saved: Path) -> None:
     checkpoint = load_checkpoint(str(saved))
-
     codec = checkpoint.codec()
-
     assert (codec.prefix, codec.max_source_tokens, codec.eos) == ("summarize: ", 300, 1)
     checkpoint.settings = None
     assert (checkpoint.codec().prefix, checkpoint.codec().max_source_tokens) == ("", 2048)
@@ -138,22 +154,146 @@ def test_loading_leaves_transformers_talk_as_it_was(saved: Path, capfd: pytest.C
     from transformers.utils import logging
 
     level = logging.get_verbosity()
-
     load_checkpoint(str(saved))
-
     assert logging.get_verbosity() == level
     assert logging.is_progress_bar_enabled()
-    captured = capfd.readouterr()
-    assert (captured.out, captured.err) == ("", "")
+    assert tuple(capfd.readouterr()) == ("", "")
 
 
 def test_a_checkpoint_without_settings_is_an_ordinary_t5(tmp_path: Path) -> None:
     plain = fresh_toy()
     plain.model.save_pretrained(tmp_path)
     plain.tokenizer.save_pretrained(tmp_path)
-
     checkpoint = load_checkpoint(str(tmp_path))
-
-    assert isinstance(checkpoint, Checkpoint)
     assert checkpoint.settings is None
     assert checkpoint.segmenter is None
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["nowhere", "./no/where", "/no/where", "~/no", "a/b/c", "", "pyproject.toml"]
+)
+def test_a_folder_that_is_not_there_is_said_not_to_be(name: str) -> None:
+    assert refused(name).startswith(f"no checkpoint folder '{name}'; give a folder that `pipedec train` made")
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
+def test_what_is_no_t5_is_refused_by_name(tmp_path: Path, family: str) -> None:
+    from transformers import AutoConfig
+
+    AutoConfig.for_model(family).save_pretrained(tmp_path)
+    assert refused(tmp_path) == (
+        f"{tmp_path} is a {family!r} model, not a T5; use a checkpoint of one of these families: t5, mt5, umt5"
+    )
+
+
+def cut_to(kept: int) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(path.read_bytes()[:kept])
+
+
+def holding(content: str | bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [("config.json", holding(content)) for content in ("", "{", "{}", "[]", "null", '"t5"')]
+    + [("model.safetensors", cut_to(kept)) for kept in (0, 4, 100, 20_000)]
+    + [("model.safetensors", spoil) for spoil in (holding(b"\xff" * 1000), Path.unlink)]
+    + [("tokenizer.json", holding(content)) for content in ("", "{}", '{"model": {"type": "none"}}')],
+)
+def test_a_folder_with_a_spoilt_file_is_refused(
+    saved: Path, name: str, spoil: Callable[[Path], object]
+) -> None:
+    spoil(saved / name)
+    assert refused(saved).startswith(f"cannot load the checkpoint {saved}: ")
+
+
+def test_an_empty_folder_and_weights_of_another_shape_are_refused(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert refused(tmp_path / "empty").startswith(f"cannot load the checkpoint {tmp_path / 'empty'}: ")
+    changed_config(saved, d_ff=64)
+    assert "cannot load the checkpoint" in refused(saved)
+
+
+def test_weights_that_lack_a_part_are_refused_rather_than_made_up(saved: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(saved / "model.safetensors")
+    weights.pop("decoder.block.1.layer.0.SelfAttention.q.weight")
+    save_file(weights, saved / "model.safetensors", metadata={"format": "pt"})
+    assert "decoder.block.1.layer.0.SelfAttention.q.weight" in refused(saved)
+
+
+def test_a_missing_tokenizer_is_refused(saved: Path) -> None:
+    for path in saved.glob("*token*"):
+        path.unlink()
+    assert "it has no tokenizer" in refused(saved)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"decoder": "pipelined"},
+        {**IN_CONFIG, "colour": "red"},
+        {**IN_CONFIG, "segmentation": {"level": "phrase"}},
+        {**IN_CONFIG, "segmentation": "phrase"},
+        {**IN_CONFIG, "segmentation": 3},
+        {**IN_CONFIG, "decoder": "parallel"},
+        {**IN_CONFIG, "delay": 0},
+        {**IN_CONFIG, "delay": "often"},
+        "pipelined",
+        [1],
+    ],
+)
+def test_settings_of_another_version_are_refused(saved: Path, settings: Any) -> None:
+    changed_config(saved, pipedec=settings)
+    line = refused(saved)
+    assert line.startswith(f"{saved}/config.json: the settings under 'pipedec' are not of this version")
+    assert line.endswith("train the checkpoint anew, or use the version that wrote it")
+
+
+# --- the hub is asked for names that only it can know, and for nothing else --------------------------------
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Attempts to reach the network, each of which fails; the hub's own offline switch is off."""
+    made: list[str] = []
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        made.append(repr(args))
+        raise OSError("the network is not to be used")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the hub's client tries again, and waits
+    for name in ("getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, fail)
+    monkeypatch.setattr(socket.socket, "connect", fail)
+    return made
+
+
+def test_a_local_folder_never_calls_the_hub(saved: Path, calls: list[str]) -> None:
+    save_checkpoint(load_checkpoint(str(saved)), saved)
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "missing", ["tokenizer.json", "tokenizer_config.json", "model.safetensors", "config.json"]
+)
+def test_a_broken_local_folder_never_calls_the_hub(saved: Path, calls: list[str], missing: str) -> None:
+    (saved / missing).unlink()
+    refused(saved)
+    assert calls == []
+
+
+def test_a_hub_name_without_the_hub_is_one_line() -> None:
+    """The tests run with HF_HUB_OFFLINE."""
+    assert refused("google-t5/t5-none").startswith("cannot load the checkpoint google-t5/t5-none: ")
+
+
+def test_a_hub_name_that_cannot_be_reached_is_one_line(calls: list[str]) -> None:
+    assert refused("google-t5/t5-none").startswith("cannot load the checkpoint google-t5/t5-none: ")
+    assert calls
