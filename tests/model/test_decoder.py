@@ -7,15 +7,16 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+import torch
 
+import pipedec_cli
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
-from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder, fingerprint
-from pipedec_cli.model.device import MOST_ON_CPU, bytes_per_example, choose_batch_size
+from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder, fingerprint, load
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
-from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
+from tests.checkpoints import SOURCES, TOLD, TOY, tiny_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -233,38 +234,15 @@ def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insi
     assert Decoder(checkpoint).method(2, untrained=True).schedule == Fixed(2)
 
 
-# --- how many at once -----------------------------------------------------------------------------------
-
-
-def test_the_batch_size_is_bounded_by_the_examples_and_the_machine(pipelined: Checkpoint) -> None:
-    assert choose_batch_size(pipelined.model, 100, 3) == 3
-    assert choose_batch_size(pipelined.model, 100, 10_000) == MOST_ON_CPU
-
-
-def test_sources_that_take_more_memory_than_there_is_come_one_at_a_time(pipelined: Checkpoint) -> None:
-    assert choose_batch_size(pipelined.model, 1_000_000, 10_000) == 1
-
-
-def test_longer_sources_take_more_memory(pipelined: Checkpoint) -> None:
-    short, long = bytes_per_example(pipelined.model, 128), bytes_per_example(pipelined.model, 2048)
-    assert 0 < short < long / 16  # the scores of the encoder grow with the square
-
-
 # --- which weights --------------------------------------------------------------------------------------
 
 
-def test_a_moved_checkpoint_has_the_same_fingerprint(tmp_path: Path) -> None:
+def test_the_fingerprint_is_that_of_the_weights_wherever_they_lie(tmp_path: Path) -> None:
     first, second = (load_checkpoint(str(tiny_checkpoint(tmp_path / name))) for name in ("a", "b"))
-    assert fingerprint(first) == fingerprint(second)
-
-
-def test_what_a_training_leaves_beside_the_weights_does_not_matter(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(str(tiny_checkpoint(tmp_path)))
-    before = fingerprint(checkpoint)
-    (tmp_path / "training.json").write_text("{}", encoding="utf-8")
-    (tmp_path / "checkpoint-1").mkdir()
-    (tmp_path / "checkpoint-1" / "model.safetensors").write_bytes(b"other")
-    assert fingerprint(checkpoint) == before
+    (tmp_path / "a" / "training.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "a" / "checkpoint-1").mkdir()
+    (tmp_path / "a" / "checkpoint-1" / "model.safetensors").write_bytes(b"other")
+    assert fingerprint(first) == fingerprint(second) == Decoder(second).sha256
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
@@ -274,3 +252,45 @@ def test_other_weights_settings_or_tokens_have_another_fingerprint(tmp_path: Pat
     with (tmp_path / name).open("ab") as file:
         file.write(b" ")
     assert fingerprint(checkpoint) != before
+
+
+# --- from Python ----------------------------------------------------------------------------------------
+
+
+def test_the_package_loads_a_checkpoint_by_name(trained: Checkpoint) -> None:
+    assert pipedec_cli.load is load
+    assert pipedec_cli.Generator is pipedec_cli.Decoder is Decoder
+    decoder = pipedec_cli.load(Path(trained.name), batch_size=3, device="cpu")
+    results = list(decoder.texts([source for source, _ in TOY]))
+    assert [result.segments for result in results] == [segments for _, segments in TOY]
+    assert [result.text for result in results] == ["; ".join(segments) for _, segments in TOY]
+
+
+def test_the_dtype_is_that_of_the_weights(trained: Checkpoint) -> None:
+    decoder = load(trained.name, dtype="bfloat16", device="cpu")
+    assert decoder.checkpoint.model.dtype == torch.bfloat16
+    assert next(iter(decoder.texts(["white 6"]))).segments == TOY[8][1]
+
+
+def test_the_steps_of_the_grid_can_be_watched(trained: Checkpoint) -> None:
+    decoder = load(trained.name, device="cpu")
+    items = list(decoder.run(["blue 2 white 2"], decoder.method(2)))
+    steps = [item.step.number for item in items if isinstance(item, pipedec_cli.Stepped)]
+    (result,) = (item for item in items if isinstance(item, pipedec_cli.Generated))
+    assert steps == list(range(1, result.steps + 1))
+    assert result.segments == ("blue blue", "white white")
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"name": "no-such-folder"}, "no checkpoint folder 'no-such-folder'"),
+        ({"dtype": "int4"}, "there is no dtype 'int4'"),
+        ({"device": "tpu"}, "there is no device 'tpu'"),
+        ({"dtype": "float16"}, "float16 is not for the CPU"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(trained: Checkpoint, options: dict[str, str], what: str) -> None:
+    with pytest.raises(UserError, match=what) as error:
+        load(**{"name": trained.name, "device": "cpu", **options})  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)

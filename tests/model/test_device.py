@@ -1,4 +1,4 @@
-"""Devices and dtypes by name."""
+"""Devices, dtypes and batch sizes: by name, or by what there is room for."""
 
 from __future__ import annotations
 
@@ -6,71 +6,68 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.device import DTYPES, choose_device, choose_dtype
+from pipedec_cli.model.device import (
+    DTYPES,
+    MOST_ON_CPU,
+    bytes_per_example,
+    choose_batch_size,
+    choose_device,
+    choose_dtype,
+)
+from tests.checkpoints import fresh_toy
 
 CPU = torch.device("cpu")
+NO_DEVICES = ["tpu", "", "cuda:x", "cuda:", "cuda:-1", "cuda:0:1", "cpu:zero", "CPU"]
 
 
-@pytest.fixture
-def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
 
-@pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+@pytest.mark.parametrize(
+    ("gpus", "name", "chosen"),
+    [(0, "auto", "cpu"), (1, "auto", "cuda"), (1, "cuda:0", "cuda:0"), (1, "cpu", "cpu")],
+)
+def test_a_device_is_chosen_by_name_or_by_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, name: str, chosen: str
+) -> None:
+    with_gpus(monkeypatch, gpus)
+    assert choose_device(name) == torch.device(chosen)
 
 
-@pytest.mark.usefixtures("no_gpu")
-def test_auto_is_the_cpu_where_there_is_no_gpu() -> None:
-    assert choose_device() == CPU
-
-
-@pytest.mark.usefixtures("one_gpu")
-def test_auto_is_the_gpu_where_there_is_one() -> None:
-    assert choose_device() == torch.device("cuda")
-    assert choose_device("cuda:0") == torch.device("cuda:0")
-    assert choose_device("cpu") == CPU
-
-
-@pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize("name", ["cuda", "cuda:0"])
-def test_a_gpu_that_is_not_there_is_named(name: str) -> None:
-    with pytest.raises(UserError, match=f"^{name} is not here; use --device cpu$"):
+@pytest.mark.parametrize(
+    ("gpus", "name", "line"),
+    [
+        (0, "cuda", "cuda is not here; use --device cpu"),
+        (0, "cuda:0", "cuda:0 is not here; use --device cpu"),
+        (1, "cuda:1", "cuda:1 is not here; use --device cpu"),
+        (1, "mps", "Apple's GPU is not supported; use --device cpu"),
+        *((1, name, f"there is no device {name!r}; use auto, cpu, cuda or cuda:N") for name in NO_DEVICES),
+    ],
+)
+def test_a_device_that_cannot_be_had_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, name: str, line: str
+) -> None:
+    with_gpus(monkeypatch, gpus)
+    with pytest.raises(UserError) as raised:
         choose_device(name)
+    assert str(raised.value) == line
 
 
-@pytest.mark.usefixtures("one_gpu")
-def test_a_second_gpu_that_is_not_there_is_named() -> None:
-    with pytest.raises(UserError, match="cuda:1 is not here"):
-        choose_device("cuda:1")
-
-
-def test_apples_gpu_is_said_not_to_be_supported() -> None:
-    with pytest.raises(UserError, match="Apple's GPU is not supported; use --device cpu"):
-        choose_device("mps")
-
-
-@pytest.mark.usefixtures("one_gpu")
-@pytest.mark.parametrize("name", ["tpu", "", "cuda:x", "cuda:", "cuda:-1", "cuda:0:1", "cpu:zero", "CPU"])
-def test_what_is_no_device_is_refused_in_one_line(name: str) -> None:
-    with pytest.raises(UserError, match=r"^there is no device '.*'; use auto, cpu, cuda or cuda:N$"):
-        choose_device(name)
-
-
-@pytest.mark.parametrize("name", [name for name in DTYPES if name != "float16"])
-def test_dtypes_of_the_cpu(name: str) -> None:
-    assert choose_dtype(name, CPU) == getattr(torch, name)
-
-
-def test_float16_is_for_gpus() -> None:
-    assert choose_dtype("float16", torch.device("cuda")) == torch.float16
+def test_dtypes_are_chosen_by_name_and_float16_is_for_gpus() -> None:
+    assert [choose_dtype(name, torch.device("cuda")) for name in DTYPES] == [*DTYPES.values()]
+    assert choose_dtype("bfloat16", CPU) == torch.bfloat16
     with pytest.raises(UserError, match="float16 is not for the CPU; use bfloat16 or float32"):
         choose_dtype("float16", CPU)
-
-
-def test_what_is_no_dtype_is_refused_with_those_there_are() -> None:
     with pytest.raises(UserError, match="there is no dtype 'int4'; use one of float32, bfloat16, float16"):
         choose_dtype("int4", CPU)
+
+
+def test_the_batch_size_is_bounded_by_the_examples_and_the_machine() -> None:
+    model = fresh_toy().model
+    assert choose_batch_size(model, 100, 3) == 3
+    assert choose_batch_size(model, 100, 10_000) == MOST_ON_CPU
+    assert choose_batch_size(model, 1_000_000, 10_000) == 1  # more memory than there is
+    short, long = bytes_per_example(model, 128), bytes_per_example(model, 2048)
+    assert 0 < short < long / 16  # the scores of the encoder grow with the square
