@@ -41,7 +41,6 @@ def encoded(*texts: Sequence[int], source: Sequence[int] = (5, EOS)) -> Encoded:
 
 def test_figure_2_is_laid_out_as_the_paper_draws_it() -> None:
     batch = collate([encoded([A, B, C], [D, E])], Fixed(1))
-
     assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS, BOS, D, E, EOS, BOS, EOS]]
     assert batch["subsequence"] == [[1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3]]
     assert batch["time"] == [[0, 1, 2, 3, 4, 1, 2, 3, 4, 2, 3]]
@@ -55,9 +54,7 @@ def test_a_target_has_as_many_predictions_as_tokens_ends_and_the_one_that_closes
 ) -> None:
     """sum(m_i + 1) + 1 for each example, padding or not."""
     texts = [[[A] * length for length in example] for example in lengths]
-
     batch = collate([encoded(*example) for example in texts], SCHEDULES[schedule])
-
     predictions = [sum(label != IGNORED for label in labels) for labels in batch["labels"]]
     assert predictions == [sum(length + 1 for length in example) + 1 for example in lengths]
 
@@ -66,7 +63,6 @@ def test_a_target_has_as_many_predictions_as_tokens_ends_and_the_one_that_closes
 @given(lengths=st.lists(st.integers(1, 6), max_size=5))
 def test_every_token_stands_where_the_schedule_places_it(schedule: str, lengths: list[int]) -> None:
     batch = collate([encoded(*([A] * length for length in lengths))], SCHEDULES[schedule])
-
     closed = [*lengths, 0]
     starts = place(SCHEDULES[schedule], closed)
     expected = [
@@ -80,7 +76,6 @@ def test_every_token_stands_where_the_schedule_places_it(schedule: str, lengths:
 def test_padding_is_told_by_position_and_never_by_id() -> None:
     """The shorter example holds the pad id in its text and in its source: both count."""
     batch = collate([encoded([A, B, C], [D]), encoded([BOS, A], source=[0, 0, 6, EOS])], Fixed(1))
-
     assert batch["input_ids"] == [[5, EOS, 0, 0], [0, 0, 6, EOS]]
     assert batch["attention_mask"] == [[1, 1, 0, 0], [1, 1, 1, 1]]
     assert batch["decoder_input_ids"][1] == [BOS, BOS, A, EOS, BOS, EOS, 0, 0, 0, 0]
@@ -90,16 +85,13 @@ def test_padding_is_told_by_position_and_never_by_id() -> None:
 
 def test_any_id_serves_as_padding() -> None:
     examples = [encoded([A, B, C]), encoded([A])]
-
     zeros, others = (collate(examples, Fixed(1), pad=pad) for pad in (0, 9))
-
     for name in ("attention_mask", "subsequence", "time", "labels"):
         assert zeros[name] == others[name]
 
 
 def test_the_sequential_decoder_has_one_text_and_nothing_closes_it() -> None:
     batch = collate([encoded([A, B, C])], Whole(), closing=False)
-
     assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS]]
     assert batch["labels"] == [[A, B, C, EOS, IGNORED]]
     assert batch["time"] == [[0, 1, 2, 3, 4]]
@@ -107,9 +99,7 @@ def test_the_sequential_decoder_has_one_text_and_nothing_closes_it() -> None:
 
 def test_tensors_are_whole_numbers_of_one_shape_each() -> None:
     collator = Collator(lambda batch: [Fixed(1)] * len(batch), bos=BOS, eos=EOS, pad=0, closing=True)
-
     batch = collator([encoded([A, B]), encoded()])
-
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
     assert {tuple(batch[name].shape) for name in ("decoder_input_ids", "subsequence", "time", "labels")} == {
         (2, 6)
@@ -131,9 +121,7 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(
     decoder: DecoderKind, segments: tuple[str, ...] | None, target: str, texts: list[str]
 ) -> None:
     checkpoint = fresh_toy(decoder)
-
     (example,) = encode(checkpoint, [Record("1", "source", target, segments, (), "f:1")])
-
     assert [checkpoint.codec().decode(ids) for ids in example.texts] == texts
     assert all(EOS not in ids for ids in example.texts)
     assert (example.source, example.cut) == checkpoint.codec().source("source")
@@ -154,15 +142,12 @@ def test_a_batch_gets_the_same_schedules_whatever_came_before() -> None:
     """So a resumed run draws what an undisturbed one would have drawn."""
     one, other = scheduler("pipelined", "any", 3), scheduler("pipelined", "any", 3)
     in_order = [names(batch, one) for batch in batches(20)]
-
     backwards = [names(batch, other) for batch in reversed(batches(20))]
-
     assert in_order == backwards[::-1] == [names(batch, one) for batch in batches(20)]
 
 
 def test_schedules_depend_on_the_seed_and_on_the_batch() -> None:
     drawn = [[names(batch, scheduler("pipelined", "any", seed)) for batch in batches(20)] for seed in (1, 2)]
-
     assert drawn[0] != drawn[1]
     assert len({tuple(map(repr, schedules)) for schedules in drawn[0]}) > 8
 
@@ -173,16 +158,13 @@ def test_drawing_schedules_leaves_the_chance_of_others_alone() -> None:
     random.seed(1)
     torch.manual_seed(1)
     before = random.getstate(), torch.get_rng_state()
-
     names(batches(1)[0], scheduler("pipelined", "any", 1))
-
     assert random.getstate() == before[0]
     assert torch.get_rng_state().equal(before[1])
 
 
 def test_every_kind_of_schedule_is_drawn() -> None:
     found = {kind.name for batch in batches(100) for kind in names(batch, scheduler("pipelined", "any", 0))}
-
     assert found == {"delay1", "delay2", "delay3", "wait", "drawn"}
 
 

@@ -31,9 +31,7 @@ def t5_codec() -> TextCodec:
 
 def test_a_source_has_its_prefix_and_its_end() -> None:
     plain, prefixed = scratch_codec(), scratch_codec("summarize: ")
-
     ids, cut = prefixed.source("source")
-
     assert (prefixed.decode(ids), ids[-1], cut) == ("summarize: source", EOS, 0)
     assert plain.source("source")[0] == [*plain.ids(["source"])[0], EOS]
 
@@ -43,7 +41,6 @@ def test_a_long_source_is_cut_to_the_limit_and_what_was_cut_is_counted() -> None
     words = "one two three four"
     whole = codec.ids([words])[0]
     assert len(whole) == 4
-
     assert codec.source(words) == ([*whole[:3], EOS], 1)
     assert codec.source("one two three") == ([*whole[:3], EOS], 0)
 
@@ -51,9 +48,7 @@ def test_a_long_source_is_cut_to_the_limit_and_what_was_cut_is_counted() -> None
 @pytest.mark.parametrize("text", ["one </s> two", "<pad>", "</s>", "a<unk>b", "<pad></s>"])
 def test_special_tokens_in_a_text_are_text(text: str) -> None:
     codec = scratch_codec()
-
     ids = codec.ids([text, "one"])
-
     assert codec.decode(ids[0]) == text
     assert ids[1] == codec.ids(["one"])[0]
     assert set(ids[0]).isdisjoint({0, 1, 2})
@@ -64,9 +59,7 @@ def test_special_tokens_in_a_text_are_text_to_t5s_own_tokenizer_too(text: str) -
     """Its vocabulary holds them as pieces, which the unigram model matches in any text."""
     codec = t5_codec()
     special = set(codec.tokenizer.all_special_ids) - {codec.tokenizer.unk_token_id}
-
     ids = codec.ids(["cat", text])
-
     assert special.isdisjoint(ids[1])
     assert ids[0] == codec.ids(["cat"])[0]
     if "<extra_id_0>" not in text:
@@ -75,7 +68,6 @@ def test_special_tokens_in_a_text_are_text_to_t5s_own_tokenizer_too(text: str) -
 
 def test_half_a_surrogate_pair_is_encoded_as_a_replacement_character() -> None:
     codec = scratch_codec()
-
     assert codec.ids(["a \ud800 b", "c"]) == codec.ids(["a \ufffd b", "c"])
 
 

@@ -1,10 +1,10 @@
-"""Training on the Trainer: it learns, and leaves a plain T5 without pickles."""
+"""Training on the Trainer: it learns, leaves a plain T5 without pickles, and says before what it will take."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import collator
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Hyperparameters, Progress, train
+from pipedec_cli.model.training import Hyperparameters, Progress, estimate, hyperparameters, train
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.checkpoints import QUICK, TOY, fresh_toy
 from tests.model.trainings import SMALL, examples_of, weights_of
@@ -24,9 +25,7 @@ from tests.model.trainings import SMALL, examples_of, weights_of
 @pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])
 def test_what_was_learnt_over_random_schedules_serves_every_delay(trained: Checkpoint, delay: Any) -> None:
     decoder = Decoder(trained, batch_size=4)
-
     results = list(decoder.texts([source for source, _ in TOY], decoder.method(delay)))
-
     assert [result.segments for result in results] == [segments for _, segments in TOY]
     assert [result.truncated for result in results] == [None] * len(TOY)
 
@@ -34,7 +33,6 @@ def test_what_was_learnt_over_random_schedules_serves_every_delay(trained: Check
 def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
     checkpoint = fresh_toy()
     shown: list[Progress] = []
-
     outcome = train(
         checkpoint,
         examples_of(checkpoint),
@@ -43,7 +41,6 @@ def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
         replace(QUICK, batch_size=5, max_steps=40, learning_rate=3e-3),
         show=shown.append,
     )
-
     losses = [progress.loss for progress in shown if progress.loss is not None]
     assert losses[-1] < 0.5 * losses[0]
     assert [progress.step for progress in shown] == sorted(progress.step for progress in shown)
@@ -64,10 +61,8 @@ def first_loss(hyper: Hyperparameters, folder: Path) -> tuple[float, dict[str, T
 def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path: Path) -> None:
     """The mean is over the predictions of all of them, however many each has."""
     at_once = replace(QUICK, batch_size=8, max_steps=1)
-
     loss, weights = first_loss(at_once, tmp_path / "once")
     added, others = first_loss(replace(at_once, batch_size=2, accumulation=4), tmp_path / "added")
-
     assert added == pytest.approx(loss, rel=1e-5)
     # AdamW's first update is the rate times the sign, so a gradient near 0 may turn round: few do
     differs = torch.cat([((weights[name] - others[name]).abs() > 1e-5).flatten() for name in weights])
@@ -85,7 +80,6 @@ def test_dev_examples_are_looked_at_and_never_trained_on(tmp_path: Path) -> None
 
     checkpoint.model.encoder.register_forward_pre_hook(watch, with_kwargs=True)
     train(checkpoint, examples[:6], examples[6:], tmp_path, QUICK)
-
     assert seen[True] == {tuple(example.source) for example in examples[:6]}
     assert seen[False] == {tuple(example.source) for example in examples[6:]}
 
@@ -94,7 +88,6 @@ def test_looks_at_the_dev_set_are_shown_with_their_score(tmp_path: Path) -> None
     checkpoint = fresh_toy()
     examples = examples_of(checkpoint)
     shown: list[Progress] = []
-
     train(
         checkpoint,
         examples[:6],
@@ -104,7 +97,6 @@ def test_looks_at_the_dev_set_are_shown_with_their_score(tmp_path: Path) -> None
         show=shown.append,
         score=lambda: 42.0,
     )
-
     looks = [progress for progress in shown if progress.dev_loss is not None]
     assert [progress.step for progress in looks] == [3, 6]
     assert all(progress.dev_score == 42.0 and (progress.dev_loss or 0) > 0 for progress in looks)
@@ -113,9 +105,7 @@ def test_looks_at_the_dev_set_are_shown_with_their_score(tmp_path: Path) -> None
 def test_the_saved_folder_holds_no_pickle(trained: Checkpoint) -> None:
     """Optimizer and chance are kept in checkpoint-N, and can be read without running what they hold."""
     folder = Path(trained.name)
-
     files = [path for path in folder.rglob("*") if path.is_file()]
-
     pickles = [path for path in files if path.suffix in {".bin", ".pt", ".pth", ".pkl", ".ckpt"}]
     assert {path.name for path in pickles} <= {"optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt"}
     assert pickles
@@ -134,7 +124,6 @@ def test_plain_transformers_loads_what_was_trained(trained: Checkpoint) -> None:
     config = json.loads((Path(trained.name) / "config.json").read_text(encoding="utf-8"))
     model = AutoModelForSeq2SeqLM.from_pretrained(trained.name)
     tokenizer = AutoTokenizer.from_pretrained(trained.name)
-
     assert config["architectures"] == ["T5ForConditionalGeneration"]
     assert config["pipedec"]["delay"] == "any"
     assert type(model) is T5ForConditionalGeneration
@@ -149,9 +138,7 @@ def test_plain_transformers_loads_what_was_trained(trained: Checkpoint) -> None:
 
 def test_mixed_precision_trains(tmp_path: Path) -> None:
     checkpoint = fresh_toy(shape=SMALL)
-
     outcome = train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2, bf16=True))
-
     assert 0 < outcome["loss"] < 20
     assert all(parameter.dtype == torch.float32 for parameter in checkpoint.model.parameters())
 
@@ -164,11 +151,9 @@ def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> No
     checkpoint = fresh_toy()
     before = {name: weight.detach().clone() for name, weight in checkpoint.model.named_parameters()}
     sizes = {name: rms(weight) for name, weight in before.items()}
-
     train(
         checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, optimizer="adafactor", max_steps=1)
     )
-
     moved = {
         name: rms(weight.detach() - before[name])
         for name, weight in checkpoint.model.named_parameters()
@@ -185,7 +170,6 @@ def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
         return [int((batch["labels"] != -100).sum()), int(batch["subsequence"].max())]
 
     pipelined, sequential = fresh_toy("pipelined", 2), fresh_toy("sequential")
-
     assert collator(pipelined, 0).scheduler([]) == [] == collator(sequential, 0).scheduler([])
     texts = examples_of(pipelined)[2].texts
     assert laid_out(pipelined) == [sum(len(text) + 1 for text in texts) + 1, 3]
@@ -193,3 +177,63 @@ def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
     some = examples_of(pipelined)[:2]
     assert collator(pipelined, 0).scheduler(some) == [Fixed(2)] * 2
     assert collator(sequential, 0).scheduler(some) == [Whole()] * 2
+
+
+def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_it_was() -> None:
+    checkpoint = fresh_toy()
+    before = weights_of(checkpoint)
+    parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
+    hyper = replace(QUICK, epochs=3, batch_size=4, max_steps=None)
+    expected = estimate(checkpoint, examples_of(checkpoint), hyper)
+    assert expected.updates == 9  # 10 examples in batches of 4, three times
+    assert (expected.parameters, expected.bytes) == (parameters, 4 * parameters * 7)
+    assert expected.seconds > 0
+    assert all(tensor.equal(before[name]) for name, tensor in checkpoint.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
+
+
+@pytest.mark.parametrize("examples", [1, 3, 25])
+def test_an_estimate_takes_whatever_number_of_examples_there_is(examples: int) -> None:
+    checkpoint = fresh_toy()
+    some = (examples_of(checkpoint) * 3)[:examples]
+    assert estimate(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
+
+
+def test_no_examples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there are no training examples"):
+        estimate(fresh_toy(), [], QUICK)
+    with pytest.raises(UserError, match="there are no training examples"):
+        train(fresh_toy(), [], [], tmp_path, QUICK)
+
+
+def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
+    hyper = replace(QUICK, epochs=2, batch_size=4, accumulation=2, max_steps=None)
+    assert hyper.updates(16) == 4
+    assert hyper.updates(17) == 6
+    assert hyper.updates(17, devices=2) == 4
+    assert replace(hyper, epochs=0.1).updates(1) == 1
+    assert replace(hyper, epochs=0.5).updates(16) == 1
+    assert replace(hyper, max_steps=3).updates(10_000) == 3
+
+
+@pytest.mark.parametrize(
+    ("fresh", "optimizer", "expected"),
+    [
+        (False, None, ("adamw", 1e-4, 24)),
+        (True, None, ("adafactor", 3e-2, 8)),
+        (True, "adamw", ("adamw", 1e-3, 8)),
+        (False, "adafactor", ("adafactor", 1e-3, 24)),
+    ],
+)
+def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(
+    fresh: bool, optimizer: Any, expected: tuple[str, float, int]
+) -> None:
+    others = {
+        name: value
+        for name, value in asdict(QUICK).items()
+        if name not in ("batch_size", "optimizer", "learning_rate")
+    }
+    usual = hyperparameters(fresh=fresh, batch_size=None, optimizer=optimizer, learning_rate=None, **others)
+    given = hyperparameters(fresh=fresh, batch_size=3, optimizer=optimizer, learning_rate=0.0, **others)
+    assert (usual.optimizer, usual.learning_rate, usual.batch_size) == expected
+    assert (given.learning_rate, given.batch_size) == (0, 3)
