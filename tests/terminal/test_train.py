@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -43,14 +44,19 @@ def run(*arguments: str) -> str:
     return outcome.stderr
 
 
-def refused(*arguments: str) -> str:
+def train(workspace: Path, *more: str) -> str:
+    return run("train", "-w", str(workspace), *QUICK, *more)
+
+
+def refused(workspace: Path, *more: str) -> str:
     with pytest.raises(UserError) as raised:
-        CliRunner().invoke(app, arguments, catch_exceptions=False)
+        train(workspace, *more)
     return str(raised.value)
 
 
-def train(workspace: Path, *more: str) -> str:
-    return run("train", "-w", str(workspace), *QUICK, *more)
+def manifest(workspace: Path, decoder: str = "pipelined") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((workspace / "models" / decoder / "training.json").read_text())
+    return content
 
 
 def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path) -> None:
@@ -67,94 +73,8 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path
     assert model.config.pipedec["delay"] == "any"
     assert AutoTokenizer.from_pretrained(folder).eos_token == "</s>"
     assert (folder / "generation_config.json").exists()
-
-
-def test_nothing_beside_checkpoint_folders_is_pickled(workspace: Path) -> None:
-    train(workspace)
-    files = [path for path in (workspace / "models" / "pipelined").iterdir() if path.is_file()]
-    assert files
-    assert not [path for path in files if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
-
-
-def test_the_recipe_gives_defaults_and_flags_win(workspace: Path) -> None:
-    train(workspace, "--recipe", "paper", "--learning-rate", "0.01")
-    settings = json.loads((workspace / "models" / "pipelined" / "training.json").read_text())["settings"]
-    assert settings["delay"] == 1
-    assert settings["training"]["learning_rate"] == 0.01
-    assert settings["training"]["batch_size"] == 4
-
-
-def test_a_config_file_carries_options_and_flags_win(workspace: Path, tmp_path: Path) -> None:
-    config = tmp_path / "pipedec.toml"
-    config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
-    run("train", "-w", str(workspace), "--config", str(config), *QUICK)
-    content = json.loads((workspace / "models" / "sequential" / "config.json").read_text())["pipedec"]
-    assert content["decoder"] == "sequential"
-    assert content["source_prefix"] == "say: "
-    saved = json.loads((workspace / "models" / "sequential" / "training.json").read_text())
-    assert saved["settings"]["training"]["seed"] == 3
-    assert saved["result"]["updates"] == 2
-
-
-def test_an_unknown_setting_in_the_config_file_is_named(workspace: Path, tmp_path: Path) -> None:
-    config = tmp_path / "pipedec.toml"
-    config.write_text("[train]\nlearning_rat = 1\n")
-    assert "'learning_rat'" in refused("train", "-w", str(workspace), "--config", str(config))
-
-
-def test_resuming_wants_the_same_settings_and_an_unfinished_training_is_not_lost(workspace: Path) -> None:
-    train(workspace)
-    manifest = workspace / "models" / "pipelined" / "training.json"
-    begun = json.loads(manifest.read_text())
-    del begun["result"]  # as after a kill
-    manifest.write_text(json.dumps(begun))
-    assert "--resume" in refused("train", "-w", str(workspace), *QUICK)
-    assert "seed was 0 and is now 1" in refused(
-        "train", "-w", str(workspace), *QUICK, "--resume", "--seed", "1"
-    )
-    train(workspace, "--resume")
-
-
-def test_a_trained_model_is_replaced_on_purpose_only(workspace: Path) -> None:
-    train(workspace)
-    model = workspace / "models" / "pipelined" / "model.safetensors"
-    before = model.read_bytes()
-    said = refused("train", "-w", str(workspace), *QUICK, "--seed", "1")
-    assert "holds a trained model" in said
-    assert "--overwrite" in said
-    assert model.read_bytes() == before
-
-    train(workspace, "--overwrite", "--seed", "1")
-    assert model.read_bytes() != before
-
-
-def test_training_without_data_names_the_command_that_makes_them(tmp_path: Path) -> None:
-    assert "pipedec segment DATA" in refused("train", "-w", str(tmp_path / "none"))
-
-
-def test_nothing_to_resume_is_said(workspace: Path) -> None:
-    assert "nothing to resume" in refused("train", "-w", str(workspace), *QUICK, "--resume")
-
-
-@pytest.mark.parametrize("delay", ["0", "-1", "two", "1.5"])
-def test_a_delay_that_is_no_delay_is_a_usage_error(workspace: Path, delay: str) -> None:
-    outcome = CliRunner().invoke(app, ["train", "-w", str(workspace), "--delay", delay])
-    assert outcome.exit_code == 2
-
-
-def test_a_shape_that_is_not_there_is_named(workspace: Path) -> None:
-    assert "scratch-tiny" in refused("train", "-w", str(workspace), "--model", "scratch-huge")
-
-
-def test_sources_that_are_cut_are_counted(workspace: Path) -> None:
-    assert "longer than 4 tokens and were cut" in train(workspace, "--max-source-tokens", "4")
-
-
-def test_a_training_that_an_older_version_began_is_resumed(workspace: Path) -> None:
-    """Its manifest has these settings under these names."""
-    train(workspace)
-    settings = json.loads((workspace / "models" / "pipelined" / "training.json").read_text())["settings"]
-    assert settings == {
+    # Settings under these names are what a training that an older version began is resumed with.
+    assert manifest(workspace)["settings"] == {
         "model": "scratch-tiny",
         "decoder": "pipelined",
         "delay": "any",
@@ -180,3 +100,62 @@ def test_a_training_that_an_older_version_began_is_resumed(workspace: Path) -> N
         },
         "data": str(workspace / "data"),
     }
+
+
+def test_the_recipe_gives_defaults_and_flags_win(workspace: Path) -> None:
+    train(workspace, "--recipe", "paper", "--learning-rate", "0.01")
+    settings = manifest(workspace)["settings"]
+    assert settings["delay"] == 1
+    assert settings["training"]["learning_rate"] == 0.01
+    assert settings["training"]["batch_size"] == 4
+
+
+def test_a_config_file_carries_options_and_flags_win(workspace: Path, tmp_path: Path) -> None:
+    config = tmp_path / "pipedec.toml"
+    config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
+    train(workspace, "--config", str(config))
+    content = json.loads((workspace / "models" / "sequential" / "config.json").read_text())["pipedec"]
+    assert content["decoder"] == "sequential"
+    assert content["source_prefix"] == "say: "
+    saved = manifest(workspace, "sequential")
+    assert saved["settings"]["training"]["seed"] == 3
+    assert saved["result"]["updates"] == 2
+    config.write_text("[train]\nlearning_rat = 1\n")
+    assert "'learning_rat'" in refused(workspace, "--config", str(config))
+
+
+def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace: Path) -> None:
+    assert "nothing to resume" in refused(workspace, "--resume")
+    train(workspace)
+    folder = workspace / "models" / "pipelined"
+    before = (folder / "model.safetensors").read_bytes()
+    said = refused(workspace, "--seed", "1")
+    assert "holds a trained model" in said
+    assert "--overwrite" in said
+    begun = manifest(workspace)
+    del begun["result"]  # as after a kill
+    (folder / "training.json").write_text(json.dumps(begun))
+    assert "--resume" in refused(workspace)
+    assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
+    assert (folder / "model.safetensors").read_bytes() == before
+    train(workspace, "--resume")
+    train(workspace, "--overwrite", "--seed", "1")
+    assert (folder / "model.safetensors").read_bytes() != before
+
+
+def test_training_without_data_names_the_command_that_makes_them(tmp_path: Path) -> None:
+    assert "pipedec segment DATA" in refused(tmp_path / "none")
+
+
+@pytest.mark.parametrize("delay", ["0", "-1", "two", "1.5"])
+def test_a_delay_that_is_no_delay_is_a_usage_error(tmp_path: Path, delay: str) -> None:
+    outcome = CliRunner().invoke(app, ["train", "-w", str(tmp_path), "--delay", delay])
+    assert outcome.exit_code == 2
+
+
+def test_a_shape_that_is_not_there_is_named(workspace: Path) -> None:
+    assert "scratch-tiny" in refused(workspace, "--model", "scratch-huge")
+
+
+def test_sources_that_are_cut_are_counted(workspace: Path) -> None:
+    assert "longer than 4 tokens and were cut" in train(workspace, "--max-source-tokens", "4")
