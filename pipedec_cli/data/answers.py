@@ -19,10 +19,9 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import keyphrases, multispanqa, parallel
-from pipedec_cli.data.importers.layout import text_lines
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.records import Generated, Record, checked, record_of
-from pipedec_cli.data.rows import read_rows
+from pipedec_cli.data.rows import read_rows, text_lines
 
 #: ``records``: JSON lines, as `generate` writes them. ``answers``: ``{id: [answers]}``. ``lines``: ``;`` lines.
 Format = Literal["records", "answers", "lines"]

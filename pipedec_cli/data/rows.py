@@ -166,12 +166,41 @@ def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
             yield Row(number, where, _parse(content, where))
 
 
-def _parse(content: bytes, where: str) -> Any:
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file, gzipped or not, each with its number from 1 and without its end.
+
+    Only a line feed ends a line: text may hold any other separator that Unicode knows.
+    """
+    with _opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            content = line.removeprefix(_MARK) if number == 1 else line
+            yield number, _decoded(content.rstrip(b"\r\n"), f"{path}:{number}")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
     try:
-        return json.loads(content.decode("utf-8"))
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
+    except FileNotFoundError:
+        raise UserError("no such file", where=str(path)) from None
+    except PermissionError as error:
+        raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
+
+
+def _decoded(content: bytes, where: str) -> str:
+    try:
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         what = f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}"
         raise UserError(what, where=where, todo="save the file as UTF-8") from None
+
+
+def _parse(content: bytes, where: str) -> Any:
+    try:
+        return json.loads(_decoded(content, where))
     except json.JSONDecodeError as error:
         place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
         todo = "write one JSON object a line"
@@ -183,24 +212,19 @@ def _parse(content: bytes, where: str) -> Any:
 def _file_rows(path: Path) -> Iterator[Row]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
-    try:
-        if kind == ".parquet":
-            objects = _stream("parquet", str(path), split="train", data_files=str(path))
-            for number, value in enumerate(objects, start=1):
-                yield Row(number, f"{path} row {number}", value)
-            return
-        with gzip.open(path) if suffixes[-1:] == [".gz"] else path.open("rb") as file:
-            if kind in _CELL_SEPARATORS:
-                yield from _table_rows(file, str(path), _CELL_SEPARATORS[kind])
-            elif kind == ".json" and file.peek(4096).removeprefix(_MARK).lstrip().startswith(b"["):
-                for number, value in enumerate(_parse(file.read().removeprefix(_MARK), str(path)), start=1):
-                    yield Row(number, f"{path} item {number}", value)
-            else:
-                yield from json_lines(file, str(path))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
-    except PermissionError as error:
-        raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
+    if kind == ".parquet":
+        objects = _stream("parquet", str(path), split="train", data_files=str(path))
+        for number, value in enumerate(objects, start=1):
+            yield Row(number, f"{path} row {number}", value)
+        return
+    with _opened(path) as file:
+        if kind in _CELL_SEPARATORS:
+            yield from _table_rows(file, str(path), _CELL_SEPARATORS[kind])
+        elif kind == ".json" and file.peek(4096).removeprefix(_MARK).lstrip().startswith(b"["):
+            for number, value in enumerate(_parse(file.read().removeprefix(_MARK), str(path)), start=1):
+                yield Row(number, f"{path} item {number}", value)
+        else:
+            yield from json_lines(file, str(path))
 
 
 def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: str) -> Iterator[Row]:
@@ -297,7 +321,11 @@ def _datasets(where: str, todo: str | None = None) -> Iterator[None]:
         while deepest.__cause__ is not None:
             deepest = deepest.__cause__
         lines = str(deepest).strip().splitlines() or [type(deepest).__name__]
-        raise UserError(f"cannot be read: {lines[0]}", where=where, todo=todo) from error
+        what = f"cannot be read: {lines[0]}"
+        if "script" in lines[0]:
+            what = "needs a loading script, and no program of a data set is run here"
+            todo = f"fetch its files (`hf download {where} --repo-type dataset --local-dir DIR`) and import those"
+        raise UserError(what, where=where, todo=todo) from error
     finally:
         datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counts
         for logging, level in zip(loggers, levels, strict=True):

@@ -6,10 +6,8 @@ comes with a data set is run.
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -23,9 +21,7 @@ _DATA_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet
 _NO_SPLITS: Final = ("*.story", "shorter_abstract/")
 #: The name of a split, set off from the rest of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``,
 #: ``validation-00000-of-00001.parquet``.
-_SPLIT_WORD: Final = re.compile(
-    rf"(?<![a-z0-9])({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?![a-z0-9])", re.IGNORECASE
-)
+_SPLIT_WORD: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(SPLIT_NAMES)})(?![a-z0-9])", re.IGNORECASE)
 _SHOWN_FIELDS = 8
 _SHOWN_CHARACTERS = 40
 _KINDS = {type(None): "null", bool: "true or false", dict: "an object"}
@@ -40,19 +36,14 @@ def splits_at(location: str) -> tuple[SplitName, ...]:
     if folder.is_dir():
         whole = any(True for mark in _NO_SPLITS for _ in folder.glob(mark))
         return () if whole else tuple(split_files(folder))
-    with _without_programs(location):
-        return given_splits(location)
+    return given_splits(location)
 
 
 def rows_at(location: str, split: SplitName | None) -> Iterator[Row]:
-    """The raw rows of a file or ``-``, of one split of a folder, or of one split of ``owner/name[:config]`` of the hub."""
+    """The raw rows of a file, of one split of a folder (see `split_files`), or of one split of a hub data set."""
     path = Path(location)
-    if path.is_dir():
-        for file in files_of(path, split):
-            yield from read_rows(file)
-    else:
-        with _without_programs(location):
-            yield from read_rows(location, split)
+    for file in files_of(path, split) if path.is_dir() else [location]:
+        yield from read_rows(file, split)
 
 
 def files_of(
@@ -91,44 +82,6 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
         where=str(folder),
         todo=f"give one of its folders ({', '.join(inside[:8])}) or a file" if inside else "give a file",
     )
-
-
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file, gzipped or not, each with its number from 1 and without its end.
-
-    Only a line feed ends a line: text may hold any other separator that Unicode knows.
-    """
-    try:
-        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                yield number, content.rstrip(b"\r\n").decode("utf-8")
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
-    except FileNotFoundError:
-        raise UserError("no such file", where=str(path)) from None
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}",
-            where=f"{path}:{number}",
-            todo="save the file as UTF-8",
-        ) from None
-
-
-@contextmanager
-def _without_programs(name: str) -> Iterator[None]:
-    """Say how a hub data set that comes with a program can be had all the same: by its plain data files."""
-    try:
-        yield
-    except UserError as error:
-        if "script" not in error.what or Path(name).exists():
-            raise
-        raise UserError(
-            "needs a loading script, and no program of a data set is run here",
-            where=name,
-            todo=f"fetch its files (`hf download {name.partition(':')[0]} --repo-type dataset --local-dir DIR`) "
-            "and import those",
-        ) from error
 
 
 # --- what stands in them -----------------------------------------------------------------------------------

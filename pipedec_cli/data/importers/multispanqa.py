@@ -19,10 +19,9 @@ from pipedec_cli.data.importers.layout import (
     kind,
     question_and_context,
     rows_at,
-    text_lines,
 )
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.data.rows import Row
+from pipedec_cli.data.rows import Row, text_lines
 
 
 def read(location: str, split: SplitName | None) -> Iterator[Example]:

@@ -15,8 +15,9 @@ from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.keyphrases import SEPARATOR, split_phrases
-from pipedec_cli.data.importers.layout import Example, files_of, one_line, text_lines
+from pipedec_cli.data.importers.layout import Example, files_of, one_line
 from pipedec_cli.data.records import SplitName
+from pipedec_cli.data.rows import text_lines
 
 _SOURCE_NAME: Final = re.compile(r"(?<![a-z0-9])(src|source)(?![a-z0-9])", re.IGNORECASE)
 

@@ -27,9 +27,9 @@ from pipedec_cli.data.importers.layout import (
     parts,
     question_and_context,
     rows_at,
-    text_lines,
 )
 from pipedec_cli.data.records import SplitName
+from pipedec_cli.data.rows import text_lines
 
 _SUMMARIES = ("summary.txt", "summary.txt.gz")
 _HIGHLIGHT = "@highlight"

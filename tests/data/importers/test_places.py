@@ -93,19 +93,22 @@ def test_place_that_is_not_there_is_refused():
         list(rows_at("nowhere/at/all.jsonl", None))
 
 
-def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(monkeypatch):
-    def rows(location, split=None):
-        if location == "midas/kp20k:raw":
-            what = "cannot be read: Dataset scripts are no longer supported, but found kp20k.py"
-            raise UserError(what, where=location)
+def test_hub_data_set_is_read_by_name_and_split(monkeypatch):
+    def rows(location, split):
         assert (location, split) == ("abisee/cnn_dailymail:3.0.0", "test")
         yield Row(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
 
     monkeypatch.setattr(layout, "read_rows", rows)
-    monkeypatch.setattr(layout, "given_splits", lambda location: tuple(rows(location)))
     (example,) = cnn_dailymail("abisee/cnn_dailymail:3.0.0", "test")
     assert example.target == ("H",)
-    message = r"midas/kp20k:raw: needs a loading script.*hf download midas/kp20k --repo-type dataset"
+
+
+def test_hub_data_set_with_a_program_is_refused_with_the_way_around(monkeypatch):
+    def refuse(name, config):
+        raise RuntimeError("Dataset scripts are no longer supported, but found kp20k.py")
+
+    monkeypatch.setattr("datasets.get_dataset_split_names", refuse)
+    message = r"midas/kp20k: needs a loading script.*hf download midas/kp20k --repo-type dataset"
     with pytest.raises(UserError, match=message):
         list(rows_at("midas/kp20k:raw", "train"))
     with pytest.raises(UserError, match=message):
