@@ -134,11 +134,9 @@ class FieldNames:
                     raise UserError(what, where=record.where, todo="rename it")
             for ours, theirs in (("source", self.source), ("target", self.target), ("id", self.id)):
                 if ours != theirs and theirs in record.fields and ours in record.fields:
-                    raise UserError(
-                        f"field {ours!r} would be written over with {theirs!r}",
-                        where=record.where,
-                        todo=f"rename {ours!r}, or leave out --{ours}-field",
-                    )
+                    what = f"field {ours!r} would be written over with {theirs!r}"
+                    todo = f"rename {ours!r}, or leave out --{ours}-field"
+                    raise UserError(what, where=record.where, todo=todo)
 
 
 def record_of(value: Any, where: str, number: int, names: FieldNames | None = None) -> Record:
@@ -189,9 +187,8 @@ def missing(fields: Mapping[str, Any], name: str, where: str, option: str | None
     """The error of a field that is not there or null, and of the option that names another."""
     have = ", ".join(list(map(str, fields))[:8]) or "none"
     todo = f"its fields are: {have}" + (f"; {option} names another" if option else "")
-    return UserError(
-        f"field {name!r} {'is null' if name in fields else 'is missing'}", where=where, todo=todo
-    )
+    what = "is null" if name in fields else "is missing"
+    return UserError(f"field {name!r} {what}", where=where, todo=todo)
 
 
 Shape = TypeVar("Shape")
@@ -234,9 +231,7 @@ def checked(
         value = value | {ours: value.get(theirs) for ours, theirs in called.items()}
     try:
         return msgspec.convert(value, shape)
-    except (
-        UnicodeEncodeError
-    ):  # msgspec looks into a string where another type belongs, and finds half a pair
+    except UnicodeEncodeError:  # half a surrogate pair, in a string where another type belongs
         return checked(whole(value), shape, where, names=names, example=example)
     except msgspec.ValidationError as error:
         misfit = _MISFIT.fullmatch(str(error))

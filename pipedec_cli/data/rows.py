@@ -21,15 +21,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import (
-    SPLIT_NAMES,
-    FieldNames,
-    Record,
-    SplitName,
-    missing,
-    record_of,
-    whole,
-)
+from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, missing, record_of, whole
 
 STDIN: Final = "-"
 
@@ -64,10 +56,10 @@ def read_records(
     in `Record.fields` stays as it was.
 
     Args:
-        location: what `read_rows` takes: a path, ``-``, a folder or a hub data set.
+        location: see `read_rows`.
         names: what the input calls its fields.
         need_target: refuse records without a target, too.
-        split: which split of a folder or hub data set.
+        split: see `read_rows`.
         allow_empty: yield nothing for an empty file rather than refuse it.
         warn: called once, when reading ends, if text had to be mended.
     """
@@ -100,15 +92,9 @@ def read_records(
 
 
 def _has_half_pairs(record: Record) -> bool:
-    texts = (
-        record.id,
-        record.source,
-        record.target or "",
-        *(record.target_segments or ()),
-        *record.references,
-    )
+    listed = (*(record.target_segments or ()), *record.references)
     try:
-        "".join(texts).encode()
+        "".join((record.id, record.source, record.target or "", *listed)).encode()
     except UnicodeEncodeError:
         return True
     return False
@@ -145,11 +131,9 @@ def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[
 def given_splits(location: str | Path) -> tuple[SplitName, ...]:
     """The splits that a folder or a hub data set comes in; () for a single file or standard input."""
     path = Path(location)
-    if str(location) != STDIN and path.is_dir():
-        return tuple(_split_files(path))
-    if str(location) == STDIN or path.exists():
+    if str(location) == STDIN or (path.exists() and not path.is_dir()):
         return ()
-    return tuple(_hub(location)[2])
+    return tuple(_split_files(path) if path.is_dir() else _hub(location)[2])
 
 
 def is_hub_name(location: str | Path) -> bool:
