@@ -1,8 +1,8 @@
 """The method written out once more: plain, slow and without a cache. The code is held to it, and shares none of it.
 
 `oracle_decode` is the decoding loop; it knows nothing of plans, rows or caches: at every time-step it hands the whole
-grid so far to a function that computes every logit afresh. `oracle_t5_logits` is such a computation for T5: the
-decoder's own blocks, with a mask and a bias that are filled in pair by pair from the Manhattan distance.
+grid so far to a function that computes every logit afresh. `oracle_logits` is such a computation for a T5: the blocks
+and buckets of transformers, with a mask and distances that are filled in pair by pair.
 """
 
 from __future__ import annotations
@@ -32,11 +32,8 @@ NextLogits = Callable[[list[Placed], list[int]], Sequence[Sequence[float]]]
 class OracleSchedule:
     """When a new subsequence is due.
 
-    Attributes:
-        kind: ``fixed`` (every `delay` time-steps), ``wait`` (when the one before has ended), ``drawn`` (each at
-            its own distance from the one before, at the latest when that ends) or ``whole`` (one and never another).
-        delay: Δt of a fixed schedule.
-        distances: of a drawn one: distances[i] lies between subsequence i + 1 and i + 2; the last one repeats.
+    ``fixed``: every `delay` time-steps; ``wait``: when the one before has ended; ``drawn``: distances[i] after the
+    start of subsequence i + 1, at the latest when that ends, the last one repeats; ``whole``: one and never another.
     """
 
     kind: Literal["fixed", "wait", "drawn", "whole"]
@@ -63,14 +60,7 @@ class OracleCall:
 
 @dataclass
 class OracleResult:
-    """The whole decoding.
-
-    Attributes:
-        subsequences: every one that was established, empty ones included.
-        calls: the decoder calls, in order.
-        truncated: ``time_max``, ``sub_max``, ``max_tokens`` or None.
-        gap: the smallest difference between the best two logits of any answer; infinite if none was asked for.
-    """
+    """The whole decoding; `gap` is the smallest difference between the best two logits of any answer."""
 
     subsequences: list[OracleSubsequence]
     calls: list[OracleCall]
@@ -79,12 +69,10 @@ class OracleResult:
 
     @property
     def steps(self) -> int:
-        """Decoder calls."""
         return len(self.calls)
 
     @property
     def rows(self) -> list[tuple[int, list[int]]]:
-        """(start, tokens) of every subsequence, <eos> kept."""
         return [(row.start, row.tokens) for row in self.subsequences]
 
 
@@ -101,15 +89,7 @@ def oracle_decode(
 ) -> OracleResult:
     """Decode greedily, as the method's text says, recomputing everything at every time-step.
 
-    Args:
-        next_logits: the model.
-        schedule: when subsequences start.
-        bos: the id that opens a subsequence.
-        eos: the id that ends one.
-        explore: ``retry`` goes on establishing after an empty subsequence, ``once`` does not.
-        time_max: the last time-step, or None.
-        sub_max: the most subsequences, or None.
-        max_tokens: the most tokens, <eos> not counted; for schedules with one live subsequence at a time.
+    `max_tokens` leaves out <eos>; it is for schedules with one live subsequence at a time.
     """
     rows: list[OracleSubsequence] = []
     calls: list[OracleCall] = []
@@ -199,67 +179,58 @@ def manhattan(one: Placed, other: Placed) -> int:
     return abs(one.time - other.time) + abs(one.subsequence - other.subsequence)
 
 
-def oracle_t5_logits(
-    model: Any,
-    source_ids: Sequence[int],
-    tokens: Sequence[int],
-    subsequences: Sequence[int],
-    times: Sequence[int],
-) -> Tensor:
-    """All tokens of one example through transformers' own T5 decoder blocks at once, under the method's mask.
-
-    Args:
-        model: a T5ForConditionalGeneration (or mT5) in evaluation mode.
-        source_ids: the source, not padded.
-        tokens: the ids that stand in the grid, in any order.
-        subsequences: which subsequence each belongs to, from 1.
-        times: the time at which each stands.
-
-    Returns:
-        Logits of shape [tokens, vocabulary].
-    """
-    grid = [Placed(*entry) for entry in zip(subsequences, times, tokens, strict=True)]
+def oracle_logits(model: Any, source: Sequence[int], grid: Sequence[Placed]) -> Tensor:
+    """Logits [tokens, vocabulary] of all tokens of a grid, in any order, by transformers' blocks in the model's dtype."""
     decoder = model.decoder
-    attention = decoder.block[0].layer[0].SelfAttention
+    apart = torch.tensor([[-manhattan(looking, other) for other in grid] for looking in grid])
+    hidden = torch.tensor([[not sees(looking, other) for other in grid] for looking in grid])
     with torch.no_grad():
-        encoded = model.encoder(input_ids=torch.tensor([list(source_ids)])).last_hidden_state
-        mask = torch.zeros(1, 1, len(grid), len(grid), dtype=encoded.dtype)
-        bias = torch.zeros(1, attention.n_heads, len(grid), len(grid), dtype=encoded.dtype)
-        for q, looking in enumerate(grid):
-            for k, looked_at in enumerate(grid):
-                if not sees(looking, looked_at):
-                    mask[0, 0, q, k] = torch.finfo(encoded.dtype).min
-                bucket = attention._relative_position_bucket(
-                    torch.tensor(-manhattan(looking, looked_at)),
-                    bidirectional=False,
-                    num_buckets=attention.relative_attention_num_buckets,
-                    max_distance=attention.relative_attention_max_distance,
-                )
-                bias[0, :, q, k] = attention.relative_attention_bias.weight[bucket]
-        states = decoder.embed_tokens(torch.tensor([list(tokens)]))
+        encoded = model.encoder(input_ids=torch.tensor([list(source)])).last_hidden_state
+        lowest = torch.finfo(encoded.dtype).min
+        mask = torch.zeros(hidden.shape, dtype=encoded.dtype).masked_fill(hidden, lowest)[None, None]
+        states = decoder.embed_tokens(torch.tensor([[placed.token for placed in grid]]))
+        first = decoder.block[0].layer[0].SelfAttention
         for block in decoder.block:
-            states, _, _ = block(
-                states, attention_mask=mask, position_bias=bias, encoder_hidden_states=encoded
-            )
+            if model.config.model_type == "umt5":
+                states = _umt5_block(block, states, mask, apart, encoded)
+            else:
+                buckets = first._relative_position_bucket(
+                    apart,
+                    bidirectional=False,
+                    num_buckets=first.relative_attention_num_buckets,
+                    max_distance=first.relative_attention_max_distance,
+                )
+                bias = first.relative_attention_bias(buckets).permute(2, 0, 1)[None]
+                states = block(
+                    states, attention_mask=mask, position_bias=bias, encoder_hidden_states=encoded
+                )[0]
         states = decoder.final_layer_norm(states)
-        if getattr(model.config, "scale_decoder_outputs", False):
-            states = states * model.model_dim**-0.5
-        logits: Tensor = model.lm_head(states)[0]
+        scaled = model.config.model_type == "umt5" or getattr(model.config, "scale_decoder_outputs", False)
+        logits: Tensor = model.lm_head(states * model.config.d_model**-0.5 if scaled else states)[0]
         return logits
 
 
-def t5_next_logits(model: Any, source_ids: Sequence[int]) -> NextLogits:
-    """A T5 model and a source as `oracle_decode` wants them: a full teacher-forced pass for every answer."""
+def _umt5_block(block: Any, states: Tensor, mask: Tensor, apart: Tensor, encoded: Tensor) -> Tensor:
+    """A block of UMT5, which has a bias of its own and takes none from outside: for this call it counts distances."""
+    attention = block.layer[0].SelfAttention
+
+    def bias(*_: Any, **__: Any) -> Tensor:
+        values: Tensor = attention.relative_attention_bias(attention._relative_position_bucket(apart))
+        return values.permute(2, 0, 1)[None]
+
+    attention.compute_bias = bias
+    try:
+        output: Any = block(states, attention_mask=mask, encoder_hidden_states=encoded)
+    finally:
+        del attention.compute_bias
+    return output if isinstance(output, Tensor) else output[0]
+
+
+def next_logits_of(model: Any, source: Sequence[int]) -> NextLogits:
+    """A model and a source as `oracle_decode` wants them: a full pass for every answer, no cache."""
 
     def next_logits(grid: list[Placed], wanted: list[int]) -> Sequence[Sequence[float]]:
-        logits = oracle_t5_logits(
-            model,
-            source_ids,
-            [placed.token for placed in grid],
-            [placed.subsequence for placed in grid],
-            [placed.time for placed in grid],
-        )
-        rows: list[list[float]] = logits[wanted].tolist()
+        rows: list[list[float]] = oracle_logits(model, source, grid)[wanted].float().tolist()
         return rows
 
     return next_logits

@@ -11,9 +11,9 @@ from pipedec_cli.model.steps.engine import Engine
 from pipedec_cli.pipeline.decode import Finished, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole
-from tests.model.families import BOS, EOS, SOURCES, Kind, next_logits_of, small_model
-from tests.oracle import OracleResult, oracle_decode
-from tests.pipeline.driving import oracle_schedule
+from tests.model.families import SOURCES, Kind, small_model
+from tests.oracle import OracleResult, next_logits_of
+from tests.pipeline import driving
 
 #: Two best logits closer than this are a near-tie: float32 rounding may turn them round.
 TIE: Final = 1e-4
@@ -46,16 +46,7 @@ def expected_of(kind: Kind, schedule: str, explore: Explore, source: int) -> Ora
 def ask_oracle(
     model: Any, source: Sequence[int], schedule: Schedule, limits: Limits, explore: Explore
 ) -> OracleResult:
-    return oracle_decode(
-        next_logits_of(model, source),
-        oracle_schedule(schedule),
-        bos=BOS,
-        eos=EOS,
-        explore=explore,
-        time_max=limits.time_max,
-        sub_max=limits.sub_max,
-        max_tokens=limits.max_tokens,
-    )
+    return driving.ask_oracle(next_logits_of(model, source), schedule, limits, explore)
 
 
 def run_engine(engine: Engine, sources: Sequence[Sequence[int]], method: Method) -> list[Outcome]:

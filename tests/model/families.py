@@ -1,8 +1,4 @@
-"""A small model of each family, and what transformers' own decoder blocks make of a grid.
-
-`reference_logits` is `tests.oracle.oracle_t5_logits` made quicker and wide enough for UMT5: mask and distances are
-still filled in pair by pair, the buckets still come from transformers' own function.
-"""
+"""A small model of each family, and sources for it."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from functools import cache
 from typing import Any, Final, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from tests.oracle import NextLogits, Placed, manhattan, sees
+from tests.oracle import Placed
 
 Kind = Literal["t5", "gated", "mt5", "umt5"]
 KINDS: Final[tuple[Kind, ...]] = ("t5", "gated", "mt5", "umt5")
@@ -73,63 +69,6 @@ def small_model(kind: Kind) -> Any:
                         parameter.uniform_(0.7, 1.3)
             model.lm_head.weight[EOS] *= 3  # texts end
     return model
-
-
-def reference_logits(model: Any, source: Sequence[int], grid: Sequence[Placed]) -> Tensor:
-    """Logits [tokens, vocabulary] of all tokens of a grid, by transformers' blocks in the model's dtype."""
-    decoder = model.decoder
-    apart = torch.tensor([[-manhattan(looking, other) for other in grid] for looking in grid])
-    hidden = torch.tensor([[not sees(looking, other) for other in grid] for looking in grid])
-    with torch.no_grad():
-        encoded = model.encoder(input_ids=torch.tensor([list(source)])).last_hidden_state
-        lowest = torch.finfo(encoded.dtype).min
-        mask = torch.zeros(hidden.shape, dtype=encoded.dtype).masked_fill(hidden, lowest)[None, None]
-        states = decoder.embed_tokens(torch.tensor([[placed.token for placed in grid]]))
-        first = decoder.block[0].layer[0].SelfAttention
-        for block in decoder.block:
-            if model.config.model_type == "umt5":
-                states = _umt5_block(block, states, mask, apart, encoded)
-            else:
-                buckets = first._relative_position_bucket(
-                    apart,
-                    bidirectional=False,
-                    num_buckets=first.relative_attention_num_buckets,
-                    max_distance=first.relative_attention_max_distance,
-                )
-                bias = first.relative_attention_bias(buckets).permute(2, 0, 1)[None]
-                states = block(
-                    states, attention_mask=mask, position_bias=bias, encoder_hidden_states=encoded
-                )[0]
-        states = decoder.final_layer_norm(states)
-        scaled = model.config.model_type == "umt5" or getattr(model.config, "scale_decoder_outputs", False)
-        logits: Tensor = model.lm_head(states * model.config.d_model**-0.5 if scaled else states)[0]
-        return logits
-
-
-def _umt5_block(block: Any, states: Tensor, mask: Tensor, apart: Tensor, encoded: Tensor) -> Tensor:
-    """A block of UMT5, which has a bias of its own and takes none from outside: for this call it counts distances."""
-    attention = block.layer[0].SelfAttention
-
-    def bias(*_: Any, **__: Any) -> Tensor:
-        values: Tensor = attention.relative_attention_bias(attention._relative_position_bucket(apart))
-        return values.permute(2, 0, 1)[None]
-
-    attention.compute_bias = bias
-    try:
-        output: Any = block(states, attention_mask=mask, encoder_hidden_states=encoded)
-    finally:
-        del attention.compute_bias
-    return output if isinstance(output, Tensor) else output[0]
-
-
-def next_logits_of(model: Any, source: Sequence[int]) -> NextLogits:
-    """A model and a source as `tests.oracle.oracle_decode` wants them: a full pass for every answer, no cache."""
-
-    def next_logits(grid: list[Placed], wanted: list[int]) -> Sequence[Sequence[float]]:
-        rows: list[list[float]] = reference_logits(model, source, grid)[wanted].float().tolist()
-        return rows
-
-    return next_logits
 
 
 def columns(grid: Sequence[Placed]) -> tuple[list[int], list[int], list[int]]:

@@ -111,19 +111,6 @@ def test_visible_equals_the_drawing(name: str) -> None:
     assert visible(tokens, tokens).tolist() == parsed(drawing)
 
 
-def test_visible_takes_batches_and_other_queries_than_keys() -> None:
-    subsequence, time = coordinates(Fixed(1), [3, 2, 0])
-    keys = (torch.stack([subsequence, subsequence]), torch.stack([time, time + 5]))
-    queries = (keys[0][:, 5:7], keys[1][:, 5:7])
-
-    seen = visible(queries, keys)
-
-    expected = visible((subsequence, time), (subsequence, time))[5:7]
-    assert seen.shape == (2, 2, len(time))
-    assert seen[0].equal(expected)
-    assert seen[1].equal(expected)
-
-
 tokens = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 600)), min_size=1, max_size=30)
 
 
@@ -132,24 +119,13 @@ def test_distance_is_manhattan_for_all_visible_pairs(places: list[tuple[int, int
     subsequence, time = (torch.tensor(values) for values in zip(*places, strict=True))
     positions = position(subsequence, time)
 
-    distances = distance(positions, positions)
-    seen = visible((subsequence, time), (subsequence, time))
+    twice, (first, second) = torch.stack([positions, positions + 7]), (subsequence[None], time[None])
+    distances = distance(twice, twice)[1]  # batches are taken too, and queries that are not the keys
+    seen = visible((first, second), (first, second))[0]
+    assert visible((first[:, 1:], second[:, 1:]), (first, second))[0].equal(seen[1:])
 
     for q, (i1, t1) in enumerate(places):
         for k, (i2, t2) in enumerate(places):
             assert bool(seen[q, k]) == (i2 <= i1 and t2 <= t1)
             if seen[q, k]:
                 assert distances[q, k] == abs(t1 - t2) + abs(i1 - i2)
-
-
-def test_position_counts_a_subsequence_down_as_much_as_a_time_step_across() -> None:
-    subsequence, time = coordinates(Fixed(1), [3, 2, 0])
-
-    # <bos> A B C <eos> at p = 1…5; the next subsequence starts one time-step later and stands one row lower.
-    assert position(subsequence, time).tolist() == [1, 2, 3, 4, 5, 3, 4, 5, 6, 5, 6]
-
-
-def test_distance_takes_batches() -> None:
-    queries, keys = torch.tensor([[7], [9]]), torch.tensor([[1, 2, 3], [1, 2, 3]])
-
-    assert distance(queries, keys).tolist() == [[[6, 5, 4]], [[8, 7, 6]]]

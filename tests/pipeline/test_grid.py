@@ -1,25 +1,32 @@
-"""The grid by example: figure 2, both exploration rules, and the mend."""
+"""The grid against the oracle: any script, any schedule, any limits, both exploration rules; and the paper's figure 2."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Grid, Limits, Slot, Step, replay
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Subsequence, Waiting, Whole
-from tests.fakes import BOS, EOS
-from tests.pipeline.driving import GARBAGE, NEVER, drive, rows_of
+from tests.fakes import BOS, EOS, VOCABULARY, Texts
+from tests.pipeline.driving import NEVER, ask_oracle, drive, fed_and_made, rows_of, scripted_next_logits
 
 A, B, C, D, E, SEP = range(2, 8)
-ABC, DE = [A, B, C], [D, E]
+ABC, DE, LONG = [A, B, C], [D, E], [A] * 6
 
-
-def made(steps: list[Step]) -> list[list[tuple[int, int]]]:
-    """(subsequence, token) of what each call made."""
-    return [[(slot.subsequence, slot.token) for slot in step.made] for step in steps]
+# Tokens 2 and up: <eos> is where a text ends. <bos> (0) may be made like any other token.
+texts = st.lists(st.lists(st.sampled_from([BOS, *range(2, VOCABULARY)]), max_size=6), max_size=8)
+lengths = st.lists(st.integers(1, 7), max_size=7)
+explorations = st.sampled_from(["retry", "once"])
+schedules = st.one_of(
+    st.builds(Fixed, st.integers(1, 9)),
+    st.just(Waiting()),
+    st.builds(Drawn, st.lists(st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5).map(tuple)),
+)
+time_limits = st.builds(Limits, time_max=st.integers(1, 20), sub_max=st.one_of(st.none(), st.integers(1, 6)))
+token_limits = st.builds(Limits, time_max=st.none(), sub_max=st.none(), max_tokens=st.integers(1, 12))
 
 
 def fed(steps: list[Step]) -> list[list[tuple[int, int, int]]]:
@@ -27,32 +34,107 @@ def fed(steps: list[Step]) -> list[list[tuple[int, int, int]]]:
     return [[(slot.subsequence, slot.time, slot.token) for slot in step.fed] for step in steps]
 
 
-# --- Figure 2 ---------------------------------------------------------------------------------------------------------
+# --- The oracle -------------------------------------------------------------------------------------------------------
+
+
+def assert_equal(texts: Texts, schedule: Schedule, limits: Limits, explore: Explore) -> None:
+    """Rows that do not answer are told garbage, which must turn up nowhere."""
+    grid, steps = drive(texts, schedule, limits, explore)
+    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
+
+    assert rows_of(grid) == oracle.rows
+    assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
+    assert grid.steps == oracle.steps
+    assert grid.truncated == oracle.truncated
+
+
+@given(texts, schedules, time_limits, explorations)
+@example([[2]], Fixed(9), Limits(time_max=5), "retry")
+@example(
+    [[A], DE], Fixed(5), Limits(), "retry"
+)  # the clock runs on: a short first subsequence does not end the text
+@example([], Fixed(1), Limits(), "once")  # an empty text takes one step
+@example([LONG, [], [], [D]], Fixed(1), Limits(), "retry")  # explores again after an empty subsequence
+@example([LONG, [], [], [D]], Fixed(1), Limits(), "once")  # and does not
+@example([LONG, [D] * 4, []], Fixed(1), Limits(), "once")  # the live ones finish
+@example(
+    [[A] * 3, [], DE], Fixed(2), Limits(), "retry"
+)  # all are complete before the next exploration is due
+@example([[A] * 4, [], DE], Fixed(2), Limits(), "retry")  # and one token later it is
+@example([[A, BOS, B]], Fixed(2), Limits(), "retry")  # <bos> made by the model is a token like any other
+@example([ABC, DE, [A]], Drawn((NEVER,)), Limits(), "retry")  # never early: the schedule that waits
+@example([LONG], Fixed(1), Limits(time_max=6), "retry")  # <eos> would stand at time 7
+@example([LONG[1:]], Fixed(1), Limits(time_max=6), "retry")  # <eos> stands at time_max
+@example([[A] * 5, ABC], Fixed(3), Limits(time_max=6), "retry")
+@example(
+    [LONG, DE, DE], Fixed(3), Limits(time_max=3), "retry"
+)  # none is established that could not have a token
+@example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2), "retry")  # cut by sub_max
+@example([ABC, DE], Fixed(1), Limits(sub_max=3), "retry")  # not cut: the last established was empty
+@example([LONG, DE], Fixed(1), Limits(time_max=5, sub_max=2), "retry")  # time_max rather than sub_max
+def test_the_grid_equals_the_oracle(
+    texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
+) -> None:
+    assert_equal(texts, schedule, limits, explore)
+
+
+@given(texts, st.sampled_from([Whole(), Waiting()]), token_limits, explorations)
+@example([LONG], Whole(), Limits(None, None, 4), "retry")
+@example(
+    [[A], [B], [C, C, C]], Waiting(), Limits(None, None, 4), "retry"
+)  # over all subsequences, <eos> left out
+@example([[A], [B], [C]], Waiting(), Limits(None, None, 4), "retry")
+@example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, "retry")
+def test_the_sequential_decoders_equal_the_oracle(
+    texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
+) -> None:
+    assert_equal(texts, schedule, limits, explore)
+
+
+@pytest.mark.parametrize("explore", ["retry", "once"])
+@pytest.mark.parametrize("delay", [1, 2, 3])
+def test_the_grid_equals_the_oracle_under_the_papers_limits(delay: int, explore: Explore) -> None:
+    texts = [[5] * 30, [], [2, 3], [], *[[6] * m for m in range(12, 0, -1)], [], [7] * 60]
+
+    assert_equal(texts, Fixed(delay), Limits(), explore)
+
+
+@given(texts, schedules, time_limits, explorations)
+def test_every_token_is_fed_before_any_that_sees_it_answers_and_only_once(
+    texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
+) -> None:
+    _, steps = drive(texts, schedule, limits, explore)
+
+    fed: list[tuple[int, int]] = []
+    for step in steps:
+        fed += [(slot.subsequence, slot.time) for slot in step.fed]
+        made = {(slot.subsequence, slot.time) for earlier in steps for slot in earlier.made}
+        assert {(subsequence, time) for subsequence, time in made if time < step.time} <= set(fed)
+        assert all(slot.time < step.time for slot in step.fed)
+    assert len(set(fed)) == len(fed)
+
+
+# --- By example -------------------------------------------------------------------------------------------------------
 
 
 def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three() -> None:
     grid, steps = drive([ABC, DE], Fixed(1))
 
-    assert made(steps) == [
+    assert [[(slot.subsequence, slot.token) for slot in step.made] for step in steps] == [
         [(1, A)],
         [(1, B), (2, D)],
         [(1, C), (2, E), (3, EOS)],
         [(1, EOS), (2, EOS), (4, EOS)],
     ]
-    assert [sum(slot.token != EOS for slot in step.made) for step in steps] == [1, 2, 2, 0]
-    assert (grid.steps, grid.tokens, grid.truncated) == (4, 5, None)
-
-
-def test_figure_2_feeds_every_token_once_the_eos_of_the_failed_exploration_too() -> None:
-    _, steps = drive([ABC, DE], Fixed(1))
-
-    assert fed(steps) == [
+    assert fed(steps) == [  # every token once, the <eos> of the failed exploration too
         [(1, 0, BOS)],
         [(1, 1, A), (2, 1, BOS)],
         [(1, 2, B), (2, 2, D), (3, 2, BOS)],
         [(1, 3, C), (2, 3, E), (3, 3, EOS), (4, 3, BOS)],
     ]
     assert [slot.answers for slot in steps[3].fed] == [True, True, False, True]
+    assert [(step.number, step.time) for step in steps] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert (grid.steps, grid.tokens, grid.truncated) == (4, 5, None)
 
 
 def test_figure_2_takes_the_sequential_decoder_7_steps() -> None:
@@ -61,15 +143,6 @@ def test_figure_2_takes_the_sequential_decoder_7_steps() -> None:
     assert grid.steps == len(steps) == 7
     assert rows_of(grid) == [(0, [*ABC, SEP, *DE, EOS])]
     assert grid.truncated is None
-
-
-def test_steps_and_times_are_counted_from_1() -> None:
-    _, steps = drive([ABC, DE], Fixed(1))
-
-    assert [(step.number, step.time) for step in steps] == [(1, 1), (2, 2), (3, 3), (4, 4)]
-
-
-# --- Places -----------------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from([1, 2, 3]), st.lists(st.integers(0, 7), max_size=6))
@@ -85,160 +158,30 @@ def test_slot_and_time_are_a_bijection(delay: int, lengths: list[int]) -> None:
 
 
 class Pairs:
-    """Two subsequences at a time, every three time-steps: a schedule that is none of the usual ones."""
+    """Two subsequences at a time, the next two once both have ended: a schedule that looks at the rows."""
 
     name = "pairs"
 
-    def next_start(self, rows: Sequence[Subsequence]) -> int:
-        return rows[-1].start if len(rows) % 2 else rows[-1].start + 3
+    def next_start(self, rows: Sequence[Subsequence]) -> int | None:
+        ends = [row.end for row in rows]
+        return rows[-1].start if len(rows) % 2 else None if None in ends else max(end for end in ends if end)
 
 
-def test_subsequences_may_start_at_the_same_time() -> None:
+def test_a_schedule_may_look_at_the_live_rows_and_start_several_at_the_same_time() -> None:
     grid, steps = drive([ABC, DE, [A]], Pairs())
 
-    assert rows_of(grid) == [(0, [*ABC, EOS]), (0, [*DE, EOS]), (3, [A, EOS]), (3, [EOS])]
+    assert rows_of(grid) == [(0, [*ABC, EOS]), (0, [*DE, EOS]), (4, [A, EOS]), (4, [EOS])]
     assert fed(steps)[0] == [(1, 0, BOS), (2, 0, BOS)]
-    assert fed(steps)[3] == [(1, 3, C), (2, 3, EOS), (3, 3, BOS), (4, 3, BOS)]
+    assert fed(steps)[4] == [(1, 4, EOS), (3, 4, BOS), (4, 4, BOS)]
 
 
-# --- Exploration ------------------------------------------------------------------------------------------------------
-
-LONG = [A] * 6
-
-
-@pytest.mark.parametrize(
-    ("explore", "rows"),
-    [
-        (
-            "retry",
-            [(0, [*LONG, EOS]), (1, [EOS]), (2, [EOS]), (3, [D, EOS]), (4, [EOS]), (5, [EOS]), (6, [EOS])],
-        ),
-        ("once", [(0, [*LONG, EOS]), (1, [EOS])]),
-    ],
-)
-def test_retry_explores_again_after_an_empty_subsequence_and_once_does_not(
-    explore: Explore, rows: list[tuple[int, list[int]]]
-) -> None:
-    grid, _ = drive([LONG, [], [], [D]], Fixed(1), explore=explore)
-
-    assert rows_of(grid) == rows
-    assert (grid.steps, grid.truncated) == (7, None)
-
-
-def test_once_lets_the_live_ones_finish() -> None:
-    grid, _ = drive([LONG, [D, D, D, D], []], Fixed(1), explore="once")
-
-    assert rows_of(grid) == [(0, [*LONG, EOS]), (1, [D, D, D, D, EOS]), (2, [EOS])]
-
-
-@pytest.mark.parametrize("explore", ["retry", "once"])
-def test_an_empty_text_takes_one_step(explore: Explore) -> None:
-    grid, _ = drive([], Fixed(1), explore=explore)
-
-    assert rows_of(grid) == [(0, [EOS])]
-    assert (grid.steps, grid.tokens, grid.truncated) == (1, 0, None)
-
-
-def test_retry_at_delay_1_lets_one_long_first_sentence_use_up_all_20() -> None:
-    long = [A] * 25
-
-    grid, _ = drive([long, *[[]] * 19, DE], Fixed(1))
-
-    assert len(grid.subsequences) == 20
-    assert [row.empty for row in grid.subsequences] == [False] + [True] * 19
-    assert grid.steps == 26
-    assert (
-        grid.truncated is None
-    )  # the last established was empty, so that the method's text counts nothing as cut
-
-
-def test_an_empty_newest_one_does_not_end_the_decoding_while_another_is_live() -> None:
-    grid, _ = drive([[A] * 3, [], DE], Fixed(2))
-
-    # Subsequence 1 ends at time 4, subsequence 2 came out empty at time 3: all complete and the newest empty.
-    assert rows_of(grid) == [(0, [A, A, A, EOS]), (2, [EOS])]
-    grid, _ = drive([[A] * 4, [], DE], Fixed(2))
-    # One token more, and an exploration falls due while subsequence 1 is live.
-    assert rows_of(grid) == [(0, [A, A, A, A, EOS]), (2, [EOS]), (4, [D, E, EOS]), (6, [EOS])]
-
-
-# --- The mend ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_short_first_subsequence_does_not_end_the_text_and_the_clock_runs_on_without_a_call() -> None:
-    grid, steps = drive([[A], DE], Fixed(5))
-
-    assert rows_of(grid) == [(0, [A, EOS]), (5, [D, E, EOS]), (10, [EOS])]
-    assert [step.time for step in steps] == [1, 2, 6, 7, 8, 11]
-    assert grid.steps == 6
-
-
-def test_the_eos_before_a_pause_is_fed_once_with_the_next_call() -> None:
-    _, steps = drive([[A], DE], Fixed(5))
-
-    assert fed(steps)[2] == [(1, 2, EOS), (2, 5, BOS)]
-    assert [slot.answers for slot in steps[2].fed] == [False, True]
-    assert fed(steps)[3] == [(2, 6, D)]
-
-
-def test_what_the_model_says_to_an_ended_row_turns_up_nowhere() -> None:
-    grid, steps = drive([[A], [B], [C, C]], Fixed(2))
-
-    assert GARBAGE not in [token for row in grid.subsequences for token in row.tokens]
-    assert GARBAGE not in [slot.token for step in steps for slot in (*step.fed, *step.made)]
-
-
-def test_the_last_eos_before_the_end_is_not_fed() -> None:
-    _, steps = drive([[A]], Fixed(1))
-
-    # t = 1: A.  t = 2: <eos>, and an exploration that fails: all is complete, and nobody is left to see them.
-    assert fed(steps) == [[(1, 0, BOS)], [(1, 1, A), (2, 1, BOS)]]
-
-
-# --- The sequential schedule ------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(1, 7), max_size=6))
-def test_the_sequential_schedule_takes_a_step_for_every_training_prediction(lengths: list[int]) -> None:
+@given(lengths)
+def test_the_schedule_that_waits_takes_a_step_for_every_training_prediction(lengths: list[int]) -> None:
     grid, steps = drive([[A] * m for m in lengths], Waiting(), SEQUENTIAL_LIMITS)
 
     assert grid.steps == sum(m + 1 for m in lengths) + 1
     assert all(len(step.made) == 1 for step in steps)
     assert grid.truncated is None
-
-
-def test_the_sequential_schedule_feeds_an_eos_together_with_the_next_bos() -> None:
-    _, steps = drive([[A], [B]], Waiting(), SEQUENTIAL_LIMITS)
-
-    assert fed(steps) == [
-        [(1, 0, BOS)],
-        [(1, 1, A)],
-        [(1, 2, EOS), (2, 2, BOS)],
-        [(2, 3, B)],
-        [(2, 4, EOS), (3, 4, BOS)],
-    ]
-
-
-def test_a_drawn_schedule_that_never_starts_early_is_the_sequential_one() -> None:
-    texts = [ABC, DE, [A]]
-
-    drawn, drawn_steps = drive(texts, Drawn((NEVER,)))
-    sequential, sequential_steps = drive(texts, Waiting())
-
-    assert rows_of(drawn) == rows_of(sequential)
-    assert drawn_steps == sequential_steps
-
-
-# --- Rows as ids ------------------------------------------------------------------------------------------------------
-
-
-def test_bos_made_by_the_model_is_a_token_like_any_other() -> None:
-    # <bos> is T5's pad; only the place of a token says what it is.
-    grid, _ = drive([[A, BOS, B]], Fixed(2))
-
-    assert rows_of(grid) == [(0, [A, BOS, B, EOS]), (2, [EOS])]
-    assert grid.subsequences[0].text_tokens == [A, BOS, B]
-    assert grid.tokens == 3
 
 
 def test_a_row_knows_its_end_its_text_and_whether_it_is_empty() -> None:
@@ -258,39 +201,70 @@ def test_commit_refuses_another_number_of_answers_than_rows() -> None:
         grid.commit([A, B])
 
 
+# --- Limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["time_max", "sub_max", "max_tokens"])
+def test_a_bound_below_1_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+        Limits(**{name: 0})
+
+
+def test_decoding_without_any_bound_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a bound"):
+        Limits(time_max=None)
+
+
+def test_the_plain_sequential_decoder_is_not_cut_by_sub_max() -> None:
+    grid, _ = drive([ABC], Whole(), Limits(sub_max=1))
+
+    assert (grid.tokens, grid.truncated) == (3, None)
+
+
+def test_retry_at_delay_1_lets_one_long_first_sentence_use_up_all_20() -> None:
+    grid, _ = drive([[A] * 25, *[[]] * 19, DE], Fixed(1))
+
+    assert [row.empty for row in grid.subsequences] == [False] + [True] * 19
+    assert (grid.steps, grid.used_up) == (26, True)
+    assert grid.truncated is None  # the last established was empty: by the method's text nothing is cut
+
+
+@pytest.mark.parametrize(
+    ("texts", "sub_max", "schedule", "explore", "expected"),
+    [
+        ((LONG, [], []), 3, Fixed(1), "retry", True),  # the first is still being written when a fourth is due
+        ((LONG, [], LONG), 3, Fixed(1), "retry", True),
+        ((LONG, LONG, LONG), 3, Fixed(1), "retry", False),  # full, but with texts
+        ((LONG, []), 20, Fixed(1), "retry", False),  # places were left
+        (([A], [A], []), 3, Fixed(1), "retry", False),  # all had ended before another was due
+        ((LONG, [], []), None, Fixed(1), "retry", False),
+        ((LONG, [], []), 2, Fixed(1), "once", False),
+        ((LONG, [], []), 2, Waiting(), "retry", False),
+        ((LONG, [], []), 1, Whole(), "retry", False),
+    ],
+)
+def test_places_are_used_up_when_empty_ones_took_them_and_another_was_due(
+    texts: Texts, sub_max: int | None, schedule: Schedule, explore: Explore, expected: bool
+) -> None:
+    grid, _ = drive(texts, schedule, Limits(50, sub_max), explore)
+
+    assert grid.used_up is expected
+
+
 # --- Replay -----------------------------------------------------------------------------------------------------------
 
 
-def test_replay_counts_figure_2_without_a_model() -> None:
-    result = replay([3, 2], Fixed(1))
-
-    assert (result.steps, result.tokens, result.truncated) == (4, 5, None)
-
-
-schedules = st.one_of(
-    st.builds(Fixed, st.integers(1, 4)),
-    st.just(Waiting()),
-    st.builds(Drawn, st.lists(st.sampled_from([1, 2, 5, NEVER]), min_size=1, max_size=4).map(tuple)),
-)
-
-
-@given(
-    st.lists(st.integers(1, 8), max_size=7),
-    schedules,
-    st.builds(Limits, time_max=st.integers(1, 30), sub_max=st.integers(1, 8)),
-    st.sampled_from(["retry", "once"]),
-)
-def test_replay_counts_what_the_grid_does(
+@given(lengths, schedules, time_limits, explorations)
+@example([3, 2], Fixed(1), Limits(), "retry")
+def test_replay_does_what_the_grid_does_without_a_model(
     lengths: list[int], schedule: Schedule, limits: Limits, explore: Explore
 ) -> None:
-    grid, _ = drive([[A] * m for m in lengths], schedule, limits, explore)
+    grid, _ = drive([[2] * m for m in lengths], schedule, limits, explore)
 
-    result = replay(lengths, schedule, limits, explore)
-
-    assert (result.steps, result.tokens, result.truncated) == (grid.steps, grid.tokens, grid.truncated)
+    assert replay(lengths, schedule, limits, explore) == grid
 
 
 def test_replay_takes_the_text_as_one_for_the_sequential_decoder() -> None:
-    result = replay([4, 2], Whole(), SEQUENTIAL_LIMITS)
+    grid = replay([4, 2], Whole(), SEQUENTIAL_LIMITS)
 
-    assert (result.steps, result.tokens, result.truncated) == (7, 6, None)
+    assert (grid.steps, grid.tokens, grid.truncated) == (7, 6, None)

@@ -18,25 +18,24 @@ lengths = st.lists(st.integers(1, 6), max_size=8)
 seeds = st.integers(0, 2**32)
 
 
-@pytest.mark.parametrize("delay", [1, 2, 3, 6])
-def test_fixed_starts_every_delay_time_steps_whatever_the_lengths(delay: int) -> None:
-    assert place(Fixed(delay), [9, 1, 4, 0]) == [0, delay, 2 * delay, 3 * delay]
-
-
-def test_sequential_starts_at_the_end_of_the_one_before() -> None:
-    # <bos> at 0 and m = 3: <eos> at 4, where the next <bos> stands.
-    assert place(Waiting(), [3, 1, 2, 0]) == [0, 4, 6, 9]
-
-
-def test_drawn_starts_at_its_distances_at_the_latest_at_the_end_of_the_one_before() -> None:
-    schedule = Drawn((2, NEVER, 10, 1))
-
-    # 0, then 2 later; then when <eos> stands (2 + 3 + 1); then 10 later would be after the end (6 + 1 + 1).
-    assert place(schedule, [5, 3, 1, 4, 0]) == [0, 2, 6, 8, 9]
-
-
-def test_drawn_keeps_to_its_last_distance() -> None:
-    assert place(Drawn((3, 2)), [9, 9, 9, 9]) == [0, 3, 5, 7]
+@pytest.mark.parametrize(
+    ("schedule", "lengths", "starts"),
+    [
+        *((Fixed(delay), [9, 1, 4, 0], [0, delay, 2 * delay, 3 * delay]) for delay in (1, 2, 3, 6)),
+        (
+            Waiting(),
+            [3, 1, 2, 0],
+            [0, 4, 6, 9],
+        ),  # <bos> at 0 and m = 3: <eos> at 4, where the next <bos> stands
+        # 0, then 2 later; then when <eos> stands (2 + 3 + 1); then 10 later would be after the end (6 + 1 + 1).
+        (Drawn((2, NEVER, 10, 1)), [5, 3, 1, 4, 0], [0, 2, 6, 8, 9]),
+        (Drawn((3, 2)), [9, 9, 9, 9], [0, 3, 5, 7]),  # keeps to its last distance
+    ],
+)
+def test_a_schedule_places_subsequences_of_known_lengths(
+    schedule: Schedule, lengths: list[int], starts: list[int]
+) -> None:
+    assert place(schedule, lengths) == starts
 
 
 def test_whole_has_place_for_one_subsequence_only() -> None:
