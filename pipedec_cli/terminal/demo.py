@@ -61,14 +61,14 @@ def demo(settings: DemoSettings) -> None:
     own, so that what is right can be counted. Two small models are trained from scratch: a pipelined decoder and the
     ordinary T5 that it is compared with.
     """
-    talk = Talk(quiet=settings.quiet)
-    out = settings.out
+    out, quiet = settings.out, settings.quiet
+    talk = Talk(quiet=quiet)
     _clear(out)
     data = out / "data.jsonl"
     write_json_lines(data, make_demo(settings.examples, settings.seed))
 
     talk.say(f"\n1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence)")
-    segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=settings.quiet))
+    segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet))
     decoders: tuple[DecoderKind, ...] = ("pipelined", "sequential")
     for step, decoder in enumerate(decoders, start=2):
         talk.say(f"\n{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
@@ -86,16 +86,16 @@ def demo(settings: DemoSettings) -> None:
     talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
     generate.run(GenerateSettings(delay=DELAY, limit=1, live=True, workspace=out), talk)
     talk.say("\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
-    comparison = ReportSettings(
+    compared = ReportSettings(
         delays=(1, DELAY, 3),
         limit=settings.test,
         timing_examples=16,
         memory=False,
         batch_size=8,
         workspace=out,
-        quiet=settings.quiet,
+        quiet=quiet,
     )
-    report(comparison)
+    report(compared)
 
     talk.say("")
     counts = {}
@@ -124,9 +124,8 @@ def _clear(out: Path) -> None:
     """Remove an earlier demo, and nothing else."""
     if out.exists():
         if not (out / MARK).exists():
-            raise UserError(
-                f"{out} is there already and no demo made it", todo="give another folder with --out"
-            )
+            todo = "give another folder with --out"
+            raise UserError(f"{out} is there already and no demo made it", todo=todo)
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()

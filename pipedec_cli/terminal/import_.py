@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -190,7 +191,7 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
             talk.warn(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
     for split, tally in tallies.items():
         if len(paths) > 1 and tally.times["without_target"] == tally.examples:
-            paths[split] = paths[split].rename(paths[split].with_name(f"{UNLABELLED}{split}.jsonl"))
+            paths[split] = paths[split].replace(paths[split].with_name(f"{UNLABELLED}{split}.jsonl"))
             talk.say(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
     # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
     level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level
@@ -222,12 +223,10 @@ def _staging(folder: Path) -> Iterator[Path]:
 def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: Talk) -> Tally:
     """Write one split, or one file, which must hold something."""
     tally = Tally()
+    read = IMPORTERS[settings.name].read
     if settings.name == "parallel":
-        examples = parallel.read(
-            settings.location, split, targets=settings.targets, separator=settings.separator
-        )
-    else:
-        examples = IMPORTERS[settings.name].read(settings.location, split)
+        read = partial(parallel.read, targets=settings.targets, separator=settings.separator)
+    examples = read(settings.location, split)
     objects = islice(cleaned(examples, tally), settings.limit)
     write_json_lines(path, track(talk, objects, None, f"reading {split or settings.location}"))
     if not tally.examples:

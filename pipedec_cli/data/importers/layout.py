@@ -22,8 +22,7 @@ _NO_SPLITS: Final = ("*.story", "shorter_abstract/")
 #: The name of a split, set off from the rest of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``,
 #: ``validation-00000-of-00001.parquet``.
 _SPLIT_WORD: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(SPLIT_NAMES)})(?![a-z0-9])", re.IGNORECASE)
-_SHOWN_FIELDS = 8
-_SHOWN_CHARACTERS = 40
+_SHOWN_FIELDS, _SHOWN_CHARACTERS = 8, 40
 _KINDS = {type(None): "null", bool: "true or false", dict: "an object"}
 
 
@@ -54,11 +53,8 @@ def files_of(
     if split is None and len(found) == 1:
         split = next(iter(found))
     if split not in found:
-        raise UserError(
-            f"has no split {split}" if split else "has several splits",
-            where=str(folder),
-            todo=f"it has {', '.join(found)}",
-        )
+        what = f"has no split {split}" if split else "has several splits"
+        raise UserError(what, where=str(folder), todo=f"it has {', '.join(found)}")
     return found[split]
 
 
@@ -77,11 +73,9 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
         if any(found.values()):
             return {split: files for split, files in found.items() if files}
     inside = sorted(child.name for child in folder.iterdir() if child.is_dir())
-    raise UserError(
-        "a folder without a file for any split (train…, valid…, test…)",
-        where=str(folder),
-        todo=f"give one of its folders ({', '.join(inside[:8])}) or a file" if inside else "give a file",
-    )
+    todo = f"give one of its folders ({', '.join(inside[:8])}) or a file" if inside else "give a file"
+    what = "a folder without a file for any split (train…, valid…, test…)"
+    raise UserError(what, where=str(folder), todo=todo)
 
 
 # --- what stands in them -----------------------------------------------------------------------------------
@@ -89,14 +83,9 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One example of a data set, as it is written.
+    """One example of a data set, its identifier and its source, which may be empty, as they are published.
 
-    Attributes:
-        where: ``file:line`` or the like, of the row that it came from.
-        id: the data set's own identifier; None where it has none.
-        source: what the target is generated from; may be empty in published data.
-        target: the right answer: text; its segments, where the data set has them apart; None in an unlabelled split.
-        extra: further fields to be kept beside these.
+    The target is text, or its segments where the data set has them apart; None in an unlabelled split.
     """
 
     where: str

@@ -12,14 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.layout import (
-    Example,
-    Fields,
-    files_of,
-    kind,
-    question_and_context,
-    rows_at,
-)
+from pipedec_cli.data.importers.layout import Example, Fields, files_of, kind, question_and_context, rows_at
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.rows import Row, text_lines
 

@@ -64,9 +64,8 @@ def _pairs(source: Path, targets: Path, separator: str) -> Iterator[Example]:
     for number, (left, right) in enumerate(zip_longest(text_lines(source), text_lines(targets)), start=1):
         if left is None or right is None:
             longer, shorter = (targets, source) if left is None else (source, targets)
-            raise UserError(
-                f"has no partner: {shorter} ends with line {number - 1}", where=f"{longer}:{number}"
-            )
+            what = f"has no partner: {shorter} ends with line {number - 1}"
+            raise UserError(what, where=f"{longer}:{number}")
         text = one_line(left[1].replace("<eos>", " "))
         target: str | tuple[str, ...] = right[1].strip()
         if separator:

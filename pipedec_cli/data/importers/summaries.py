@@ -31,7 +31,6 @@ from pipedec_cli.data.importers.layout import (
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.rows import text_lines
 
-_SUMMARIES = ("summary.txt", "summary.txt.gz")
 _HIGHLIGHT = "@highlight"
 _SENTENCE_MARKS = re.compile(r"</?S>")
 _SHORT_SUMMARY = "shorter_abstract"
@@ -47,11 +46,11 @@ def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
     are left out: they are there for answer selection. The order is that of ``summary.txt``.
     """
     path = Path(location)
-    if path.is_dir() and _summaries_in(path):
-        for pairs in files_of(path, split):
-            yield from _answered(pairs)
-    elif path.is_file() and path.name.removesuffix(".gz").endswith(".txt") and _summaries_in(path.parent):
-        yield from _answered(path)
+    folder = path if path.is_dir() else path.parent
+    found = [folder / name for name in ("summary.txt", "summary.txt.gz") if (folder / name).is_file()]
+    if found and (path.is_dir() or (path.is_file() and path.name.removesuffix(".gz").endswith(".txt"))):
+        for pairs in files_of(path, split) if path.is_dir() else [path]:
+            yield from _answered(pairs, found[0])
     else:
         for fields in map(Fields, rows_at(location, split)):
             answer = fields.text(fields.first_of("answer", "article", "text")).strip()
@@ -60,7 +59,7 @@ def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
             yield fields.example(source, fields.text("summary").strip())
 
 
-def _answered(pairs: Path) -> Iterator[Example]:
+def _answered(pairs: Path, summaries: Path) -> Iterator[Example]:
     """The positive pairs of a split. Summaries are streamed, since with their answers they are far larger."""
     questions: dict[str, list[tuple[str, str]]] = {}  # by answer id, each with its place
     for number, line in text_lines(pairs):
@@ -70,9 +69,6 @@ def _answered(pairs: Path) -> Iterator[Example]:
             raise UserError(f"column 'label': expected 0 or 1, found {label!r}", where=where)
         if label == "1":
             questions.setdefault(identifier, []).append((question.strip(), where))
-    summaries = _summaries_in(pairs.parent)
-    if summaries is None:
-        raise UserError("expected summary.txt beside it, found no such file", where=str(pairs))
     for number, line in text_lines(summaries):
         where = f"{summaries}:{number}"
         identifier, answer, summary = _columns(line, ("answer id", "answer", "summary"), where)
@@ -86,15 +82,9 @@ def _answered(pairs: Path) -> Iterator[Example]:
 def _columns(line: str, names: tuple[str, str, str], where: str) -> tuple[str, str, str]:
     columns = line.split("\t")
     if len(columns) != len(names):
-        raise UserError(
-            f"expected {len(names)} columns with tabs between them ({', '.join(names)}), found {len(columns)}",
-            where=where,
-        )
+        what = f"expected {len(names)} columns with tabs between them ({', '.join(names)})"
+        raise UserError(f"{what}, found {len(columns)}", where=where)
     return columns[0], columns[1].strip(), columns[2].strip()
-
-
-def _summaries_in(folder: Path) -> Path | None:
-    return next((folder / name for name in _SUMMARIES if (folder / name).is_file()), None)
 
 
 # --- CNN/DailyMail ----------------------------------------------------------------------------------------
@@ -106,9 +96,8 @@ def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
     The source is the article; the target its highlights, which are its sentences as far as the data set goes.
     """
     place = Path(location)
-    stories = sorted(place.glob("*.story")) or (
-        [place] if place.suffix == ".story" and place.is_file() else []
-    )
+    story = place.suffix == ".story" and place.is_file()
+    stories = [place] if story else sorted(place.glob("*.story"))
     for path in stories:
         lines = [line.strip() for _, line in text_lines(path)]
         if _HIGHLIGHT not in lines:
