@@ -166,44 +166,10 @@ def train(
     if resume and not _last_checkpoint(folder):
         raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
     set_seed(hyper.seed)
-    arguments = _arguments(len(examples), bool(dev), folder, hyper)
-    relative = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
-    adafactor = (Adafactor, {"lr": hyper.learning_rate, **relative})
-    trainer = _Trainer(
-        checkpoint,
-        args=arguments,
-        optimizer_cls_and_kwargs=adafactor
-        if hyper.optimizer == "adafactor"
-        else None,  # AdamW is the Trainer's
-        train_dataset=examples,
-        eval_dataset=dev or None,
-        data_collator=collator(checkpoint, hyper.seed),
-        callbacks=[_Reporter(show, score, arguments.max_steps)],
-    )
-    trainer.remove_callback(PrinterCallback)
-    began = time.perf_counter()
-    checkpoint.model.train()
-    outcome = trainer.train(resume_from_checkpoint=_last_checkpoint(folder) if resume else None)
-    checkpoint.model.eval()
-    trainer.save_model(str(folder))
-    return {
-        "seconds": time.perf_counter() - began,
-        "updates": outcome.global_step,
-        "loss": outcome.training_loss,
-        "examples_seen": outcome.global_step * hyper.batch_size * hyper.accumulation * arguments.world_size,
-    }
-
-
-def _require(examples: Sequence[Encoded]) -> None:
-    if not examples:
-        raise UserError("there are no training examples", todo="segment a data set with at least one record")
-
-
-def _arguments(examples: int, dev: bool, folder: Path, hyper: Hyperparameters) -> TrainingArguments:
     on_cpu = hyper.cpu or not torch.cuda.is_available()
-    updates = hyper.updates(examples, devices=int(os.environ.get("WORLD_SIZE", "1")))
+    updates = hyper.updates(len(examples), devices=int(os.environ.get("WORLD_SIZE", "1")))
     every = max(1, updates // max(1, hyper.evaluations))
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=updates,
         per_device_train_batch_size=hyper.batch_size,
@@ -231,6 +197,36 @@ def _arguments(examples: int, dev: bool, folder: Path, hyper: Hyperparameters) -
         log_level="error",
         ddp_find_unused_parameters=False,
     )
+    relative = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
+    adafactor = (Adafactor, {"lr": hyper.learning_rate, **relative})
+    trainer = _Trainer(
+        checkpoint,
+        args=arguments,
+        optimizer_cls_and_kwargs=adafactor
+        if hyper.optimizer == "adafactor"
+        else None,  # AdamW is the Trainer's
+        train_dataset=examples,
+        eval_dataset=dev or None,
+        data_collator=collator(checkpoint, hyper.seed),
+        callbacks=[_Reporter(show, score)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    began = time.perf_counter()
+    checkpoint.model.train()
+    outcome = trainer.train(resume_from_checkpoint=_last_checkpoint(folder) if resume else None)
+    checkpoint.model.eval()
+    trainer.save_model(str(folder))
+    return {
+        "seconds": time.perf_counter() - began,
+        "updates": outcome.global_step,
+        "loss": outcome.training_loss,
+        "examples_seen": outcome.global_step * hyper.batch_size * hyper.accumulation * arguments.world_size,
+    }
+
+
+def _require(examples: Sequence[Encoded]) -> None:
+    if not examples:
+        raise UserError("there are no training examples", todo="segment a data set with at least one record")
 
 
 def _last_checkpoint(folder: Path) -> str | None:
@@ -246,15 +242,15 @@ class _LikeLengths(LengthGroupedSampler):
     first epoch's order, see some examples again and miss others.
     """
 
-    def __init__(
-        self, lengths: Sequence[int], batch_size: int, seed: int, *, epoch: Callable[[], int]
-    ) -> None:
-        super().__init__(batch_size, lengths=list(lengths), generator=torch.Generator())
-        self.seed = seed
-        self.epoch = epoch
+    def __init__(self, trainer: Trainer) -> None:
+        lengths = [len(example.source) for example in trainer.train_dataset]
+        size = trainer.args.train_batch_size * trainer.args.gradient_accumulation_steps
+        super().__init__(size, lengths=lengths, generator=torch.Generator())
+        self.trainer = trainer
 
     def __iter__(self) -> Iterator[int]:
-        self.generator.manual_seed((self.seed << 20) + self.epoch())
+        epoch = int(self.trainer.state.epoch or 0)
+        self.generator.manual_seed((self.trainer.args.seed << 20) + epoch)
         indices: Iterator[int] = super().__iter__()
         return indices
 
@@ -267,12 +263,7 @@ class _Trainer(Trainer):
         super().__init__(model=TeacherForcing(checkpoint.model), **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> _LikeLengths:
-        return _LikeLengths(
-            [len(example.source) for example in self.train_dataset],
-            self.args.train_batch_size * self.args.gradient_accumulation_steps,
-            self.args.seed,
-            epoch=lambda: int(self.state.epoch or 0),
-        )
+        return _LikeLengths(self)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if self.args.should_save:
@@ -288,18 +279,14 @@ class _Trainer(Trainer):
 class _Reporter(TrainerCallback):
     """Passes progress on, and scores the dev set by generating from it."""
 
-    def __init__(
-        self, show: Callable[[Progress], None], score: Callable[[], float] | None, total: int
-    ) -> None:
-        self.show = show
-        self.score = score
-        self.total = total
+    def __init__(self, show: Callable[[Progress], None], score: Callable[[], float] | None) -> None:
+        self.show, self.score = show, score
         self.loss: float | None = None
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
             self.loss = float(logs["loss"])
-            self.show(Progress(state.global_step, self.total, state.epoch or 0.0, self.loss))
+            self.show(Progress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
@@ -308,4 +295,4 @@ class _Reporter(TrainerCallback):
         if score is not None:
             metrics["eval_score"] = score
         loss = float(metrics["eval_loss"])
-        self.show(Progress(state.global_step, self.total, state.epoch or 0.0, self.loss, loss, score))
+        self.show(Progress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss, loss, score))
