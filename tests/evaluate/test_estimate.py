@@ -44,5 +44,5 @@ def test_a_method_that_will_not_help_is_doubted_with_the_number(subsequences, ra
         assert f"{ratio:.1f}" in why
 
 
-def test_no_targets_promise_nothing():
+def test_no_targets_save_nothing():
     assert doubt(0, estimate([], [], Limits())) is not None

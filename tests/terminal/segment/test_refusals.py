@@ -24,7 +24,6 @@ WHOLE = {"source": "s", "target": "t"}
             "data.jsonl:1: field 'target' is missing; its fields are: source; --target-field",
         ),
         (WHOLE | {"steps": 1}, "", "data.jsonl:1: field 'steps' is one that `pipedec generate`"),
-        (WHOLE, "--separator ,", "level sentence has no separators"),
         (WHOLE, "--dev-fraction 0.6 --test-fraction 0.4", "nothing to train on"),
         (WHOLE, "--tokenizer no-such-folder/x/y", "no tokenizer can be loaded from"),
     ],
