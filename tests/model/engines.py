@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import pytest
+import torch
+
+from pipedec_cli.model.native.build import BuildError
+from pipedec_cli.model.native.library import library
 from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.steps.operators import TorchStepper
+from pipedec_cli.model.steps.weights import DecoderWeights, Matrices, can_prepack, lay_out
 from pipedec_cli.pipeline.decode import Finished, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole
-from tests.model.families import SOURCES, Kind, small_model
+from tests.model.families import BOS, EOS, SOURCES, Kind, small_model
 from tests.oracle import OracleResult, next_logits_of
 from tests.pipeline import driving
 
@@ -26,6 +33,20 @@ SCHEDULES: Final[dict[str, tuple[Schedule, Limits]]] = {
     "whole": (Whole(), Limits(time_max=None, sub_max=None, max_tokens=12)),
     "drawn": (Drawn((1, 4, float("inf"), 2)), FIXED),
 }
+
+
+try:
+    library()
+    missing = ""
+except BuildError as error:
+    missing = str(error)
+needs_kernels = pytest.mark.skipif(bool(missing), reason=missing or "the kernels are there")
+needs_packing = pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here")
+
+#: What takes the steps; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
+Stepping = Literal["plain", "packed", "fixed", "native"]
+OPERATORS: Final = ["plain", pytest.param("packed", marks=needs_packing), "fixed"]
+STEPPINGS: Final = [*OPERATORS, pytest.param("native", marks=needs_kernels)]
 
 
 @dataclass(frozen=True)
@@ -49,6 +70,25 @@ def ask_oracle(
     return driving.ask_oracle(next_logits_of(model, source), schedule, limits, explore)
 
 
+@cache
+def weights_of(kind: Kind, stepping: Stepping) -> DecoderWeights:
+    if stepping == "native":
+        return lay_out(small_model(kind), native=True)
+    return lay_out(small_model(kind), prepack=stepping == "packed")
+
+
+def make_engine(kind: Kind, stepping: Stepping, sequences: int) -> Engine:
+    engine = Engine(small_model(kind), sequences, weights=weights_of(kind, stepping))
+    if stepping == "fixed":
+        assert isinstance(engine.weights.stepping, Matrices)
+        engine.stepper = TorchStepper(engine.weights.stepping, sequences, fixed=True)
+    return engine
+
+
+def method_of(schedule: str, explore: Explore = "retry") -> Method:
+    return Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], explore)
+
+
 def run_engine(engine: Engine, sources: Sequence[Sequence[int]], method: Method) -> list[Outcome]:
     """All sources through an engine, with all of its sequences in use."""
     found: dict[int, Outcome] = {}
@@ -61,3 +101,12 @@ def run_engine(engine: Engine, sources: Sequence[Sequence[int]], method: Method)
 
 def outcome_of(result: OracleResult) -> Outcome:
     return Outcome(result.rows, result.steps, result.truncated)
+
+
+def expected_outcomes(
+    kind: Kind, schedule: str, explore: Explore = "retry", count: int | None = None
+) -> list[Outcome]:
+    """The oracle's outcomes of the sources, none of which has a near-tie."""
+    results = [expected_of(kind, schedule, explore, number) for number in range(count or len(SOURCES))]
+    assert min(result.gap for result in results) >= TIE
+    return [outcome_of(result) for result in results]

@@ -1,71 +1,68 @@
-"""The engine: the tokens of the oracle, whatever the schedule, the rule, the family, the sequences and the kernels."""
+"""The engine: the tokens of the oracle and the logits of the full pass, whoever else is in flight and whatever computes."""
 
 from __future__ import annotations
 
 import copy
 import random
-from functools import cache
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import encode
 from pipedec_cli.model.steps.engine import Engine
-from pipedec_cli.model.steps.weights import can_prepack, lay_out
-from pipedec_cli.pipeline.decode import Method
+from pipedec_cli.model.steps.weights import lay_out
+from pipedec_cli.model.teacher_forcing import decoder_logits
+from pipedec_cli.pipeline.decode import Method, Row, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
-from pipedec_cli.pipeline.schedule import Fixed
+from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.checkpoints import toy_records
-from tests.model.engines import FIXED, SCHEDULES, TIE, ask_oracle, expected_of, outcome_of, run_engine
+from tests.model.engines import (
+    OPERATORS,
+    SCHEDULES,
+    TIE,
+    Stepping,
+    ask_oracle,
+    expected_of,
+    expected_outcomes,
+    make_engine,
+    method_of,
+    outcome_of,
+    run_engine,
+)
 from tests.model.families import BOS, EOS, KINDS, SOURCES, Kind, small_model
 
-PACKED: Final = [
-    pytest.param(False, id="plain"),
-    pytest.param(
-        True,
-        id="packed",
-        marks=pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here"),
-    ),
-]
+# --- Tokens -----------------------------------------------------------------------------------------------------------
 
 
-@cache
-def lay_out_small(kind: Kind, *, packed: bool) -> Any:
-    return lay_out(small_model(kind), prepack=packed)
-
-
-@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("stepping", OPERATORS)
 @pytest.mark.parametrize("sequences", [1, 2, 3, 8])
 @pytest.mark.parametrize("explore", ["retry", "once"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_tokens_are_the_oracles(schedule: str, explore: Explore, sequences: int, packed: bool) -> None:
+def test_tokens_are_the_oracles(schedule: str, explore: Explore, sequences: int, stepping: Stepping) -> None:
     """With fewer sequences than sources, examples leave and enter at different times."""
     order = random.Random(f"{schedule} {sequences}").sample(range(len(SOURCES)), len(SOURCES))
-    method = Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], explore)
-    engine = Engine(small_model("t5"), sequences, weights=lay_out_small("t5", packed=packed))
+    engine = make_engine("t5", stepping, sequences)
 
-    outcomes = run_engine(engine, [SOURCES[number] for number in order], method)
+    outcomes = run_engine(engine, [SOURCES[number] for number in order], method_of(schedule, explore))
 
-    results = [expected_of("t5", schedule, explore, number) for number in order]
-    assert [result.gap < TIE for result in results].count(True) == 0
-    assert outcomes == [outcome_of(result) for result in results]
+    expected = expected_outcomes("t5", schedule, explore)
+    assert outcomes == [expected[number] for number in order]
 
 
-@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("stepping", OPERATORS)
 @pytest.mark.parametrize("schedule", ["1", "2", "3", "wait", "whole"])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "t5"])
-def test_every_family_gets_the_oracles_tokens(kind: Kind, schedule: str, packed: bool) -> None:
-    method = Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1])
-    weights = lay_out_small(kind, packed=packed)
+def test_every_family_gets_the_oracles_tokens(kind: Kind, schedule: str, stepping: Stepping) -> None:
+    alone, together = (
+        run_engine(make_engine(kind, stepping, sequences), SOURCES[:3], method_of(schedule))
+        for sequences in (1, 2)
+    )
 
-    alone = run_engine(Engine(small_model(kind), 1, weights=weights), SOURCES[:3], method)
-    together = run_engine(Engine(small_model(kind), 2, weights=weights), SOURCES[:3], method)
-
-    results = [expected_of(kind, schedule, "retry", number) for number in range(3)]
-    assert [result.gap < TIE for result in results].count(True) == 0
-    assert alone == together == [outcome_of(result) for result in results]
+    assert alone == together == expected_outcomes(kind, schedule, count=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,10 +71,10 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind: Kind) -> None:
     results = [
         expected_of(kind, "1", "retry", number) for number in range(3 if kind != "t5" else len(SOURCES))
     ]
-    lengths = {len(row.tokens) for result in results for row in result.subsequences}
+    rows = [row.tokens for result in results for row in result.subsequences]
 
-    assert len(lengths) >= 5
-    assert any(row.tokens == [EOS] for result in results for row in result.subsequences)
+    assert len(set(map(len, rows))) >= 5
+    assert [EOS] in rows
     assert {result.truncated is None for result in results} == {True, False}
 
 
@@ -114,11 +111,7 @@ def test_an_engine_serves_one_method_after_another() -> None:
     """Nothing of an earlier decoding is left, though the buffers are."""
     engine = Engine(small_model("t5"), 2)
     for schedule in ("1", "whole", "3"):
-        chosen, limits = SCHEDULES[schedule]
-        outcomes = run_engine(engine, SOURCES, Method(chosen, BOS, EOS, limits))
-        assert outcomes == [
-            outcome_of(expected_of("t5", schedule, "retry", number)) for number in range(len(SOURCES))
-        ]
+        assert run_engine(engine, SOURCES, method_of(schedule)) == expected_outcomes("t5", schedule)
 
 
 @pytest.mark.gpu
@@ -127,8 +120,151 @@ def test_an_engine_serves_one_method_after_another() -> None:
 def test_cuda_gives_the_tokens_of_the_cpu(kind: Kind) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     model = copy.deepcopy(small_model(kind)).to("cuda")
-    method = Method(Fixed(2), BOS, EOS, FIXED)
 
-    assert run_engine(Engine(model, 3), SOURCES, method) == [
-        outcome_of(expected_of(kind, "2", "retry", number)) for number in range(len(SOURCES))
+    assert run_engine(Engine(model, 3), SOURCES, method_of("2")) == expected_outcomes(kind, "2")
+
+
+# --- Transformers' own greedy search ----------------------------------------------------------------------------------
+
+
+def assert_greedy(model: Any, engine: Engine, sources: Sequence[list[int]], bound: int) -> set[str | None]:
+    """One whole text is that of transformers; gives back what cut the texts."""
+    method = Method(Whole(), BOS, EOS, Limits(time_max=None, sub_max=None, max_tokens=bound))
+    outcomes = run_engine(engine, sources, method)
+    for source, outcome in zip(sources, outcomes, strict=True):
+        ids = torch.tensor([source])
+        mask = torch.ones_like(ids)
+        expected = model.generate(
+            ids, attention_mask=mask, do_sample=False, num_beams=1, max_new_tokens=bound
+        )[0].tolist()
+        assert [BOS, *outcome.rows[0][1]] == expected
+        cut = len(expected) == bound + 1 and expected[-1] != EOS
+        assert outcome.truncated == ("max_tokens" if cut else None)
+    return {outcome.truncated for outcome in outcomes}
+
+
+@pytest.mark.usefixtures("kernels")
+def test_one_whole_text_is_that_of_transformers_greedy() -> None:
+    """Both where the text ends by itself and where it is cut by the bound on tokens."""
+    ends = [
+        assert_greedy(small_model(kind), Engine(small_model(kind), 2), SOURCES, bound=9) for kind in KINDS
     ]
+
+    assert set().union(*ends) == {None, "max_tokens"}
+
+
+def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cache grows on the way, with two sequences in flight."""
+    monkeypatch.setattr("pipedec_cli.model.steps.operators.FIRST_ROOM", 4)
+    model = copy.deepcopy(small_model("t5"))
+    with torch.no_grad():
+        model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends
+
+    assert_greedy(model, Engine(model, 2, weights=lay_out(model, prepack=False)), SOURCES[:2], bound=20)
+
+
+# --- Logits -----------------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """An engine whose rows and logits are kept, by sequence."""
+
+    def __init__(self, engine: Engine, sources: Sequence[list[int]], method: Method) -> None:
+        self.engine = engine
+        self.rows: dict[int, list[Row]] = {number: [] for number in range(len(sources))}
+        self.logits: dict[int, list[Tensor]] = {number: [] for number in range(len(sources))}
+        self.admit = engine.admit
+        self.release = engine.release
+        list(decode(self, enumerate(sources), method, sequences=len(sources)))
+
+    def step(self, rows: Sequence[Row]) -> list[int]:
+        logits = self.engine.logits(rows)
+        for row, scores in zip(rows, logits.float(), strict=True):
+            self.rows[row.sequence].append(row)
+            self.logits[row.sequence].append(scores)
+        best: list[int] = logits.argmax(dim=-1).tolist()
+        return best
+
+    def both(self, model: Any, sequence: int, source: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The cached logits of a sequence, and the teacher-forced ones of the same tokens."""
+        slots = [row.slot for row in self.rows[sequence]]
+        places = torch.tensor([[slot.token, slot.subsequence, slot.time] for slot in slots]).T[:, None]
+        mask = torch.ones(1, len(source), dtype=torch.long)
+        with torch.no_grad():
+            memory = model.encoder(input_ids=torch.tensor([list(source)]), attention_mask=mask)
+            exact = decoder_logits(model, *places, memory.last_hidden_state, mask)[0].float()
+        return torch.stack(self.logits[sequence]), exact
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("schedule", ["1", "3", "wait"])
+def test_cached_steps_give_the_logits_of_the_full_pass(kind: Kind, schedule: str) -> None:
+    """In float32, to 1e-4: logits here are of the order of 10."""
+    recorder = Recorder(Engine(small_model(kind), 2), SOURCES[:2], method_of(schedule))
+
+    for sequence in (0, 1):
+        cached, exact = recorder.both(small_model(kind), sequence, SOURCES[sequence])
+        torch.testing.assert_close(cached, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("schedule", ["1", "wait"])
+def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
+    trained: Checkpoint, schedule: str
+) -> None:
+    """To 3 % of the logits' spread, on a trained model; the engine sums up in float32 what the layers add."""
+    half = copy.deepcopy(trained.model).to(torch.bfloat16)
+    sources = [example.source for example in encode(trained, toy_records())][4:6]
+    limits = Limits(time_max=24, sub_max=6)
+    method = Method(SCHEDULES[schedule][0], BOS, EOS, limits, "once")
+
+    recorder = Recorder(Engine(half, 2), sources, method)
+
+    for sequence in (0, 1):
+        for model in (trained.model, half):
+            cached, exact = recorder.both(model, sequence, sources[sequence])
+            assert (cached - exact).abs().max() < 0.03 * (exact.max() - exact.min())
+
+
+@pytest.mark.usefixtures("kernels")
+def test_wo_may_stay_in_float32_beside_narrower_weights() -> None:
+    """As transformers keeps it when it loads float16."""
+    model = copy.deepcopy(small_model("gated")).to(torch.bfloat16)
+    for stack in (model.encoder, model.decoder):
+        for block in stack.block:
+            block.layer[-1].DenseReluDense.wo.float()
+
+    recorder = Recorder(Engine(model), SOURCES[:1], method_of("1"))
+
+    cached, exact = recorder.both(small_model("gated"), 0, SOURCES[0])
+    assert (cached - exact).abs().mean() < 0.03 * (exact.max() - exact.min())
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("kind", ["t5", "umt5"])
+def test_a_sequence_does_not_depend_on_the_others(kind: Kind) -> None:
+    """The same rows alone, beside a longer source, beside other grids, and after another example in the sequence."""
+    engine = Engine(small_model(kind), 3)
+    alone = Recorder(Engine(small_model(kind), 1), SOURCES[:1], method_of("1")).logits[0]
+
+    for company in ([SOURCES[3]], [SOURCES[3], SOURCES[1]], [SOURCES[2], SOURCES[4]]):
+        crowded = Recorder(engine, [SOURCES[0], *company], method_of("1")).logits[0]
+        torch.testing.assert_close(torch.stack(crowded), torch.stack(alone), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_newcomers_leave_those_in_flight_as_they_are() -> None:
+    engine = Engine(small_model("t5"), 2)
+    rows = [Row(0, slot) for slot in method_of("whole").new_grid().plan()]
+    engine.admit([(0, SOURCES[1])])
+    engine.admit([(1, SOURCES[3])])  # longer: the room for sources grows
+
+    crowded = engine.logits(rows)
+
+    engine.release(0)
+    engine.release(1)
+    engine.admit([(0, SOURCES[1])])
+    torch.testing.assert_close(crowded, engine.logits(rows), rtol=1e-5, atol=1e-5)

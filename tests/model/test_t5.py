@@ -57,24 +57,6 @@ def test_only_umt5_has_a_bias_in_every_layer(kind: Kind) -> None:
         assert (first.bias is not second.bias) == (kind == "umt5")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_layers_are_named_for_what_they_do(kind: Kind) -> None:
-    model = small_model(kind)
-
-    assert [layer.cross_attention for layer in layers(model.encoder)] == [None, None]
-    found = layers(model.decoder)
-
-    assert len(found) == 2
-    for number, layer in enumerate(found):
-        prefix = f"block.{number}.layer"
-        names = {id(module): name for name, module in model.decoder.named_modules()}
-        assert names[id(layer.self_norm)] == f"{prefix}.0.layer_norm"
-        assert names[id(layer.self_attention)] == f"{prefix}.0.SelfAttention"
-        assert names[id(layer.cross_norm)] == f"{prefix}.1.layer_norm"
-        assert names[id(layer.cross_attention)] == f"{prefix}.1.EncDecAttention"
-        assert names[id(layer.feed_forward)] == f"{prefix}.2"
-
-
 @pytest.mark.parametrize(
     ("kind", "scale"), [("t5", 32**-0.5), ("gated", 1.0), ("mt5", 1.0), ("umt5", 32**-0.5)]
 )

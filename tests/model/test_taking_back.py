@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Final, Literal
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipedec_cli.model.native.build import BuildError
-from pipedec_cli.model.native.library import library
 from pipedec_cli.model.steps.engine import Engine
-from pipedec_cli.model.steps.operators import TorchStepper
-from pipedec_cli.model.steps.weights import Matrices, lay_out
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
-from tests.model.families import SOURCES, VOCABULARY, Kind, small_model
+from tests.model.engines import STEPPINGS, Stepping, make_engine
+from tests.model.families import SOURCES, VOCABULARY, Kind
 
-try:
-    library()
-    missing = ""
-except BuildError as error:
-    missing = str(error)
-StepperName = Literal["operators", "fixed shapes", "native"]
-STEPPERS: Final = [
-    "operators",
-    "fixed shapes",
-    pytest.param(
-        "native", marks=pytest.mark.skipif(bool(missing), reason=missing or "the kernels are there")
-    ),
-]
 #: A call: for some of two sequences, which of their subsequences get how many tokens.
 Call = dict[int, dict[int, int]]
 #: Calls, and between them how many rows of each sequence are taken back (as far as it has that many).
@@ -40,18 +23,13 @@ Script = list[tuple[Call, tuple[int, int]]]
 
 
 @cache
-def engine_of(kind: Kind, stepper: StepperName) -> Engine:
-    weights = lay_out(small_model(kind), native=True) if stepper == "native" else None
-    engine = Engine(small_model(kind), 2, weights=weights or lay_out(small_model(kind), prepack=False))
-    if stepper == "fixed shapes":
-        assert isinstance(engine.weights.stepping, Matrices)
-        engine.stepper = TorchStepper(engine.weights.stepping, 2, fixed=True)
-    return engine
+def engine_of(kind: Kind, stepping: Stepping) -> Engine:
+    return make_engine(kind, stepping, 2)
 
 
-def fresh(kind: Kind, stepper: StepperName) -> Engine:
+def fresh(kind: Kind, stepping: Stepping) -> Engine:
     """An engine with two sources and nothing of what was decoded before."""
-    engine = engine_of(kind, stepper)
+    engine = engine_of(kind, stepping)
     for sequence in (0, 1):
         engine.release(sequence)
     engine.admit(list(enumerate(SOURCES[:2])))
@@ -78,14 +56,14 @@ calls = st.dictionaries(
 scripts = st.lists(st.tuples(calls, st.tuples(st.integers(0, 4), st.integers(0, 4))), min_size=1, max_size=5)
 
 
-@pytest.mark.parametrize("stepper", STEPPERS)
+@pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
 @settings(max_examples=25)
 @given(script=scripts, last=calls)
 def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(
-    kind: Kind, stepper: StepperName, script: Script, last: Call
+    kind: Kind, stepping: Stepping, script: Script, last: Call
 ) -> None:
-    engine = fresh(kind, stepper)
+    engine = fresh(kind, stepping)
     fed: tuple[list[Row], list[Row]] = ([], [])
     kept: list[list[Row]] = []  # what is left of each call
     for call, taken in script:
@@ -102,43 +80,43 @@ def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(
     rows = rows_of(last, fed)
     logits = engine.logits(rows)
 
-    straight = fresh(kind, stepper)
+    straight = fresh(kind, stepping)
     for call_rows in filter(None, kept):
         straight.step(call_rows)
     expected = straight.logits(rows)
 
     torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
-    if stepper == "native":
+    if stepping == "native":
         assert torch.equal(logits, expected)
 
 
-@pytest.mark.parametrize("stepper", STEPPERS)
+@pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("kind", ["gated", "umt5"])
 def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(
-    kind: Kind, stepper: StepperName
+    kind: Kind, stepping: Stepping
 ) -> None:
     """Beside another subsequence that runs at the same time, and beside another sequence."""
     opening: Call = {0: {1: 2, 2: 1}, 1: {1: 3}}
     known = [Row(0, Slot(2, 3 + place, 9 + place)) for place in range(5)]
-    together = fresh(kind, stepper)
+    together = fresh(kind, stepping)
     together.step(rows_of(opening, ([], [])))
     expected = together.logits(known)
 
-    apart = fresh(kind, stepper)
+    apart = fresh(kind, stepping)
     apart.step(rows_of(opening, ([], [])))
     logits = torch.cat([apart.logits([row]) for row in known])
 
     torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
-    if stepper == "native":
+    if stepping == "native":
         assert torch.equal(logits, expected)
 
 
-@pytest.mark.parametrize("stepper", STEPPERS)
+@pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("kind", ["t5", "gated"])
 def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain_step(
-    kind: Kind, stepper: StepperName
+    kind: Kind, stepping: Stepping
 ) -> None:
-    engine = fresh(kind, stepper)
+    engine = fresh(kind, stepping)
     engine.step(rows_of({0: {1: 2}, 1: {1: 1}}, ([], [])))
     rows = rows_of({0: {1: 1, 2: 2}, 1: {1: 1}}, ([Row(0, Slot(1, 0, 0))] * 2, [Row(1, Slot(1, 0, 0))]))
 
@@ -153,9 +131,9 @@ def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain
     assert probabilities == pytest.approx(logits.softmax(dim=-1).amax(dim=-1).tolist(), rel=1e-5)
 
 
-@pytest.mark.parametrize("stepper", STEPPERS[:2])
-def test_more_rows_than_a_sequence_has_cannot_be_taken_back(stepper: StepperName) -> None:
-    engine = fresh("t5", stepper)
+@pytest.mark.parametrize("stepping", ["plain", "fixed"])
+def test_more_rows_than_a_sequence_has_cannot_be_taken_back(stepping: Stepping) -> None:
+    engine = fresh("t5", stepping)
     engine.step(rows_of({0: {1: 2}}, ([], [])))
 
     with pytest.raises(ValueError, match="3 rows"):
