@@ -132,6 +132,12 @@ class GenerationFiles:
         """Whether there is anything to go on with."""
         return self.lines.exists()
 
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """The manifest, with no settings where there is none."""
+        content = read_manifest(self.manifest) if self.manifest.is_file() else {}
+        return {**content, "settings": content.get("settings") or {}}
+
     def count(self) -> int:
         """How many whole lines there are."""
         with self.lines.open("rb") as file:
@@ -175,6 +181,34 @@ class GenerationFiles:
     def _other_run(self, what: str) -> UserError:
         todo = "leave out --resume to start anew, or name another file with --out"
         return UserError(f"cannot go on: {what}", where=str(self.lines), todo=todo)
+
+
+def first_lines(
+    longer: GenerationFiles, manifest: Mapping[str, Any], records: Iterable[Record]
+) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """What a run with a limit would write, taken from a longer run: its manifest and its lines.
+
+    None if the longer run has other settings or another model, too few lines, or a line that does not hold what its
+    record does.
+    """
+    before, now = longer.made_with, manifest["settings"]
+    settings = {**before["settings"], "limit": now["limit"]}
+    taken = {
+        **before,
+        **{name: manifest[name] for name in ("examples", "data", "inputs")},
+        "settings": settings,
+    }
+    if any(differences(taken, {**manifest, "settings": {**now, "trace": settings.get("trace")}})):
+        return None
+    lines = []
+    written = read_whole_lines(longer.lines)
+    for record in records:
+        found = next(written, None)
+        given = {name: value for name, value in record.fields.items() if name != "id"}
+        if found is None or str(found.get("id")) != record.id or not given.items() <= found.items():
+            return None
+        lines.append(found)
+    return taken, lines
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

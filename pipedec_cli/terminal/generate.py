@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -46,10 +47,10 @@ EXAMPLES = """
 """
 
 STDOUT: Final = "-"
-_DECODING = "Decoding"
-_DATA = "Data"
-_MACHINE = "Machine"
-_GENERAL = "General"
+_decoding = partial(typer.Option, rich_help_panel="Decoding")
+_data = partial(typer.Option, rich_help_panel="Data")
+_machine = partial(typer.Option, rich_help_panel="Machine")
+_general = partial(typer.Option, rich_help_panel="General")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,174 +62,127 @@ class GenerateSettings(Settings):
         typer.Argument(
             help="What to generate from: JSON lines (a file, or - for standard input), .json, .csv, .tsv or .parquet, a "
             "folder or a hub data set; targets are not needed \\[default: the workspace's test set].",
-            show_default=False,
         ),
     ] = None
     text: Annotated[
         tuple[str, ...],
         typer.Option(
-            help="A source instead of DATA; may be given several times. The text goes to stdout, a line each.",
-            show_default=False,
+            help="A source instead of DATA; may be given several times. The text goes to stdout, a line each."
         ),
     ] = ()
     model: Annotated[
         str | None,
         typer.Option(
-            help="A folder that `pipedec train` made, another T5, or a hub name \\[default: the workspace's].",
-            show_default=False,
+            help="A folder that `pipedec train` made, another T5, or a hub name \\[default: the workspace's]."
         ),
     ] = None
     decoder: Annotated[
         DecoderKind | None,
         typer.Option(
-            help="Which of the workspace's models: the pipelined one or the ordinary T5 \\[default: pipelined].",
-            show_default=False,
+            help="Which of the workspace's models: the pipelined one or the ordinary T5 \\[default: pipelined]."
         ),
     ] = None
     delay: Annotated[
         Delay | None,
-        typer.Option(
+        _decoding(
             help="Δt: a new subsequence starts every N time-steps. 'wait' starts one when the one before has "
             "ended, with the same model \\[default: as trained, 2 for a model that serves any].",
             parser=parse_delay,
             metavar="N|wait",
-            show_default=False,
-            rich_help_panel=_DECODING,
         ),
     ] = None
     untrained_delay: Annotated[
         bool,
-        typer.Option(
+        _decoding(
             "--untrained-delay",
             help="Allow a delay that the model was not trained for; it is likely to drop text.",
-            rich_help_panel=_DECODING,
         ),
     ] = False
     explore: Annotated[
         Literal["retry", "once"],
-        typer.Option(
-            help="After a subsequence came out empty: try again at the next start, as the paper does, or never.",
-            rich_help_panel=_DECODING,
+        _decoding(
+            help="After a subsequence came out empty: try again at the next start, as the paper does, or never."
         ),
     ] = "retry"
     time_max: Annotated[
         int | None,
-        typer.Option(
+        _decoding(
             help="The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait and "
             "sequential].",
             min=1,
-            show_default=False,
-            rich_help_panel=_DECODING,
         ),
     ] = None
     sub_max: Annotated[
         int | None,
-        typer.Option(
+        _decoding(
             help="The most subsequences, empty ones included \\[default: as segmented, which is 20 unless you say "
             "otherwise; no bound for wait and sequential].",
             min=1,
-            show_default=False,
-            rich_help_panel=_DECODING,
         ),
     ] = None
     max_tokens: Annotated[
         int | None,
-        typer.Option(
-            help="The most tokens \\[default: 512 for wait and sequential, else no bound].",
-            min=1,
-            show_default=False,
-            rich_help_panel=_DECODING,
-        ),
+        _decoding(help="The most tokens \\[default: 512 for wait and sequential, else no bound].", min=1),
     ] = None
     split: Annotated[
         Literal["test", "dev", "train"] | None,
-        typer.Option(
-            help="Of the workspace, of a folder or of a hub data set \\[default: test].",
-            show_default=False,
-            rich_help_panel=_DATA,
-        ),
+        _data(help="Of the workspace, of a folder or of a hub data set \\[default: test]."),
     ] = None
-    limit: Annotated[
-        int | None,
-        typer.Option(help="The first N examples only.", min=1, show_default=False, rich_help_panel=_DATA),
-    ] = None
-    source_field: Annotated[
-        str, typer.Option(help="The field that text is generated from.", rich_help_panel=_DATA)
-    ] = "source"
-    target_field: Annotated[
-        str, typer.Option(help="The field with the right answer, for `pipedec score`.", rich_help_panel=_DATA)
-    ] = "target"
-    id_field: Annotated[
-        str,
-        typer.Option(
-            help="The field with the identifier; else the line number is one.", rich_help_panel=_DATA
-        ),
-    ] = "id"
+    limit: Annotated[int | None, _data(help="The first N examples only.", min=1)] = None
+    source_field: Annotated[str, _data(help="The field that text is generated from.")] = "source"
+    target_field: Annotated[str, _data(help="The field with the right answer, for `pipedec score`.")] = (
+        "target"
+    )
+    id_field: Annotated[str, _data(help="The field with the identifier; else the line number is one.")] = "id"
     max_source_tokens: Annotated[
         int | None,
-        typer.Option(
+        _data(
             help="Cut longer sources to this many tokens, counted with a warning \\[default: as trained].",
             min=2,
-            show_default=False,
-            rich_help_panel=_DATA,
         ),
     ] = None
     batch_size: Annotated[
         int | Literal["auto"],
-        typer.Option(
+        _machine(
             help="Examples decoded at the same time; more of them a second, the same text. 'auto' goes by the memory.",
             parser=number_or("auto"),
             metavar="N|auto",
-            rich_help_panel=_MACHINE,
         ),
     ] = "auto"
     dtype: Annotated[
-        Dtype,
-        typer.Option(
-            help="bfloat16 is faster and may change a token; float16 is for GPUs.", rich_help_panel=_MACHINE
-        ),
+        Dtype, _machine(help="bfloat16 is faster and may change a token; float16 is for GPUs.")
     ] = "float32"
     device: Annotated[
         str,
-        typer.Option(
-            help="auto takes a CUDA GPU where there is one.",
-            parser=parse_device,
-            metavar="auto|cpu|cuda",
-            rich_help_panel=_MACHINE,
+        _machine(
+            help="auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
         ),
     ] = "auto"
     out: Annotated[
         str | None,
-        typer.Option(
+        _general(
             help="The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",
             metavar="FILE|-",
-            show_default=False,
-            rich_help_panel=_GENERAL,
         ),
     ] = None
     resume: Annotated[
         bool,
-        typer.Option(
+        _general(
             "--resume",
             help="Go on where a stopped run has left off. Without it a new file is begun, and what stood there is "
             "kept as FILE.bak.",
-            rich_help_panel=_GENERAL,
         ),
     ] = False
     trace: Annotated[
         bool,
-        typer.Option(
+        _general(
             "--trace",
             help="Write the grid (start time and token ids of every subsequence) and the source's ids, too.",
-            rich_help_panel=_GENERAL,
         ),
     ] = False
-    live: Annotated[
-        bool,
-        typer.Option(
-            "--live", help="Show the grid while it is being decoded, on stderr.", rich_help_panel=_GENERAL
-        ),
-    ] = False
+    live: Annotated[bool, _general("--live", help="Show the grid while it is being decoded, on stderr.")] = (
+        False
+    )
     workspace: WorkspaceOption = None
     config: ConfigOption = None
     recipe: RecipeOption = None
@@ -244,13 +198,11 @@ def generate(settings: GenerateSettings) -> None:
     Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
     """
     # A config file or a recipe means the pipelined decoder at a fixed delay.
-    typed, plain = settings.typed, settings.decoder == "sequential"
-    if plain and "delay" not in typed:
+    if settings.decoder == "sequential" and "delay" not in settings.typed:
         settings = replace(settings, delay=None)
-    if (plain or settings.delay == "wait") and "time_max" not in typed:
-        settings = replace(settings, time_max=None)
-    if (plain or settings.delay == "wait") and "sub_max" not in typed:
-        settings = replace(settings, sub_max=None)
+    if settings.decoder == "sequential" or settings.delay == "wait":
+        for limit in {"time_max", "sub_max"} - settings.typed:
+            settings = replace(settings, **{limit: None})  # type: ignore[arg-type]
     talk = Talk(quiet=settings.quiet)
     done = run(settings, talk)
     if done is not None:
@@ -272,7 +224,14 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
     if to_stdout and settings.resume:
         raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
     if out is not None and not to_stdout:
-        _check_out(Path(out), settings.data)
+        path = Path(out)
+        if path.is_dir():
+            raise UserError("is a folder", where=out, todo="name a file in it")
+        if path.suffix == ".gz":
+            raise UserError("predictions are not compressed", where=out, todo="leave out .gz")
+        if settings.data is not None and path.exists() and path.resolve() == Path(settings.data).resolve():
+            todo = "give another --out"
+            raise UserError("would be written over with what is read from it", where=out, todo=todo)
 
     from pipedec_cli.terminal.predicting import Predictions, load_decoder, read_inputs
 
@@ -280,7 +239,7 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
     predictions = Predictions(settings, load_decoder(settings, talk), inputs, talk)
     predictions.announce()
     if not to_stdout:
-        return predictions.write(Path(out) if out else predictions.path, resume=settings.resume)
+        return predictions.write(Path(out) if out else predictions.path)
 
     def show(generated: Generated) -> None:
         if out is not None or settings.as_json:
@@ -291,15 +250,3 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
 
     predictions.generate(show)
     return None
-
-
-def _check_out(path: Path, data: str | None) -> None:
-    """Refuse a place that predictions cannot be written to: a folder, a file to be compressed, or the data themselves."""
-    if path.is_dir():
-        raise UserError("is a folder", where=str(path), todo="name a file in it")
-    if path.suffix == ".gz":
-        raise UserError("predictions are not compressed", where=str(path), todo="leave out .gz")
-    if data is not None and path.exists() and path.resolve() == Path(data).resolve():
-        raise UserError(
-            "would be written over with what is read from it", where=str(path), todo="give another --out"
-        )

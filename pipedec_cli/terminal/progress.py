@@ -1,14 +1,18 @@
-"""Progress on stderr: a bar on a terminal, a plain line every so often off one, nothing under ``--quiet``."""
+"""Progress on stderr, and the count of what was generated.
+
+A bar on a terminal, a plain line every so often off one, nothing under ``--quiet``.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from rich.progress import (
     BarColumn,
@@ -22,9 +26,11 @@ from rich.progress import (
 )
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
-from pipedec_cli.terminal.console import Talk, visible
+from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.terminal.console import Talk, many, visible
 
 if TYPE_CHECKING:
+    from pipedec_cli.data.records import Generated
     from pipedec_cli.model.training import Progress as TrainingProgress
 
 #: Seconds between two lines where nothing can be redrawn.
@@ -37,66 +43,55 @@ Clock = Callable[[], float]
 
 
 class _Display:
-    """How far some work has come, on whatever stderr is."""
+    """How far some work has come, on whatever stderr is; a bar appears once so many seconds have gone by."""
 
     def __init__(self, talk: Talk, label: str, total: int | None, *, patience: float, clock: Clock) -> None:
         self.talk = talk
         self.label = visible(label)
         self.total = total
         self.clock = clock
-        self.since = clock()
-        self.line_due = self.since + LINE_EVERY
-        self.bar_due = self.since + patience
+        self.line_due = clock() + LINE_EVERY
+        self.bar_due = clock() + patience
         self.bar: Progress | None = None
         self._lock = threading.Lock()  # a stage shows its bar from a timer's thread
 
     def update(self, done: int, state: str) -> None:
-        if self.talk.animated:
-            self._draw(done, state)
-        elif self.clock() >= self.line_due:
-            self.line_due = self.clock() + LINE_EVERY
-            of = f" of {self.total:,}" if self.total is not None else ""
-            self.talk.say(f"{self.label}: {done:,}{of}" + (f", {state}" if state else ""))
-
-    def show(self) -> None:
-        """Put the bar on the screen, if it is not there yet."""
-        with self._lock:
-            if self.bar is None:
-                self.bar = self._make_bar()
-                self.bar.start()
-
-    def stop(self) -> None:
-        if self.bar:
-            self.bar.stop()
-
-    def _draw(self, done: int, state: str) -> None:
-        if self.bar is None and self.clock() >= self.bar_due:
+        if not self.talk.animated:
+            if self.clock() >= self.line_due:
+                self.line_due = self.clock() + LINE_EVERY
+                of = f" of {self.total:,}" if self.total is not None else ""
+                self.talk.say(f"{self.label}: {done:,}{of}" + (f", {state}" if state else ""))
+            return
+        if self.clock() >= self.bar_due:
             self.show()
         if self.bar is not None:
             count = f"{done:,}" if self.total is None else ""
             self.bar.update(self.bar.task_ids[0], completed=done, state=state, count=count)
 
-    def _make_bar(self) -> Progress:
-        known = self.total is not None
-        measure = (
-            [BarColumn(bar_width=None), MofNCompleteColumn()]
-            if known
-            else [TextColumn("{task.fields[count]}")]
-        )
-        bar = Progress(
-            *([] if known else [SpinnerColumn()]),
-            TextColumn("{task.description}", markup=False),
-            *measure,
-            TextColumn("{task.fields[state]}", style="dim", markup=False),
-            TimeRemainingColumn(compact=True) if known else TimeElapsedColumn(),
-            console=self.talk.console,
-            transient=True,
-            refresh_per_second=8,
-            # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
-            redirect_stdout=sys.stdout.isatty(),
-        )
-        bar.add_task(self.label, total=self.total, state="", count="")
-        return bar
+    def show(self) -> None:
+        """Put the bar on the screen, if it is not there yet."""
+        with self._lock:
+            if self.bar is not None:
+                return
+            known = self.total is not None
+            label = TextColumn("{task.description}", markup=False)
+            self.bar = Progress(
+                *((label, BarColumn(bar_width=None), MofNCompleteColumn()) if known else ()),
+                *(() if known else (SpinnerColumn(), label, TextColumn("{task.fields[count]}"))),
+                TextColumn("{task.fields[state]}", style="dim", markup=False),
+                TimeRemainingColumn(compact=True) if known else TimeElapsedColumn(),
+                console=self.talk.console,
+                transient=True,
+                refresh_per_second=8,
+                # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            self.bar.add_task(self.label, total=self.total, state="", count="")
+            self.bar.start()
+
+    def stop(self) -> None:
+        if self.bar:
+            self.bar.stop()
 
 
 class GenerationProgress:
@@ -107,20 +102,7 @@ class GenerationProgress:
         tokens: made so far, <eos> not counted in finished examples.
     """
 
-    def __init__(
-        self,
-        talk: Talk,
-        total: int | None,
-        *,
-        clock: Clock = time.monotonic,
-    ) -> None:
-        """Show nothing yet.
-
-        Args:
-            talk: where to.
-            total: how many examples there are to be; None if not known.
-            clock: seconds.
-        """
+    def __init__(self, talk: Talk, total: int | None, *, clock: Clock = time.monotonic) -> None:
         self.examples = 0
         self.tokens = 0
         self._flying: dict[int, int] = {}
@@ -131,9 +113,7 @@ class GenerationProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._display.stop()
 
     def on(self, event: Event) -> None:
@@ -152,17 +132,13 @@ class GenerationProgress:
         self._display.update(self.examples, self.rates)
 
     @property
-    def seconds(self) -> float:
-        """Since the first event."""
-        return 0.0 if self._since is None else self._clock() - self._since
-
-    @property
     def rates(self) -> str:
         """Examples and tokens a second, in words; nothing before there is anything to divide by."""
-        seconds = self.seconds
+        seconds = 0.0 if self._since is None else self._clock() - self._since
         if seconds <= 0:
             return ""
-        return f"{_rate(self.examples / seconds)} examples/s, {_rate(self.tokens / seconds)} tokens/s"
+        counts = {"examples": self.examples / seconds, "tokens": self.tokens / seconds}
+        return ", ".join(f"{n:.2f} {of}/s" if n < 10 else f"{n:,.0f} {of}/s" for of, n in counts.items())
 
 
 @contextmanager
@@ -171,14 +147,8 @@ def stage(
 ) -> Iterator[Callable[[], None]]:
     """Progress of a piece of work, shown once it has taken more than two seconds, whether or not it says how far it is.
 
-    Args:
-        talk: where to.
-        label: what is being done.
-        total: how many times the work will say that it got on; None if that is not known.
-        clock: seconds.
-
     Yields:
-        What to call each time that it did.
+        What to call each time that the work got on, `total` times in all if that is known.
     """
     display = _Display(talk, label, total, patience=PATIENCE, clock=clock)
     done = 0
@@ -202,34 +172,13 @@ def stage(
 
 
 def track(
-    talk: Talk,
-    iterable: Iterable[Item],
-    total: int | None,
-    label: str,
-    *,
-    clock: Clock = time.monotonic,
+    talk: Talk, iterable: Iterable[Item], total: int | None, label: str, *, clock: Clock = time.monotonic
 ) -> Iterator[Item]:
-    """The items one by one, with progress shown once it has taken more than two seconds.
-
-    Args:
-        talk: where to.
-        iterable: the work.
-        total: how many items there are; None if not known.
-        label: what is being done.
-        clock: seconds.
-
-    Yields:
-        The items as they come.
-    """
+    """The items one by one, with progress shown once it has taken more than two seconds."""
     with stage(talk, label, total, clock=clock) as advance:
         for item in iterable:
             yield item
             advance()
-
-
-def _rate(number: float) -> str:
-    """Three figures or so."""
-    return f"{number:.2f}" if number < 10 else f"{number:,.0f}"
 
 
 @contextmanager
@@ -262,3 +211,86 @@ def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
 
     with bar:
         yield show
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over the examples that a run has generated; those that a resumed run found done are not among them.
+
+    Attributes:
+        unknown_id: the id of the tokenizer's unknown token; None if it has none.
+        steps: the examples' own decoder calls, added up.
+        tokens: <eos> not counted.
+        truncated: examples by what cut them short.
+        exhausted: examples whose empty explorations kept a later one from being made, as `sub_max` was reached.
+        cut: ids of the examples whose source was cut.
+        unknown: ids of those whose source holds unknown characters.
+    """
+
+    unknown_id: int | None
+    examples: int = 0
+    steps: int = 0
+    tokens: int = 0
+    truncated: Counter[str] = field(default_factory=Counter)
+    exhausted: int = 0
+    cut: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def add(self, generated: Generated) -> None:
+        """Count one example."""
+        self.examples += 1
+        self.steps += generated.steps
+        self.tokens += generated.tokens
+        self.exhausted += generated.used_up
+        if generated.truncated:
+            self.truncated[generated.truncated] += 1
+        if generated.source_cut:
+            self.cut.append(generated.id)
+        if self.unknown_id in generated.source_ids:
+            self.unknown.append(generated.id)
+
+    def as_json(self) -> dict[str, Any]:
+        """The counts as plain values."""
+        return {
+            "examples": self.examples,
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "tokens_per_step": round(self.tokens / self.steps, 4) if self.steps else 0.0,
+            "truncated": dict(sorted(self.truncated.items())),
+            "explorations_exhausted": self.exhausted,
+            "sources_cut": len(self.cut),
+            "sources_with_unknown": len(self.unknown),
+        }
+
+    def warnings(self, limit: int) -> Iterator[str]:
+        """What the model could not see of the sources, of which it takes so many tokens."""
+        cut = f"longer than {limit:,} tokens and cut"
+        unknown = "with characters that the tokenizer does not know"
+        for ids, what, hint in (
+            (self.cut, cut, "; --max-source-tokens sets the limit"),
+            (self.unknown, unknown, ""),
+        ):
+            if ids:
+                some = f"{len(ids):,} of {many(self.examples, 'source')} {'was' if len(ids) == 1 else 'were'}"
+                yield f"{some} {what}: id {', '.join(ids[:5])}{', …' if len(ids) > 5 else ''}{hint}"
+
+    def lines(self, seconds: float, limits: Limits) -> Iterator[str]:
+        """Counts and rates, a line each."""
+        if not self.examples:
+            return
+        yield (
+            f"{many(self.examples, 'example')} in {seconds:.1f} s: {self.examples / seconds:.2f} examples/s, "
+            f"{self.tokens / seconds:,.0f} tokens/s"
+        )
+        yield (
+            f"{self.tokens:,} tokens in {self.steps:,} decoder calls, each example's own: "
+            f"{self.tokens / max(1, self.steps):.2f} tokens a call"
+        )
+        if self.truncated:
+            reasons = ", ".join(f"{count:,} by {reason}" for reason, count in sorted(self.truncated.items()))
+            yield f"cut short: {reasons}, of {self.examples:,}"
+        if self.exhausted:
+            yield (
+                f"empty explorations used up all {limits.sub_max} subsequences in {self.exhausted:,} of "
+                f"{self.examples:,}: text may be missing there; see --explore once, a larger --delay or --sub-max"
+            )

@@ -31,14 +31,14 @@ def prepared(
     folder = tmp_path_factory.mktemp("resuming")
     data = write(folder / "data.jsonl", ROWS)
     talk = Talk(quiet=True)
-    options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3)
+    options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3, resume=True)
     inputs, decoder = read_inputs(options, talk), load_decoder(options, talk)
     out = folder / "out.jsonl"
 
     def predictions() -> Predictions:
         return Predictions(options, decoder, inputs, talk)
 
-    predictions().write(out, resume=False)
+    predictions().write(out)
     return predictions, out, out.read_bytes()
 
 
@@ -54,7 +54,7 @@ def test_a_run_that_was_killed_at_any_byte_ends_as_an_undisturbed_one(
     predictions, out, whole = prepared
     out.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="bytes")])
     left = sum(line.endswith(b"\n") for line in out.read_bytes().splitlines(keepends=True))
-    result = predictions().write(out, resume=True)
+    result = predictions().write(out)
     assert lines(out) == lines(whole.decode())
     assert result["resumed_from"] == left
     assert result["examples"] == len(ROWS) - left
