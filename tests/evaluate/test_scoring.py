@@ -12,7 +12,7 @@ from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.scoring import make_protocol, scoring_item, settle_metrics
+from pipedec_cli.evaluate.scoring import make_protocol, scoring_item
 
 
 def spans(identifier: str, predicted: tuple[str, ...], right: tuple[str, ...]) -> ScoringItem:
@@ -97,24 +97,6 @@ def test_a_protocol_or_setting_that_does_not_fit_is_refused_with_those_there_are
 ) -> None:
     with pytest.raises(UserError, match=wrong):
         make_protocol("keyphrases", name, **settings)
-
-
-@pytest.mark.parametrize(
-    ("task", "protocol", "typed", "settled"),
-    [
-        (None, "meng2017", "", ("keyphrases", "meng2017")),
-        ("multispan", None, "task", ("multispan", None)),
-        ("keyphrases", "meng2017", "task", ("keyphrases", "meng2017")),
-        ("keyphrases", "rouge", "protocol", ("summarization", "rouge")),
-        ("keyphrases", "rouge", "task", ("keyphrases", None)),
-        ("keyphrases", "rouge", "", ("keyphrases", "rouge")),
-        ("keyphrases", "rouge", "task protocol", ("keyphrases", "rouge")),
-    ],
-)
-def test_a_protocol_tells_its_task_and_what_was_typed_wins(
-    task: Any, protocol: Any, typed: str, settled: tuple[Any, Any]
-) -> None:
-    assert settle_metrics(task, protocol, typed.split()) == settled
 
 
 def item_of(task: Any, *segments: str, **fields: Any) -> ScoringItem:

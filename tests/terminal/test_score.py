@@ -80,17 +80,14 @@ def test_json_is_what_is_saved_and_all_there_is_on_stdout() -> None:
 
 
 def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
+    with pytest.raises(UserError, match="run `pipedec generate` first"):
+        run()
     old = predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})
     predictions("pipedec-workspace/generations/new.jsonl", {"a": "the red cat"})
     os.utime(old, (1, 1))
     result = run()
     assert "new.jsonl, the newest of the workspace" in result.stderr
     assert "100.00" in result.stdout
-
-
-def test_without_any_predictions_it_names_the_command_that_makes_them() -> None:
-    with pytest.raises(UserError, match="run `pipedec generate` first"):
-        run()
 
 
 def test_two_files_are_compared_with_a_paired_interval() -> None:
@@ -119,13 +116,14 @@ def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
 def test_runs_over_other_examples_are_refused_naming_the_first() -> None:
     predictions("ours.jsonl", {"a": "x", "b": "x"})
     predictions("theirs.jsonl", {"a": "x"})
-    with pytest.raises(UserError, match=r"id 'b' of ours\.jsonl is not in theirs\.jsonl"):
-        run("ours.jsonl", "theirs.jsonl")
-    with pytest.raises(UserError, match=r"id 'b' of ours\.jsonl is not in theirs\.jsonl"):
-        run("theirs.jsonl", "ours.jsonl")
     predictions("other.jsonl", {"a": "x", "b": "x"}, target="blue")
-    with pytest.raises(UserError, match="id 'a' has other right answers"):
-        run("ours.jsonl", "other.jsonl")
+    for first, second, wrong in (
+        ("ours.jsonl", "theirs.jsonl", r"id 'b' of ours\.jsonl is not in theirs\.jsonl"),
+        ("theirs.jsonl", "ours.jsonl", r"id 'b' of ours\.jsonl is not in theirs\.jsonl"),
+        ("ours.jsonl", "other.jsonl", "id 'a' has other right answers"),
+    ):
+        with pytest.raises(UserError, match=wrong):
+            run(first, second)
 
 
 def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file() -> None:
@@ -146,19 +144,22 @@ def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file() -
 
 def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level() -> None:
     predictions("out.jsonl", {"a": "cat"}, source="a cat", target_segments=["cat"])
-    assert "chan2019|" in run("out.jsonl", "--protocol", "chan2019").stdout
-    Path("out.manifest.json").write_text('{"task": "multispan"}')
-    assert "since the run's manifest says so" in run("out.jsonl").stderr
-    Path("out.manifest.json").write_text('{"segmentation": {"level": "phrase"}}')
-    assert "task: keyphrases, since the run's data were segmented at level phrase" in run("out.jsonl").stderr
     predictions("kp.jsonl", {"a": "cat"}, source="a cat", keyphrases=["cat"])
+    assert "chan2019|" in run("out.jsonl", "--protocol", "chan2019").stdout
     assert "since the records have a list `keyphrases`" in run("kp.jsonl").stderr
-    Path("pipedec-workspace/data").mkdir()
-    Path("pipedec-workspace/data/segmentation.json").write_text(
-        '{"level": "clause", "separators": [], "joiner": " ", "sub_max": 20}'
-    )
-    Path("out.manifest.json").unlink()
-    assert "the workspace's data are segmented at level clause" in run("out.jsonl").stderr
+    segmentation = Path("pipedec-workspace/data/segmentation.json")
+    segmentation.parent.mkdir(parents=True)
+    segmentation.write_text('{"level": "clause", "separators": [], "joiner": " ", "sub_max": 20}')
+    for manifest, why in (
+        ('{"task": "multispan"}', "task: multispan, since the run's manifest says so"),
+        (
+            '{"segmentation": {"level": "phrase"}}',
+            "task: keyphrases, since the run's data were segmented at level phrase",
+        ),
+        ("{}", "task: summarization, since the workspace's data are segmented at level clause"),
+    ):
+        Path("out.manifest.json").write_text(manifest)
+        assert why in run("out.jsonl").stderr
 
 
 def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones() -> None:
