@@ -84,7 +84,7 @@ def demo(settings: DemoSettings) -> None:
         )
         train.run(training, talk)
     talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
-    generate.run(GenerateSettings(delay=DELAY, limit=1, live=True, workspace=out), talk)
+    generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), talk)
     talk.say("\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
     compared = ReportSettings(
         delays=(1, DELAY, 3),
