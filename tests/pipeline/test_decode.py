@@ -105,9 +105,9 @@ def test_a_call_counts_as_one_of_each_example_that_took_part() -> None:
 
     events = list(decode(model, numbered(SCRIPTS), method(), sequences=3))
 
-    took_part = sum(len({row.sequence for row in call}) for call in model.books.calls)
+    took_part = sum(len({row.sequence for row in call}) for call in model.calls)
     assert sum(end.steps for end in finished(events).values()) == took_part
-    assert len(model.books.calls) < took_part
+    assert len(model.calls) < took_part
 
 
 def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call() -> None:
@@ -115,9 +115,9 @@ def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call() -> No
 
     list(decode(model, numbered([()] * 4), method(), sequences=2))
 
-    assert [source for _, source in model.books.admissions] == [(0,), (1,), (2,), (3,)]
-    assert model.books.releases.count(1) == 3  # the second served three examples while the first was busy
-    assert all(len({row.sequence for row in call}) == 2 for call in model.books.calls[:7])
+    assert [source for _, source in model.admissions] == [(0,), (1,), (2,), (3,)]
+    assert model.releases.count(1) == 3  # the second served three examples while the first was busy
+    assert all(len({row.sequence for row in call}) == 2 for call in model.calls[:7])
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3, 20])
@@ -126,9 +126,9 @@ def test_every_sequence_is_below_their_number_and_released_in_the_end(sequences:
 
     list(decode(model, numbered(SCRIPTS), method(), sequences))
 
-    assert model.books.sources == {}
-    assert sorted(model.books.releases) == sorted(sequence for sequence, _ in model.books.admissions)
-    assert {sequence for sequence, _ in model.books.admissions} <= set(range(sequences))
+    assert model.sources == {}
+    assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
+    assert {sequence for sequence, _ in model.admissions} <= set(range(sequences))
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3])
@@ -153,19 +153,19 @@ def test_events_come_as_soon_as_they_are_known() -> None:
     events = decode(model, numbered(SCRIPTS), method(), sequences=1)
 
     assert next(events) == Admitted(0)
-    assert model.books.calls == []  # "about to be encoded": nothing has been computed for it
+    assert model.calls == []  # "about to be encoded": nothing has been computed for it
     first = next(events)
     assert isinstance(first, Stepped)
     assert (first.example, first.step.number) == (0, 1)
-    assert len(model.books.calls) == 1
+    assert len(model.calls) == 1
 
 
 def test_without_sources_the_model_is_left_alone() -> None:
     models: list[ScriptedModel | HashedModel] = [ScriptedModel([]), HashedModel()]
     for model in models:
         assert list(decode(model, [], method(), sequences=4)) == []
-        assert not model.books.admissions
-        assert not model.books.calls
+        assert not model.admissions
+        assert not model.calls
 
 
 @pytest.mark.parametrize("change", [lambda answers: answers[:-1], lambda answers: [*answers, A]])
@@ -190,7 +190,7 @@ def test_a_reader_that_stops_early_leaves_every_sequence_free(count: int) -> Non
 
     events.close()
 
-    assert model.books.sources == {}
+    assert model.sources == {}
     assert list(decode(model, numbered(SCRIPTS), method(), sequences=3)) == list(
         decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), sequences=3)
     )
