@@ -1,21 +1,17 @@
-"""Decoders side by side: what a report and a bench hold, put together from what was measured. Pure: nothing runs here."""
+"""Decoders side by side: what a report holds, put together from what was measured. Pure: nothing runs here."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.data.paper import DelayRow, PaperRow, SpeedupBySubsequences
 from pipedec_cli.evaluate.advice import Advice, advise
 from pipedec_cli.evaluate.competitor import Competitor, Totals, agreement
-from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.peers import Absent
-from pipedec_cli.evaluate.steps import StepSpeed
-from pipedec_cli.evaluate.timing import Gain
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.metrics.measure import Scores
@@ -65,9 +61,8 @@ class SizeRow:
         examples: how many targets have n.
         fewer_steps: the baseline's decoder steps over this decoder's, on all of them.
         timed: how many of them were timed.
-        speedup: the baseline's time over this decoder's on these; None if there is none.
+        speedup: on these; None if there are none.
         quality: its metric on all of them; None if nothing could be scored.
-        baseline_quality: the baseline's.
     """
 
     subsequences: int
@@ -114,13 +109,7 @@ def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: s
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """What the paper reports for the data set at hand.
-
-    Attributes:
-        row: both its decoders.
-        delays: its Table 5; () for a data set that is not in it.
-        curve: the ends of its Figure 4; None likewise.
-    """
+    """What the paper reports for the data set at hand, its Table 5 and Figure 4 where the data set is in them."""
 
     row: PaperRow
     delays: tuple[DelayRow, ...] = ()
@@ -135,8 +124,6 @@ class Comparison:
         entries: the baseline first, then ours, then the peers.
         absent: peers that could not be timed.
         device: what our decoders ran on.
-        machine: where.
-        versions: of what was timed.
         disturbed: that other work got in the way, in words; None if it did not.
     """
 
@@ -156,6 +143,11 @@ class Comparison:
     def batch_sizes(self) -> tuple[int, ...]:
         """Those that were timed."""
         return tuple(self.first.timings)
+
+    @property
+    def absences(self) -> list[str]:
+        """Who is absent and why, a line each."""
+        return [f"{peer.name} is absent: {peer.why}" for peer in self.absent]
 
     @property
     def versions_line(self) -> str:
@@ -182,11 +174,7 @@ class Report(Comparison):
         metric: the primary metric.
         subsequences: mean number of subsequences of a target; None if the targets are not segmented.
         sizes: by the name of each of ours but the baseline.
-        advice: what to do.
-        sample: what was timed.
-        dtype: of our decoders.
         significance: how the intervals of differences came about.
-        paper: the paper's figures, where the data set is one of its.
     """
 
     baseline: str
@@ -233,28 +221,21 @@ class Report(Comparison):
 
 
 def assemble(
-    ours: Sequence[Competitor],
-    theirs: Sequence[Competitor],
-    timed: Sequence[str],
-    *,
-    metric: str,
-    label: str,
-    called: str,
-    **rest: Any,
+    found: Mapping[str, Any], timed: Sequence[str], *, metric: str, label: str, called: str, **rest: Any
 ) -> Report:
     """Put together what was scored and measured.
 
     Args:
-        ours: our decoders, scored and timed, the baseline first.
-        theirs: the peers.
+        found: the fields of `Comparison`: our decoders scored and timed, the baseline first, and the peers.
         timed: ids of the examples that were timed.
         metric: the primary metric.
         label: its name in tables.
         called: what the baseline is, in advice.
         rest: the other attributes of `Report`.
     """
-    first, runs = ours[0], []
-    for one in (*ours, *theirs):
+    first, *others = found["entries"]
+    runs: dict[str, Run] = {}
+    for one in (first, *others):
         size, timing = next(iter(one.timings.items()), (0, None))
         if one is not first:
             one.gains = one.gains_over(first)
@@ -269,7 +250,7 @@ def assemble(
                 one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
             alone = one.timings[1].example_seconds if 1 in one.timings else ()
             seconds = dict(zip(timed, alone, strict=True)) if alone else {}
-            runs.append(Run(one.scored.scores, {each.id: each.steps for each in made}, seconds))
+            runs[one.name] = Run(one.scored.scores, {each.id: each.steps for each in made}, seconds)
     groups: dict[int, list[str]] = {}
     for item in first.scored.items if first.scored else ():
         if item.gold is not None:
@@ -277,100 +258,21 @@ def assemble(
     count = sum(map(len, groups.values()))
     mean = sum(size * len(members) for size, members in groups.items()) / count if count else None
     return Report(
-        entries=(*ours, *theirs),
         metric=metric,
         subsequences=mean,
         sizes={
-            one.name: by_size(run, runs[0], groups, metric)
-            for one, run in zip(ours[1:], runs[1:], strict=True)
+            name: by_size(run, runs[first.name], groups, metric)
+            for name, run in runs.items()
+            if name != first.name
         },
         advice=advise(
-            [one for one in ours[1:] if one.delay is not None],
+            [one for one in others if one.delay is not None],
             first,
             called=called,
             subsequences=mean,
             metric=metric,
             label=label,
         ),
+        **found,
         **rest,
     )
-
-
-class Ratio(NamedTuple):
-    """How many times as fast one decoder is as another at one batch size."""
-
-    decoder: str
-    over: str
-    batch_size: int
-    gain: Gain
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench(Comparison):
-    """Speed without training: for each dtype our sequential decoder and the pipelined ones, then the peers.
-
-    Attributes:
-        model: which, in words.
-        lengths: what was forced.
-        steps: steps by dtype and rows.
-        bandwidth: what the probes read, bytes a second, in their order.
-        reader: what the probe reads with.
-        repeats: how often each was timed.
-    """
-
-    model: str
-    lengths: Lengths
-    steps: tuple[StepSpeed, ...]
-    bandwidth: tuple[float, ...]
-    reader: str
-    repeats: int
-
-    @property
-    def ratios(self) -> list[Ratio]:
-        """Each of ours over our sequential decoder of the same dtype and over every peer, by batch size."""
-        return [
-            Ratio(entry.name, other.name, size, gains[size])
-            for size in self.batch_sizes
-            for entry in self.entries
-            for other in self.entries
-            if entry.role != "peer"
-            and (
-                other.role == "peer"
-                or (
-                    (entry.role, other.role) == ("pipelined", "baseline")
-                    and entry.settings["dtype"] == other.settings["dtype"]
-                )
-            )
-            and size in (gains := entry.gains_over(other))
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        return {
-            "model": self.model,
-            "lengths": asdict(self.lengths) | {"forced": True, "line": self.lengths.line},
-            "decoders": [
-                {
-                    "name": entry.name,
-                    "kind": "sequential" if entry.role == "baseline" else entry.role,
-                    "dtype": entry.settings["dtype"],
-                    "settings": dict(entry.settings),
-                    "speed": [timing.as_json() for timing in entry.timings.values()],
-                    "memory": entry.memory._asdict() if entry.memory else None,
-                }
-                for entry in self.entries
-            ],
-            "ratios": [
-                {"decoder": one.decoder, "over": one.over, "batch_size": one.batch_size, **one.gain._asdict()}
-                for one in self.ratios
-            ],
-            "steps": [asdict(step) for step in self.steps],
-            "bandwidth": {
-                "reader": self.reader,
-                "bytes_per_second": list(self.bandwidth),
-                "median": median(self.bandwidth) if self.bandwidth else None,
-            },
-            "repeats": self.repeats,
-            "disturbed": self.disturbed,
-            **self.conditions,
-        }

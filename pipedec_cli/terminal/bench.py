@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -24,23 +23,11 @@ from pipedec_cli.terminal.settings import (
     numbers,
     parse_device,
 )
-from pipedec_cli.terminal.tables import (
-    NONE,
-    Section,
-    Sheet,
-    figure,
-    megabytes,
-    milliseconds,
-    settings_sheet,
-    show_sheet,
-    times,
-)
 
 if TYPE_CHECKING:
+    from pipedec_cli.evaluate.bench import Bench
     from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.evaluate.peers import PeerName
-    from pipedec_cli.evaluate.report import Bench
-    from pipedec_cli.evaluate.timing import Timing
     from pipedec_cli.model.decoder import Decoder
 
 EXAMPLES = """
@@ -148,7 +135,9 @@ def bench(settings: BenchSettings) -> None:
     """
     from pipedec_cli.data.writing import manifest, to_json, write_json
     from pipedec_cli.evaluate.forced import Lengths
+    from pipedec_cli.terminal.bench_sheets import bench_sheets
     from pipedec_cli.terminal.measuring import parse_peers
+    from pipedec_cli.terminal.tables import show_sheet
 
     talk = Talk(quiet=settings.quiet)
     peers = parse_peers(settings.compare)
@@ -167,11 +156,10 @@ def bench(settings: BenchSettings) -> None:
         lengths = Lengths.of_dataset(settings.shape or "wikihowqa", settings.source)
     else:
         lengths = Lengths.even(settings.source, subsequences, subsequences * tokens)
-    measured = measure(settings, lengths, peers, talk)
-    resolved = {
-        "lengths": asdict(lengths),
-        "peers": peers,
-        **{name: getattr(settings, name) for name in _SAVED},
+    measured = run(settings, lengths, peers, talk)
+    asked = ("model", "delays", "dtypes", "batch_sizes", "rows", "repeats", "device", "memory", "seed")
+    resolved = {"lengths": asdict(lengths), "peers": peers} | {
+        name: getattr(settings, name) for name in asked
     }
     content = measured.as_json() | {"manifest": manifest(resolved, inputs=[])}
     if settings.out is not None:
@@ -180,69 +168,54 @@ def bench(settings: BenchSettings) -> None:
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
-        console = make_console(stderr=False)
-        for sheet in sheets(measured):
-            show_sheet(console, sheet)
+        for sheet in bench_sheets(measured):
+            show_sheet(make_console(stderr=False), sheet)
 
 
-_SAVED = ("model", "delays", "dtypes", "batch_sizes", "rows", "repeats", "device", "memory", "seed")
-
-
-def measure(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], talk: Talk) -> Bench:
+def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], talk: Talk) -> Bench:
     """Time our decoders in every dtype and the peers on forced lengths, then single steps.
 
     Raises:
         UserError: the model cannot be loaded.
     """
+    from pipedec_cli.evaluate.bench import Bench, MemoryProbe, StepSpeed, time_steps
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
-    from pipedec_cli.evaluate.machine import this_machine, versions
-    from pipedec_cli.evaluate.report import Bench
-    from pipedec_cli.evaluate.steps import MemoryProbe, time_steps
     from pipedec_cli.evaluate.timing import device_clock, pause
     from pipedec_cli.model.device import choose_device
     from pipedec_cli.model.scratch import SHAPES
-    from pipedec_cli.terminal.measuring import invite, time_all, watched_for_others, weigh_all
+    from pipedec_cli.terminal.measuring import measure
     from pipedec_cli.terminal.progress import stage
 
     device = str(choose_device(settings.device))
     repeats, clock = settings.repeats, device_clock(device)
-    with _decoders(settings, device, talk) as decoders, TemporaryDirectory(prefix="pipedec-peers-") as folder:
+    with _decoders(settings, device, talk) as decoders:
         first = decoders[0].checkpoint
-        probe = MemoryProbe(clock, device=device)
-        ours: list[Competitor] = []
+        vocabulary, most = first.model.config.vocab_size, max(settings.batch_sizes)
+        sources = lengths.sources(most, vocabulary, first.eos, settings.seed)
+        ours = list[Competitor]()
         for dtype, decoder in zip(settings.dtypes, decoders, strict=True):
             suffix = f", {dtype}" if ours else ""
-            ours.append(
-                Competitor(f"sequential{suffix}", "baseline", EngineRunner(decoder, {"delay": None}, lengths))
-            )
+            runner = EngineRunner(decoder, {"delay": None}, lengths)
+            ours.append(Competitor(f"sequential{suffix}", "baseline", runner, sources=sources))
             for delay in settings.delays:
                 runner = EngineRunner(decoder, {"delay": delay}, lengths)
-                ours.append(Competitor(f"Δt = {delay}{suffix}", "pipelined", runner, delay=delay))
-        # One more than the text has: ours make an <eos> too.
-        most = lengths.tokens + 1
-        theirs, absent = invite(peers, first, Path(folder), most, talk, exactly=True)
-        entries = (*ours, *theirs)
-        sources = lengths.sources(
-            max(settings.batch_sizes), first.model.config.vocab_size, first.eos, settings.seed
-        )
-        for one in entries:
-            one.sources = sources
+                ours.append(Competitor(f"Δt = {delay}{suffix}", "pipelined", runner, sources=sources))
+        probe, steps = MemoryProbe(clock, device=device), list[StepSpeed]()
         talk.say(f"forced lengths: {lengths.line}")
 
         def rest() -> None:
             pause()
             probe.measure()
 
-        steps = []
-        with watched_for_others(talk) as disturbed:
-            time_all(entries, settings.batch_sizes, repeats, device, talk, rest=rest, one_batch=True)
-            if settings.rows:
-                counts = ", ".join(map(str, settings.rows))
-                talk.say(f"timing single steps of {counts} rows: {many(repeats, 'repeat')}")
-                total = len(decoders) * len(settings.rows) * (1 + repeats)
-                with stage(talk, "timing steps", total) as advance:
-                    steps = time_steps(
-                        [(decoder.engine(), decoder.checkpoint.model.config) for decoder in decoders],
+        def step() -> None:
+            counts = ", ".join(map(str, settings.rows))
+            talk.say(f"timing single steps of {counts} rows: {many(repeats, 'repeat')}")
+            engines = [(decoder.engine(), decoder.checkpoint.model.config) for decoder in decoders]
+            total = len(engines) * len(settings.rows) * (1 + repeats)
+            with stage(talk, "timing steps", total) as advance:
+                steps.extend(
+                    time_steps(
+                        engines,
                         settings.rows,
                         sources[0],
                         probe,
@@ -251,23 +224,22 @@ def measure(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName]
                         rest=pause,
                         on_repeat=advance,
                     )
-        if settings.memory:
-            weigh_all(entries, settings.batch_sizes[0], talk, one_batch=True)
+                )
+
+        # One token more than the text has: ours make an <eos> too.
+        found = measure(
+            settings, ours, peers, first, lengths.tokens + 1, talk, forced=True, rest=rest, then=step
+        )
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
+        fresh = ", fresh weights" if settings.model in SHAPES else ""
         return Bench(
-            model=f"{settings.model}, {millions:.0f} M parameters"
-            + (", fresh weights" if settings.model in SHAPES else ""),
+            model=f"{settings.model}, {millions:.0f} M parameters{fresh}",
             lengths=lengths,
-            entries=entries,
             steps=tuple(steps),
             bandwidth=tuple(probe.readings),
             reader=probe.reader,
-            absent=tuple(absent),
             repeats=repeats,
-            device=device,
-            machine=this_machine(device),
-            versions=versions(),
-            disturbed=next(iter(disturbed), None),
+            **found,
         )
 
 
@@ -296,111 +268,3 @@ def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list
         where = torch.device(device)
         announce_compiling(where.type, talk)
         yield [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
-
-
-# ---- what it prints --------------------------------------------------------------------------------------------
-
-
-def sheets(bench: Bench) -> list[Sheet]:
-    """Every table of a bench, in order."""
-    made = [side_by_side(bench), ratios(bench), *([steps(bench)] if bench.steps else [])]
-    notes = (
-        f"{bench.model}; on {bench.device}; {bench.machine.line}",
-        bench.versions_line,
-        f"one process, the decoders in turn; one pass to warm up, medians of {many(bench.repeats, 'repeat')}",
-        *(f"{peer.name} is absent: {peer.why}" for peer in bench.absent),
-        *filter(None, [bench.disturbed]),
-    )
-    return [*made, settings_sheet("What was measured", bench.entries, notes)]
-
-
-def side_by_side(bench: Bench) -> Sheet:
-    """Times of each decoder, by batch size."""
-
-    def section(size: int) -> Section:
-        def row(name: str, show: Callable[[Timing], str]) -> tuple[str, ...]:
-            return (
-                name,
-                *(show(one.timings[size]) if size in one.timings else NONE for one in bench.entries),
-            )
-
-        return Section(
-            f"batch size {size}",
-            (
-                row("end to end, ms", lambda timing: milliseconds(timing.seconds)),
-                row("  encoder", lambda timing: milliseconds(timing.encoder_seconds)),
-                row("  keys and values of the source", lambda timing: milliseconds(timing.setup_seconds)),
-                row("  decoding", lambda timing: milliseconds(timing.decoding_seconds)),
-                row("decoder calls", lambda timing: f"{timing.decoder_calls:,}"),
-                row("decoding, ms a call", lambda timing: milliseconds(timing.seconds_per_call)),
-                row("tokens a step", lambda timing: figure(timing.tokens_per_step)),
-                row("examples/s", lambda timing: figure(timing.examples_per_second)),
-            ),
-        )
-
-    sections = list(map(section, bench.batch_sizes))
-    if any(one.memory for one in bench.entries):
-        peaks = [megabytes(one.memory.peak_bytes if one.memory else None) for one in bench.entries]
-        sections.append(Section("memory", (("peak, MB", *peaks),)))
-    return Sheet(
-        f"Forced lengths: {bench.lengths.line}",
-        tuple(one.name for one in bench.entries),
-        tuple(sections),
-        kept=1,
-        notes=(
-            "times are those of all examples in flight together, in milliseconds, medians of the repeats",
-            "the lengths are forced: every step is computed in earnest, and the texts mean nothing",
-        ),
-    )
-
-
-def ratios(bench: Bench) -> Sheet:
-    """How many times as fast each of ours is, end to end and in decoding alone, and where that comes from."""
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    for name, over, size, gain in bench.ratios:
-        groups.setdefault(f"{name}, batch size {size}", []).append(
-            (
-                f"over {over}",
-                times(gain.speedup),
-                f"{gain.low:.1f} to {gain.high:.1f}",
-                times(gain.decoding),
-                times(gain.fewer_calls),
-                times(gain.faster_calls),
-            )
-        )
-    return Sheet(
-        "Times as fast",
-        ("end to end", "by repeats", "decoding", "fewer calls", "faster calls"),
-        tuple(Section(heading, tuple(rows)) for heading, rows in groups.items()),
-        notes=(
-            "decoding = fewer calls (the schedule) × faster calls (kernels, and what more rows a call cost)",
-        ),
-    )
-
-
-def steps(bench: Bench) -> Sheet:
-    """One step by rows, beside what reading the weights alone takes."""
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    for step in bench.steps:
-        groups.setdefault(step.dtype, []).append(
-            (
-                f"{step.rows}",
-                milliseconds(step.seconds),
-                milliseconds(step.limit_seconds),
-                f"{step.fraction:.2f}",
-                f"{step.bytes / 1e6:,.0f}",
-            )
-        )
-    low, middle, high = (f"{choose(bench.bandwidth) / 1e9:.1f}" for choose in (min, median, max))
-    return Sheet(
-        "One decoder step, by rows",
-        ("step, ms", "limit, ms", "limit ÷ step", "MB read"),
-        tuple(Section(dtype, tuple(rows)) for dtype, rows in groups.items()),
-        notes=(
-            "limit: reading every matrix of the decoder and one example's keys and values once, at the speed that the "
-            "probe read memory beside each repeat; many rows are bound by arithmetic instead, and what fits into the "
-            "processor's caches can be read faster than that",
-            f"the probe ({bench.reader}) read {low} to {high} GB/s, median {middle}",
-        ),
-        corner="rows",
-    )

@@ -33,12 +33,12 @@ class Lineup(NamedTuple):
     Attributes:
         ours: our decoders, the baseline first.
         baseline: what that is, in words.
-        plain: the plain T5, on which the peers run too; None if there is none.
+        called: the same in short.
     """
 
     ours: list[Ours]
     baseline: str
-    plain: Decoder | None
+    called: str
 
 
 def line_up(settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk) -> Lineup:
@@ -89,7 +89,7 @@ def line_up(settings: ReportSettings, peers: Sequence[PeerName], place: Workspac
         if settings.baseline is not None:
             options, how = f"--model {settings.baseline}", replace(common, model=settings.baseline)
         words = f"the plain T5 ({plain.checkpoint.name}), the whole target as one string, on our engine"
-        return Lineup([one("sequential", "baseline", options, how), *ours], words, plain)
+        return Lineup([one("sequential", "baseline", options, how), *ours], words, "the plain T5")
     if trained.delay != "any":
         raise UserError(
             "there is nothing to compare with: no plain T5, and this checkpoint was not trained for its waiting schedule",
@@ -100,7 +100,8 @@ def line_up(settings: ReportSettings, peers: Sequence[PeerName], place: Workspac
         f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain T5, which needs about "
         "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
     )
-    return Lineup([one("waiting schedule", "baseline", "--delay wait", waiting), *ours], words, None)
+    first = one("waiting schedule", "baseline", "--delay wait", waiting)
+    return Lineup([first, *ours], words, "the same checkpoint's waiting schedule")
 
 
 def _load_plain(

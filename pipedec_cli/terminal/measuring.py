@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.evaluate.child import Child, ChildError
 from pipedec_cli.evaluate.competitor import Competitor
-from pipedec_cli.evaluate.machine import ProcessorTime, disturbance
+from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine, versions
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import device_clock, pause, time_together
-from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.progress import stage
 
-SEQUENTIAL: Final = "sequential"
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
+    from pipedec_cli.terminal.bench import BenchSettings
+    from pipedec_cli.terminal.report import ReportSettings
 
 
 def parse_peers(value: str) -> tuple[PeerName, ...]:
@@ -27,96 +29,92 @@ def parse_peers(value: str) -> tuple[PeerName, ...]:
     Raises:
         UserError: one of them is not known.
     """
-    names = [name.strip() for name in value.split(",") if name.strip()]
+    names, known = [name.strip() for name in value.split(",") if name.strip()], ("sequential", *PEERS)
     for name in names:
-        if name not in (SEQUENTIAL, *PEERS):
-            raise UserError(
-                f"--compare: there is no {name!r}", todo=f"choose from {', '.join((SEQUENTIAL, *PEERS))}"
-            )
+        if name not in known:
+            raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(known)}")
     return tuple(peer for peer in PEERS if peer in names)
 
 
-def invite(
-    names: Sequence[PeerName],
+def measure(
+    settings: ReportSettings | BenchSettings,
+    ours: Sequence[Competitor],
+    peers: Sequence[PeerName],
     checkpoint: Checkpoint,
-    folder: Path,
     max_tokens: int,
     talk: Talk,
     *,
-    exactly: bool = False,
-) -> tuple[list[Competitor], list[Absent]]:
-    """The peers that can take part, and those that cannot, of which is said why; see `make_peer`."""
-    present, absent = [], []
-    for name in names:
-        made = make_peer(name, checkpoint, folder / name, max_tokens, exactly=exactly)
-        if isinstance(made, Absent):
-            talk.warn(f"{name} is absent: {made.why}")
-            absent.append(made)
-        else:
-            present.append(Competitor(name, "peer", made))
-    return present, absent
-
-
-def time_all(
-    competitors: Sequence[Competitor],
-    batch_sizes: Sequence[int],
-    repeats: int,
-    device: str,
-    talk: Talk,
-    *,
+    forced: bool = False,
     rest: Callable[[], None] = pause,
-    one_batch: bool = False,
-) -> None:
-    """Time everyone at several batch sizes.
+    then: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Time and weigh our decoders and the peers.
 
     Args:
-        competitors: get their timings, each at the batch sizes that it can have.
-        batch_sizes: those that are timed.
-        repeats: how often.
-        device: what they run on.
+        settings: batch sizes, repeats, and whether to weigh.
+        ours: with their sources; the peers get those of the first one.
+        peers: who runs the checkpoint too.
+        checkpoint: a plain T5, where there are peers; on the device that all run on.
+        max_tokens: the most tokens a text of the peers may have.
         talk: where to say what happens.
+        forced: the peers make exactly so many; and of the sources as many are timed as are in flight at once.
         rest: called before each pass that counts.
-        one_batch: of their sources, time as many as are in flight at once.
+        then: called when all were timed, for what is to be watched for other work as well.
+
+    Returns:
+        the fields of a `Comparison`.
     """
-    names = [one.name for one in competitors]
-    for size in batch_sizes:
-        talk.say(f"timing {', '.join(names)}: {many(repeats, 'repeat')}, batch size {size}")
-        with stage(talk, f"timing, batch size {size}", len(names) * (1 + repeats)) as advance:
-            timings = time_together(
-                {one.name: (one.runner, one.sources[: size if one_batch else None]) for one in competitors},
-                batch_size=size,
-                repeats=repeats,
-                clock=device_clock(device),
-                rest=rest,
-                on_pass=lambda _: advance(),
-            )
-        for one in competitors:
-            if one.name in timings:
-                one.timings[size] = timings[one.name]
+    device = str(checkpoint.device)
+    entries, absent = list(ours), []
+    with TemporaryDirectory(prefix="pipedec-peers-") as folder:
+        for name in peers:
+            made = make_peer(name, checkpoint, Path(folder) / name, max_tokens, exactly=forced)
+            if isinstance(made, Absent):
+                talk.warn(f"{name} is absent: {made.why}")
+                absent.append(made)
+            else:
+                entries.append(Competitor(name, "peer", made, sources=ours[0].sources))
+        before = ProcessorTime.now()
+        for size in settings.batch_sizes:
+            names = ", ".join(one.name for one in entries)
+            talk.say(f"timing {names}: {many(settings.repeats, 'repeat')}, batch size {size}")
+            with stage(talk, f"timing, batch size {size}", len(entries) * (1 + settings.repeats)) as advance:
+                timings = time_together(
+                    {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries},
+                    batch_size=size,
+                    repeats=settings.repeats,
+                    clock=device_clock(device),
+                    rest=rest,
+                    on_pass=lambda _: advance(),
+                )
+            for one in entries:
+                if one.name in timings:
+                    one.timings[size] = timings[one.name]
+        then()
+        disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
+        if disturbed:
+            talk.warn(disturbed)
+        if settings.memory:
+            _weigh(entries, settings.batch_sizes[0], forced, talk)
+    return {
+        "entries": tuple(entries),
+        "absent": tuple(absent),
+        "device": device,
+        "machine": this_machine(device),
+        "versions": versions(),
+        "disturbed": disturbed,
+    }
 
 
-def weigh_all(
-    competitors: Sequence[Competitor], batch_size: int, talk: Talk, *, one_batch: bool = False
-) -> None:
+def _weigh(entries: Sequence[Competitor], batch_size: int, forced: bool, talk: Talk) -> None:
     """Peak memory, a child process for each; whoever fails there goes without."""
     talk.say("measuring peak memory, each decoder in a process of its own")
-    with stage(talk, "measuring memory", len(competitors)) as advance:
-        for one in competitors:
+    with stage(talk, "measuring memory", len(entries)) as advance:
+        for one in entries:
             size = min(batch_size, one.runner.largest_batch or batch_size)
             try:
                 with Child(*one.runner.blueprint()) as child:
-                    one.memory = child.peak(one.sources[: size if one_batch else None], size)
+                    one.memory = child.peak(one.sources[: size if forced else None], size)
             except ChildError as error:
                 talk.warn(f"the memory of {one.name} could not be measured: {error}")
             advance()
-
-
-@contextmanager
-def watched_for_others(talk: Talk) -> Iterator[list[str]]:
-    """Look at the processors before and after; if others used them in between, warn and put that into the list."""
-    before, found = ProcessorTime.now(), list[str]()
-    yield found
-    words = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
-    if words:
-        found.append(words)
-        talk.warn(words)

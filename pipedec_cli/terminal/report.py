@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -29,8 +28,7 @@ from pipedec_cli.terminal.settings import (
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace
-    from pipedec_cli.evaluate.competitor import Competitor
-    from pipedec_cli.evaluate.peers import Absent, PeerName
+    from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.evaluate.report import Paper, Report
 
 EXAMPLES = """
@@ -159,7 +157,7 @@ def report(settings: ReportSettings) -> None:
     from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
     from pipedec_cli.evaluate.scoring import settle_metrics
     from pipedec_cli.terminal.measuring import parse_peers
-    from pipedec_cli.terminal.report_sheets import markdown, show
+    from pipedec_cli.terminal.report_sheets import markdown, show_report
 
     talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
@@ -179,7 +177,7 @@ def report(settings: ReportSettings) -> None:
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
-        show(make_console(stderr=False), made)
+        show_report(make_console(stderr=False), made)
     talk.say(f"saved {folder / 'report.json'} and {folder / 'report.md'}")
 
 
@@ -191,14 +189,12 @@ def compare(
     Raises:
         UserError: something that is needed is not there, or does not fit.
     """
-    from pipedec_cli.evaluate.machine import this_machine, versions
     from pipedec_cli.evaluate.peers import MAX_TOKENS
     from pipedec_cli.evaluate.report import Sample, assemble, choose_sample
-    from pipedec_cli.evaluate.scoring import compare_runs, load_runs
+    from pipedec_cli.evaluate.scoring import LABELS, compare_runs, load_runs
     from pipedec_cli.evaluate.significance import method
     from pipedec_cli.terminal.lineup import line_up
-    from pipedec_cli.terminal.measuring import invite, time_all, watched_for_others, weigh_all
-    from pipedec_cli.terminal.report_sheets import label
+    from pipedec_cli.terminal.measuring import measure
     from pipedec_cli.terminal.score import ScoreSettings, score_runs
 
     lineup = line_up(settings, peers, place, talk)
@@ -217,39 +213,21 @@ def compare(
     encode = cache(lambda text: [text.source(record.source)[0] for record in timed])
     for one, runner, _ in lineup.ours:
         one.sources = encode(runner.decoder.text)
-    runner = lineup.ours[0].runner
-    device = str(runner.decoder.checkpoint.device)
-    with TemporaryDirectory(prefix="pipedec-peers-") as folder:
-        theirs: list[Competitor] = []
-        absent: list[Absent] = []
-        if lineup.plain is not None:
-            most = runner.method.limits.max_tokens or MAX_TOKENS
-            theirs, absent = invite(peers, lineup.plain.checkpoint, Path(folder), most, talk)
-        for one in theirs:
-            one.sources = ours[0].sources
-        with watched_for_others(talk) as disturbed:
-            time_all([*ours, *theirs], settings.batch_sizes, settings.repeats, device, talk)
-        if settings.memory:
-            weigh_all([*ours, *theirs], settings.batch_sizes[0], talk)
-        metric = first.scores.measure.primary
-        return files, assemble(
-            ours,
-            theirs,
-            [record.id for record in timed],
-            metric=metric,
-            label=label(metric),
-            called="the plain T5" if lineup.plain else "the same checkpoint's waiting schedule",
-            baseline=lineup.baseline,
-            sample=Sample(len(chosen), len(records), settings.repeats),
-            dtype=settings.dtype,
-            device=device,
-            machine=this_machine(device),
-            versions=versions(),
-            significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
-            absent=tuple(absent),
-            paper=_paper(settings, place),
-            disturbed=next(iter(disturbed), None),
-        )
+    runner, metric = lineup.ours[0].runner, first.scores.measure.primary
+    most = runner.method.limits.max_tokens or MAX_TOKENS
+    found = measure(settings, ours, peers, runner.decoder.checkpoint, most, talk)
+    return files, assemble(
+        found,
+        [record.id for record in timed],
+        metric=metric,
+        label=LABELS[metric],
+        called=lineup.called,
+        baseline=lineup.baseline,
+        sample=Sample(len(chosen), len(records), settings.repeats),
+        dtype=settings.dtype,
+        significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
+        paper=_paper(settings, place),
+    )
 
 
 def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:

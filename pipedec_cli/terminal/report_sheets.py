@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
-from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DecoderFigures
+from pipedec_cli.data.paper import NOT_AVAILABLE, DecoderFigures
 from pipedec_cli.evaluate.competitor import Competitor
-from pipedec_cli.evaluate.report import MANY, Report
+from pipedec_cli.evaluate.report import MANY, Comparison, Report
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.evaluate.timing import Timing
 from pipedec_cli.terminal.console import visible
@@ -19,6 +21,7 @@ from pipedec_cli.terminal.tables import (
     Row,
     Section,
     Sheet,
+    as_markdown,
     bar,
     figure,
     megabytes,
@@ -26,8 +29,6 @@ from pipedec_cli.terminal.tables import (
     plain,
     points,
     rate,
-    settings_sheet,
-    sheet_markdown,
     show_sheet,
     times,
 )
@@ -36,9 +37,48 @@ from pipedec_cli.terminal.tables import (
 PAPER_DELAY: Final = 1
 
 
-def show(console: Console, report: Report) -> None:
+class _Published(NamedTuple):
+    """A decoder of the paper, and its speedup."""
+
+    figures: DecoderFigures
+    speedup: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Makes rows: a label, a cell for each decoder, and one for each of the paper's."""
+
+    entries: Sequence[Competitor]
+    papers: Mapping[str, _Published]
+
+    def row(
+        self,
+        name: str,
+        show: Callable[[Competitor], str],
+        published: Callable[[_Published], str] | None = None,
+    ) -> Row:
+        """One line."""
+        theirs = ["" if published is None else published(paper) for paper in self.papers.values()]
+        return (name, *map(show, self.entries), *theirs)
+
+    def timed(
+        self,
+        name: str,
+        size: int,
+        show: Callable[[Timing], str],
+        published: Callable[[_Published], str] | None = None,
+    ) -> Row:
+        """Nothing is known of who was not timed at a batch size."""
+        return self.row(name, lambda one: show(one.timings[size]) if size in one.timings else NONE, published)
+
+    def gained(self, name: str, size: int, part: str) -> Row:
+        """A ratio over the baseline, which has none."""
+        return self.row(name, lambda one: times(getattr(one.gains[size], part)) if size in one.gains else "")
+
+
+def show_report(console: Console, report: Report) -> None:
     """Print every table, and the advice at the end."""
-    for sheet in sheets(report):
+    for sheet in report_sheets(report):
         show_sheet(console, sheet)
     console.print(Text(visible(report.advice.text), style="bold"))
     for caution in report.advice.cautions:
@@ -49,17 +89,12 @@ def markdown(report: Report) -> str:
     """The whole report as Markdown: the advice first, then every table with its notes."""
     lines = ["# Decoders compared", "", f"**{plain(report.advice.text)}**", ""]
     lines += [f"- {plain(caution)}" for caution in report.advice.cautions]
-    for sheet in sheets(report):
-        lines += ["", *sheet_markdown(sheet)]
+    for sheet in report_sheets(report):
+        lines += ["", *as_markdown(sheet)]
     return "\n".join(lines).strip() + "\n"
 
 
-def label(metric: str) -> str:
-    """What a metric is called."""
-    return LABELS.get(metric, METRIC_TITLES.get(metric, metric))
-
-
-def sheets(report: Report) -> list[Sheet]:
+def report_sheets(report: Report) -> list[Sheet]:
     """Every table of a report, in order."""
     made = [side_by_side(report)]
     if len(report.pipelined) > 1:
@@ -67,19 +102,7 @@ def sheets(report: Report) -> list[Sheet]:
     if any(report.sizes.values()):
         made.append(by_subsequences(report))
     where = f"{report.dtype} on {report.device}; {report.machine.line}"
-    notes = (where, report.versions_line, *report.notes)
-    return [*made, settings_sheet("What was compared", report.entries, notes)]
-
-
-class _Published(NamedTuple):
-    """A decoder of the paper, and its speedup."""
-
-    figures: DecoderFigures
-    speedup: float
-
-
-#: Makes a row: its label, a cell for each decoder, and one for each of the paper's.
-RowOf = Callable[..., Row]
+    return [*made, settings_sheet("What was compared", report, (where, report.versions_line, *report.notes))]
 
 
 def side_by_side(report: Report) -> Sheet:
@@ -89,70 +112,63 @@ def side_by_side(report: Report) -> Sheet:
         row = report.paper.row
         papers["paper: sequential"] = _Published(row.sequential, 1.0)
         papers[f"paper: Δt = {PAPER_DELAY}"] = _Published(row.pipelined, row.speedup)
+    rows, first, size = Rows(report.entries, papers), report.first, report.batch_sizes[0]
 
-    def row_of(
-        name: str, show: Callable[[Competitor], str], published: Callable[[_Published], str] | None = None
-    ) -> Row:
-        theirs = ["" if published is None else published(paper) for paper in papers.values()]
-        return (name, *map(show, report.entries), *theirs)
+    def total(name: str, what: str) -> Row:
+        return rows.row(name, lambda one: f"{one.totals.as_json()[what]:.1f}" if one.totals else NONE)
 
-    first, size = report.first, report.batch_sizes[0]
-    quality: list[Row] = []
-    for metric in first.scored.scores.measure.headline if first.scored else ():
-        quality += _quality(metric, row_of)
+    def failing(name: str, what: str) -> Row:
+        return rows.row(name, lambda one: NONE if one.role == "peer" else rate(getattr(one.rates, what)))
 
-    def total(name: str) -> Callable[[Competitor], str]:
-        return lambda one: f"{one.totals.as_json()[name]:.1f}" if one.totals else NONE
+    def weighed(one: Competitor, what: str) -> str:
+        return megabytes(getattr(one.memory, what) if one.memory else None)
 
-    def failing(name: str) -> Callable[[Competitor], str]:
-        return lambda one: NONE if one.role == "peer" else rate(getattr(one.rates, name))
-
-    sections = [
-        Section(f"quality, {first.totals.examples if first.totals else 0:,} examples", tuple(quality)),
-        Section(
-            "decoder steps, the same examples",
-            (
-                row_of("steps an example", total("steps_per_example")),
-                row_of("tokens an example", total("tokens_per_example")),
-                row_of("tokens a step", total("tokens_per_step")),
+    metrics = first.scored.scores.measure.headline if first.scored else ()
+    sections = {
+        f"quality, {first.totals.examples if first.totals else 0:,} examples": [
+            row for metric in metrics for row in _quality(rows, metric)
+        ],
+        "decoder steps, the same examples": [
+            total("steps an example", "steps_per_example"),
+            total("tokens an example", "tokens_per_example"),
+            total("tokens a step", "tokens_per_step"),
+        ],
+        **{f"speed, batch size {size}": _speed(rows, size) for size in report.batch_sizes},
+        f"decoder calls, batch size {size}": [
+            rows.timed("calls an example", size, lambda t: f"{t.decoder_calls / t.examples:.1f}"),
+            rows.timed("ms a call", size, lambda t: milliseconds(t.seconds_per_call)),
+            rows.gained("fewer calls (schedule)", size, "fewer_calls"),
+            rows.gained("cheaper calls (kernels)", size, "faster_calls"),
+            rows.gained("decoding, both together", size, "decoding"),
+        ],
+        f"memory, batch size {size}": [
+            rows.row(
+                "peak, MB",
+                partial(weighed, what="peak_bytes"),
+                lambda paper: f"{paper.figures.memory_mb:,}" if paper.figures.memory_mb else NOT_AVAILABLE,
             ),
-        ),
-        *(
-            Section(f"speed, batch size {size}", tuple(_speed(report, size, row_of)))
-            for size in report.batch_sizes
-        ),
-        Section(f"decoder calls, batch size {size}", tuple(_origins(size, row_of))),
-        Section(
-            f"memory, batch size {size}",
-            (
-                row_of(
-                    "peak, MB",
-                    lambda one: megabytes(one.memory.peak_bytes if one.memory else None),
-                    lambda paper: (
-                        f"{paper.figures.memory_mb:,}" if paper.figures.memory_mb else NOT_AVAILABLE
-                    ),
-                ),
-                row_of(
-                    "  of it before decoding",
-                    lambda one: megabytes(one.memory.ready_bytes if one.memory else None),
-                ),
-            ),
-        ),
-        Section(
-            "what goes wrong",
-            (
-                row_of("duplicated subsequences", failing("duplicated")),
-                row_of("dropped subsequences", failing("dropped")),
-                row_of("truncated predictions", failing("truncated")),
-                row_of("sub_max used up", failing("used_up")),
-            ),
-        ),
-    ]
-    columns = (*(one.name for one in report.entries), *papers)
-    return Sheet("Decoders side by side", columns, tuple(sections), kept=1, notes=tuple(_notes(report)))
+            rows.row("  of it before decoding", partial(weighed, what="ready_bytes")),
+        ],
+        "what goes wrong": [
+            failing("duplicated subsequences", "duplicated"),
+            failing("dropped subsequences", "dropped"),
+            failing("truncated predictions", "truncated"),
+            failing("sub_max used up", "used_up"),
+        ],
+    }
+    return Sheet(
+        "Decoders side by side",
+        (*(one.name for one in report.entries), *papers),
+        tuple(Section(heading, tuple(lines)) for heading, lines in sections.items()),
+        kept=1,
+        notes=tuple(_notes(report)),
+    )
 
 
-def _quality(metric: str, row_of: RowOf) -> list[Row]:
+def _quality(rows: Rows, metric: str) -> list[Row]:
+    def difference(one: Competitor) -> str:
+        return f"{one.differences[metric].value:+.1f}" if metric in one.differences else ""
+
     def interval(one: Competitor) -> str:
         found = one.differences.get(metric)
         if found is None or found.low is None or found.high is None:
@@ -160,69 +176,44 @@ def _quality(metric: str, row_of: RowOf) -> list[Row]:
         return f"{found.low:+.1f} to {found.high:+.1f}"
 
     return [
-        row_of(
-            label(metric),
+        rows.row(
+            LABELS[metric],
             lambda one: points(one.scored.scores.values[metric]) if one.scored else NONE,
             lambda paper: points(paper.figures.quality.get(metric)),
         ),
-        row_of(
-            "  over the baseline",
-            lambda one: f"{one.differences[metric].value:+.1f}" if metric in one.differences else "",
-        ),
-        row_of("  95 % interval", interval),
+        rows.row("  over the baseline", difference),
+        rows.row("  95 % interval", interval),
     ]
 
 
-def _speed(report: Report, size: int, row_of: RowOf) -> list[Row]:
-    def timed(show: Callable[[Timing], str]) -> Callable[[Competitor], str]:
-        return lambda one: show(one.timings[size]) if size in one.timings else NONE
-
+def _speed(rows: Rows, size: int) -> list[Row]:
     def speedup(one: Competitor) -> str:
-        if one.role == "baseline":
-            return times(1.0)
-        return times(one.gains[size].speedup) if size in one.gains else NONE
+        return times(
+            1.0 if one.role == "baseline" else one.gains[size].speedup if size in one.gains else None
+        )
 
     def spread(one: Competitor) -> str:
-        """From repeat to repeat."""
         return f"{one.gains[size].low:.1f} to {one.gains[size].high:.1f}" if size in one.gains else ""
 
     def agreement(one: Competitor) -> str:
         return f"{one.agreement.equal} of {one.agreement.of}" if one.agreement else ""
 
     alone = size == 1  # the paper measured one example at a time
-    rows = [
-        row_of(
+    made = [
+        rows.timed(
             "examples/s",
-            timed(lambda t: figure(t.examples_per_second)),
+            size,
+            lambda t: figure(t.examples_per_second),
             (lambda paper: f"{paper.figures.throughput:.1f}") if alone else None,
         ),
-        row_of("speedup", speedup, (lambda paper: times(paper.speedup)) if alone else None),
-        row_of("  its range", spread),
-        row_of("encoder, ms", timed(lambda t: milliseconds(t.encoder_seconds, t.examples))),
-        row_of("source keys, ms", timed(lambda t: milliseconds(t.setup_seconds, t.examples))),
-        row_of("decoding, ms", timed(lambda t: milliseconds(t.decoding_seconds, t.examples))),
+        rows.row("speedup", speedup, (lambda paper: times(paper.speedup)) if alone else None),
+        rows.row("  its range", spread),
+        rows.timed("encoder, ms", size, lambda t: milliseconds(t.encoder_seconds, t.examples)),
+        rows.timed("source keys, ms", size, lambda t: milliseconds(t.setup_seconds, t.examples)),
+        rows.timed("decoding, ms", size, lambda t: milliseconds(t.decoding_seconds, t.examples)),
     ]
-    if alone and any(one.agreement for one in report.entries):
-        rows.append(row_of("same tokens", agreement))
-    return rows
-
-
-def _origins(size: int, row_of: RowOf) -> list[Row]:
-    """Decoder calls saved, by the schedule, and time per call, by the kernels: two gains that multiply."""
-
-    def timed(show: Callable[[Timing], str]) -> Callable[[Competitor], str]:
-        return lambda one: show(one.timings[size]) if size in one.timings else NONE
-
-    def gained(name: str) -> Callable[[Competitor], str]:
-        return lambda one: times(getattr(one.gains[size], name)) if size in one.gains else ""
-
-    return [
-        row_of("calls an example", timed(lambda t: f"{t.decoder_calls / t.examples:.1f}")),
-        row_of("ms a call", timed(lambda t: milliseconds(t.seconds_per_call))),
-        row_of("fewer calls (schedule)", gained("fewer_calls")),
-        row_of("cheaper calls (kernels)", gained("faster_calls")),
-        row_of("decoding, both together", gained("decoding")),
-    ]
+    agreed = alone and any(one.agreement for one in rows.entries)
+    return [*made, rows.row("same tokens", agreement)] if agreed else made
 
 
 def _notes(report: Report) -> list[str]:
@@ -242,16 +233,15 @@ def _notes(report: Report) -> list[str]:
             f"paper: {row.table}, {row.backbone}, Δt = {PAPER_DELAY}, one example at a time on one RTX 4090, trained on "
             "its own data"
         )
-    return [*notes, *(f"{peer.name} is absent: {peer.why}" for peer in report.absent)]
+    return [*notes, *report.absences]
 
 
 def by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
-    size = report.batch_sizes[0]
-    scored = report.first.scored
+    size, scored = report.batch_sizes[0], report.first.scored
     metrics = scored.scores.measure.headline if scored else ()
     published = {row.delay: row for row in report.paper.delays} if report.paper else {}
-    columns = [*map(label, metrics), "examples/s", "speedup", "decoder steps"]
+    columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
     if published:
         columns += ["paper: Rouge-L", "paper: examples/s"]
     rows = []
@@ -271,7 +261,7 @@ def by_delay(report: Report) -> Sheet:
 
 def by_subsequences(report: Report) -> Sheet:
     """The paper's Figures 4 and 5: speedup and quality by number of target subsequences."""
-    metric = label(report.metric)
+    metric = LABELS[report.metric]
     names = [name for name, rows in report.sizes.items() if rows]
     advised = [one.name for one in report.pipelined if one.options == report.advice.options]
     drawn = advised[0] if advised and advised[0] in names else names[0]
@@ -297,3 +287,12 @@ def by_subsequences(report: Report) -> Sheet:
         notes=tuple(notes),
         corner="subsequences",
     )
+
+
+def settings_sheet(title: str, comparison: Comparison, notes: Row) -> Sheet:
+    """Version and settings of each decoder."""
+    rows = [
+        (one.name, ", ".join(f"{name} {value}" for name, value in one.settings.items()))
+        for one in comparison.entries
+    ]
+    return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -13,9 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pipedec_cli.terminal.console import visible
-
-if TYPE_CHECKING:
-    from pipedec_cli.evaluate.competitor import Competitor
 
 NONE: Final = "–"
 #: What Rich puts between two columns.
@@ -141,20 +138,21 @@ def _lines(heading: str) -> list[str]:
     return visible(heading).replace(", ", ",\n").split("\n")
 
 
-def sheet_markdown(sheet: Sheet) -> Iterator[str]:
+def as_markdown(sheet: Sheet) -> Iterator[str]:
     """The lines of a table with its title and notes."""
 
-    def line(cells: Sequence[str]) -> str:
+    def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(cells) + " |"
 
-    yield from (f"## {plain(sheet.title)}", "", line([plain(sheet.corner), *map(plain, sheet.columns)]))
-    yield line([":--", *["--:" if len(sheet.columns) > 1 else ":--"] * len(sheet.columns)])
-    for section in sheet.sections:
-        if section.heading:
-            yield line([f"**{plain(section.heading)}**", *[""] * len(sheet.columns)])
-        yield from (line(list(map(plain, row))) for row in section.rows)
-    yield ""
-    yield from (f"- {plain(note)}" for note in sheet.notes)
+    side = "--:" if len(sheet.columns) > 1 else ":--"
+    yield from (f"## {plain(sheet.title)}", "")
+    yield line(map(plain, (sheet.corner, *sheet.columns)))
+    yield line([":--", *[side for _ in sheet.columns]])
+    for heading, rows in sheet.sections:
+        if heading:
+            yield line([f"**{plain(heading)}**", *["" for _ in sheet.columns]])
+        yield from (line(map(plain, row)) for row in rows)
+    yield from ("", *(f"- {plain(note)}" for note in sheet.notes))
 
 
 def plain(text: str) -> str:
@@ -163,14 +161,6 @@ def plain(text: str) -> str:
     for sign in "\\|*_<>[]#":
         shown = shown.replace(sign, "\\" + sign)
     return shown
-
-
-def settings_sheet(title: str, entries: Sequence[Competitor], notes: Row) -> Sheet:
-    """Version and settings of each decoder."""
-    rows = [
-        (one.name, ", ".join(f"{name} {value}" for name, value in one.settings.items())) for one in entries
-    ]
-    return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
 
 
 def points(value: float | None) -> str:

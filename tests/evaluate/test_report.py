@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipedec_cli.evaluate.bench import Bench
 from pipedec_cli.evaluate.competitor import Agreement
 from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.report import (
     MANY,
-    Bench,
     Run,
     Sample,
     assemble,
@@ -91,8 +91,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,)):
     )
     theirs = competitor("theirs", "peer", timings={size: timing([12.0], 4) for size in peer_sizes})
     return assemble(
-        [first, mine],
-        [theirs],
+        {"entries": (first, mine, theirs), "absent": (), "disturbed": None, **WHERE},
         ["1"],
         metric="rougeL",
         label="ROUGE-L",
@@ -101,7 +100,6 @@ def compared(sizes=(1, 2), peer_sizes=(1,)):
         sample=Sample(1, 2, 1),
         dtype="float32",
         significance="",
-        **WHERE,
     )
 
 

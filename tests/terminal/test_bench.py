@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GiB takes its time to fill, and nothing here depends on what is read."""
-    monkeypatch.setattr("pipedec_cli.evaluate.steps.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
+    monkeypatch.setattr("pipedec_cli.evaluate.bench.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
 
 
 def bench(*args: object) -> Result:

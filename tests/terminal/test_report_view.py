@@ -14,7 +14,8 @@ from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.evaluate.report import Paper, Report, Sample, SizeRow
 from pipedec_cli.evaluate.significance import Difference
-from pipedec_cli.terminal.report_sheets import markdown, sheets, show
+from pipedec_cli.terminal.report_sheets import markdown, show_report
+from pipedec_cli.terminal.report_sheets import report_sheets as sheets
 from pipedec_cli.terminal.tables import bar, figure, fitted, plain, table, times
 from tests.evaluate.decoders import competitor, scored, timing
 
@@ -84,7 +85,7 @@ def cells(report, title, name):
 
 def printed(report, width):
     console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False)
-    show(console, report)
+    show_report(console, report)
     return console.file.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""The time of one decoder step by its number of rows, beside the limit that the machine's memory sets.
+"""Speed without training: what a bench holds, and single decoder steps beside the limit that memory sets.
 
 A step reads every weight once, whatever the number of rows. Machines in a cloud are shared, so the speed at which
 memory is read changes from minute to minute: it is probed beside each measurement.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pipedec_cli.evaluate.timing import Clock
+from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.report import Comparison
+from pipedec_cli.evaluate.timing import Clock, Gain
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 
@@ -177,3 +179,80 @@ def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> f
         seconds.append(clock() - began)
     engine.release(0)
     return median(seconds)
+
+
+class Ratio(NamedTuple):
+    """How many times as fast one decoder is as another at one batch size."""
+
+    decoder: str
+    over: str
+    batch_size: int
+    gain: Gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench(Comparison):
+    """Speed without training: for each dtype our sequential decoder and the pipelined ones, then the peers.
+
+    Attributes:
+        model: which, in words.
+        bandwidth: what the probes read, bytes a second, in their order.
+        reader: what the probe reads with.
+    """
+
+    model: str
+    lengths: Lengths
+    steps: tuple[StepSpeed, ...]
+    bandwidth: tuple[float, ...]
+    reader: str
+    repeats: int
+
+    @property
+    def ratios(self) -> list[Ratio]:
+        """Each of ours over our sequential decoder of the same dtype and over every peer, by batch size."""
+        return [
+            Ratio(entry.name, other.name, size, gains[size])
+            for size in self.batch_sizes
+            for entry in self.entries
+            for other in self.entries
+            if entry.role != "peer"
+            and (
+                other.role == "peer"
+                or (
+                    (entry.role, other.role) == ("pipelined", "baseline")
+                    and entry.settings["dtype"] == other.settings["dtype"]
+                )
+            )
+            and size in (gains := entry.gains_over(other))
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            "model": self.model,
+            "lengths": asdict(self.lengths) | {"forced": True, "line": self.lengths.line},
+            "decoders": [
+                {
+                    "name": entry.name,
+                    "kind": "sequential" if entry.role == "baseline" else entry.role,
+                    "dtype": entry.settings["dtype"],
+                    "settings": dict(entry.settings),
+                    "speed": [timing.as_json() for timing in entry.timings.values()],
+                    "memory": entry.memory._asdict() if entry.memory else None,
+                }
+                for entry in self.entries
+            ],
+            "ratios": [
+                {"decoder": one.decoder, "over": one.over, "batch_size": one.batch_size, **one.gain._asdict()}
+                for one in self.ratios
+            ],
+            "steps": [asdict(step) for step in self.steps],
+            "bandwidth": {
+                "reader": self.reader,
+                "bytes_per_second": list(self.bandwidth),
+                "median": median(self.bandwidth) if self.bandwidth else None,
+            },
+            "repeats": self.repeats,
+            "disturbed": self.disturbed,
+            **self.conditions,
+        }

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from pipedec_cli.evaluate.steps import CACHED, STEPS, MemoryProbe, step_bytes, time_steps
+from pipedec_cli.evaluate.bench import CACHED, STEPS, MemoryProbe, step_bytes, time_steps
 from pipedec_cli.model.native.build import BuildError
 from pipedec_cli.model.native.library import VARIABLE, library
 from pipedec_cli.model.steps.engine import Engine
