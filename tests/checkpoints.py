@@ -135,21 +135,10 @@ def tiny_checkpoint(
     source_prefix: str = "",
     max_source_tokens: int = 2048,
 ) -> Path:
-    """Write a checkpoint as `pipedec train` does, which has learnt `TOLD`.
+    """Write a checkpoint as `pipedec train` does, which has learnt `TOLD`; gives its folder.
 
-    Args:
-        folder: where to; made if need be.
-        decoder: what it is trained as.
-        delay: what it says that it is trained for; its weights serve any.
-        family: whose layout it has.
-        level: of its segmentation, which decides how segments are put together: ``"; "`` for phrases, else a space.
-        sub_max: of its segmentation.
-        time_max: of its settings.
-        source_prefix: of its settings; it is trained without one.
-        max_source_tokens: of its settings.
-
-    Returns:
-        the folder.
+    Its weights serve any delay, whatever its settings say, and have learnt without a prefix. The level of its
+    segmentation decides how segments are put together: ``"; "`` for phrases, else a space.
     """
     learnt = _learn(decoder, family)
     assert learnt.settings is not None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.records import DecoderKind, Record
-from pipedec_cli.model.collate import IGNORED, Collator, Encoded, Scheduler, encode, scheduler
+from pipedec_cli.model.collate import IGNORED, Collator, Encoded, collator, encode, scheduler
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole, place
 from tests.checkpoints import fresh_toy
@@ -28,11 +28,9 @@ SCHEDULES: Final[dict[str, Schedule]] = {
 }
 
 
-def collate(
-    batch: Sequence[Encoded], schedule: Schedule, *, closing: bool = True, pad: int = 0
-) -> dict[str, Any]:
-    collator = Collator(lambda batch: [schedule] * len(batch), bos=BOS, eos=EOS, pad=pad, closing=closing)
-    return {name: tensor.tolist() for name, tensor in collator(batch).items()}
+def collate(batch: Sequence[Encoded], schedule: Schedule, *, closing: bool = True) -> dict[str, Any]:
+    made = Collator(lambda batch: [schedule] * len(batch), bos=BOS, eos=EOS, pad=0, closing=closing)(batch)
+    return {name: tensor.tolist() for name, tensor in made.items()}
 
 
 def encoded(*texts: Sequence[int], source: Sequence[int] = (5, EOS)) -> Encoded:
@@ -83,13 +81,6 @@ def test_padding_is_told_by_position_and_never_by_id() -> None:
     assert batch["time"][1][-4:] == batch["subsequence"][1][-4:] == [PADDING] * 4
 
 
-def test_any_id_serves_as_padding() -> None:
-    examples = [encoded([A, B, C]), encoded([A])]
-    zeros, others = (collate(examples, Fixed(1), pad=pad) for pad in (0, 9))
-    for name in ("attention_mask", "subsequence", "time", "labels"):
-        assert zeros[name] == others[name]
-
-
 def test_the_sequential_decoder_has_one_text_and_nothing_closes_it() -> None:
     batch = collate([encoded([A, B, C])], Whole(), closing=False)
     assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS]]
@@ -97,13 +88,13 @@ def test_the_sequential_decoder_has_one_text_and_nothing_closes_it() -> None:
     assert batch["time"] == [[0, 1, 2, 3, 4]]
 
 
-def test_tensors_are_whole_numbers_of_one_shape_each() -> None:
-    collator = Collator(lambda batch: [Fixed(1)] * len(batch), bos=BOS, eos=EOS, pad=0, closing=True)
-    batch = collator([encoded([A, B]), encoded()])
-    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
-    assert {tuple(batch[name].shape) for name in ("decoder_input_ids", "subsequence", "time", "labels")} == {
-        (2, 6)
-    }
+def test_any_id_serves_as_padding_of_whole_numbers_of_one_shape() -> None:
+    names = ("attention_mask", "subsequence", "time", "labels")
+    examples = [encoded([A, B, C]), encoded([A])]
+    zeros, nines = (Collator(lambda batch: [Fixed(1)] * 2, BOS, EOS, pad, True)(examples) for pad in (0, 9))
+    assert all(zeros[name].equal(nines[name]) for name in names)
+    assert {zeros[name].shape for name in ("decoder_input_ids", *names[1:])} == {(2, 7)}
+    assert all(tensor.dtype == torch.int64 for tensor in zeros.values())
 
 
 @pytest.mark.parametrize(
@@ -134,20 +125,16 @@ def batches(count: int, size: int = 3) -> list[list[Encoded]]:
     ]
 
 
-def names(batch: Sequence[Encoded], schedules: Scheduler) -> list[Schedule]:
-    return list(schedules(batch))
-
-
 def test_a_batch_gets_the_same_schedules_whatever_came_before() -> None:
     """So a resumed run draws what an undisturbed one would have drawn."""
     one, other = scheduler("pipelined", "any", 3), scheduler("pipelined", "any", 3)
-    in_order = [names(batch, one) for batch in batches(20)]
-    backwards = [names(batch, other) for batch in reversed(batches(20))]
-    assert in_order == backwards[::-1] == [names(batch, one) for batch in batches(20)]
+    in_order = [list(one(batch)) for batch in batches(20)]
+    backwards = [list(other(batch)) for batch in reversed(batches(20))]
+    assert in_order == backwards[::-1] == [list(one(batch)) for batch in batches(20)]
 
 
 def test_schedules_depend_on_the_seed_and_on_the_batch() -> None:
-    drawn = [[names(batch, scheduler("pipelined", "any", seed)) for batch in batches(20)] for seed in (1, 2)]
+    drawn = [[list(scheduler("pipelined", "any", seed)(batch)) for batch in batches(20)] for seed in (1, 2)]
     assert drawn[0] != drawn[1]
     assert len({tuple(map(repr, schedules)) for schedules in drawn[0]}) > 8
 
@@ -158,16 +145,18 @@ def test_drawing_schedules_leaves_the_chance_of_others_alone() -> None:
     random.seed(1)
     torch.manual_seed(1)
     before = random.getstate(), torch.get_rng_state()
-    names(batches(1)[0], scheduler("pipelined", "any", 1))
+    scheduler("pipelined", "any", 1)(batches(1)[0])
     assert random.getstate() == before[0]
     assert torch.get_rng_state().equal(before[1])
 
 
 def test_every_kind_of_schedule_is_drawn() -> None:
-    found = {kind.name for batch in batches(100) for kind in names(batch, scheduler("pipelined", "any", 0))}
+    found = {kind.name for batch in batches(100) for kind in scheduler("pipelined", "any", 0)(batch)}
     assert found == {"delay1", "delay2", "delay3", "wait", "drawn"}
 
 
-def test_one_delay_is_one_delay() -> None:
-    assert names(batches(1)[0], scheduler("pipelined", 2, 0)) == [Fixed(2)] * 3
-    assert names(batches(1)[0], scheduler("sequential", "any", 0)) == [Whole()] * 3
+def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
+    fixed, sequential = (collator(fresh_toy(*kind), 0) for kind in (("pipelined", 2), ("sequential",)))
+    assert fixed.scheduler(batches(1)[0]) == [Fixed(2)] * 3
+    assert sequential.scheduler(batches(1)[0]) == [Whole()] * 3
+    assert (fixed.closing, sequential.closing) == (True, False)

@@ -58,14 +58,7 @@ def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
     train(undisturbed, examples_of(undisturbed)[:examples], [], tmp_path / "whole", hyper)
     killed = fresh_toy(shape=SMALL)
     with pytest.raises(KilledError):
-        train(
-            killed,
-            examples_of(killed)[:examples],
-            [],
-            tmp_path / "killed",
-            hyper,
-            show=killed_after(4),
-        )
+        train(killed, examples_of(killed)[:examples], [], tmp_path / "killed", hyper, show=killed_after(4))
     torch.manual_seed(99)  # another process, another chance
     resumed = fresh_toy(shape=SMALL)
     outcome = train(resumed, examples_of(resumed)[:examples], [], tmp_path / "killed", hyper, resume=True)
@@ -118,9 +111,8 @@ def test_weights_of_another_shape_are_not_resumed_from(tmp_path: Path) -> None:
 
 def test_nothing_to_resume_is_refused(tmp_path: Path) -> None:
     checkpoint = fresh_toy(shape=SMALL)
-    examples = examples_of(checkpoint)
     with pytest.raises(UserError, match="nothing to resume"):
-        train(checkpoint, examples, [], tmp_path / "none", QUICK, resume=True)
+        train(checkpoint, examples_of(checkpoint), [], tmp_path / "none", QUICK, resume=True)
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,8 @@ from torch import Tensor, nn
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.model.collate import collator
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.training import Hyperparameters, Progress, estimate, hyperparameters, train
-from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.checkpoints import QUICK, TOY, fresh_toy
 from tests.model.trainings import SMALL, examples_of, weights_of
 
@@ -33,14 +29,8 @@ def test_what_was_learnt_over_random_schedules_serves_every_delay(trained: Check
 def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
     checkpoint = fresh_toy()
     shown: list[Progress] = []
-    outcome = train(
-        checkpoint,
-        examples_of(checkpoint),
-        [],
-        tmp_path,
-        replace(QUICK, batch_size=5, max_steps=40, learning_rate=3e-3),
-        show=shown.append,
-    )
+    hyper = replace(QUICK, batch_size=5, max_steps=40, learning_rate=3e-3)
+    outcome = train(checkpoint, examples_of(checkpoint), [], tmp_path, hyper, show=shown.append)
     losses = [progress.loss for progress in shown if progress.loss is not None]
     assert losses[-1] < 0.5 * losses[0]
     assert [progress.step for progress in shown] == sorted(progress.step for progress in shown)
@@ -69,9 +59,10 @@ def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path: Pat
     assert differs.float().mean() < 0.01
 
 
-def test_dev_examples_are_looked_at_and_never_trained_on(tmp_path: Path) -> None:
+def test_dev_examples_are_looked_at_and_scored_and_never_trained_on(tmp_path: Path) -> None:
     checkpoint = fresh_toy()
     examples = examples_of(checkpoint)
+    shown: list[Progress] = []
     seen: dict[bool, set[tuple[int, ...]]] = {True: set(), False: set()}
 
     def watch(module: nn.Module, args: Any, inputs: dict[str, Any]) -> None:
@@ -79,24 +70,9 @@ def test_dev_examples_are_looked_at_and_never_trained_on(tmp_path: Path) -> None
             seen[torch.is_grad_enabled()].add(tuple(ids[mask.bool()].tolist()))
 
     checkpoint.model.encoder.register_forward_pre_hook(watch, with_kwargs=True)
-    train(checkpoint, examples[:6], examples[6:], tmp_path, QUICK)
+    train(checkpoint, examples[:6], examples[6:], tmp_path, QUICK, show=shown.append, score=lambda: 42.0)
     assert seen[True] == {tuple(example.source) for example in examples[:6]}
     assert seen[False] == {tuple(example.source) for example in examples[6:]}
-
-
-def test_looks_at_the_dev_set_are_shown_with_their_score(tmp_path: Path) -> None:
-    checkpoint = fresh_toy()
-    examples = examples_of(checkpoint)
-    shown: list[Progress] = []
-    train(
-        checkpoint,
-        examples[:6],
-        examples[6:],
-        tmp_path,
-        QUICK,
-        show=shown.append,
-        score=lambda: 42.0,
-    )
     looks = [progress for progress in shown if progress.dev_loss is not None]
     assert [progress.step for progress in looks] == [3, 6]
     assert all(progress.dev_score == 42.0 and (progress.dev_loss or 0) > 0 for progress in looks)
@@ -119,21 +95,14 @@ def test_the_saved_folder_holds_no_pickle(trained: Checkpoint) -> None:
 
 
 def test_plain_transformers_loads_what_was_trained(trained: Checkpoint) -> None:
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5ForConditionalGeneration
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    config = json.loads((Path(trained.name) / "config.json").read_text(encoding="utf-8"))
     model = AutoModelForSeq2SeqLM.from_pretrained(trained.name)
     tokenizer = AutoTokenizer.from_pretrained(trained.name)
-    assert config["architectures"] == ["T5ForConditionalGeneration"]
-    assert config["pipedec"]["delay"] == "any"
-    assert type(model) is T5ForConditionalGeneration
     assert tokenizer("red 3")["input_ids"] == trained.codec().source("red 3")[0]
-    source, target = torch.tensor([[5, 6, 1]]), torch.tensor([[0, 8, 9]])
+    ids = {"input_ids": torch.tensor([[5, 6, 1]]), "decoder_input_ids": torch.tensor([[0, 8, 9]])}
     with torch.no_grad():
-        theirs, ours = (
-            each(input_ids=source, decoder_input_ids=target).logits for each in (model, trained.model)
-        )
-    assert theirs.equal(ours)
+        assert model(**ids).logits.equal(trained.model(**ids).logits)
 
 
 def test_mixed_precision_trains(tmp_path: Path) -> None:
@@ -151,9 +120,8 @@ def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> No
     checkpoint = fresh_toy()
     before = {name: weight.detach().clone() for name, weight in checkpoint.model.named_parameters()}
     sizes = {name: rms(weight) for name, weight in before.items()}
-    train(
-        checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, optimizer="adafactor", max_steps=1)
-    )
+    hyper = replace(QUICK, optimizer="adafactor", max_steps=1)
+    train(checkpoint, examples_of(checkpoint), [], tmp_path, hyper)
     moved = {
         name: rms(weight.detach() - before[name])
         for name, weight in checkpoint.model.named_parameters()
@@ -162,21 +130,6 @@ def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> No
     assert max(sizes.values()) / min(sizes[name] for name in moved) > 10
     for name, distance in moved.items():
         assert 0.3 < distance / (QUICK.learning_rate * sizes[name]) <= 1.01, name
-
-
-def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
-    def laid_out(checkpoint: Checkpoint) -> Sequence[int]:
-        batch = collator(checkpoint, seed=0)(examples_of(checkpoint)[2:3])
-        return [int((batch["labels"] != -100).sum()), int(batch["subsequence"].max())]
-
-    pipelined, sequential = fresh_toy("pipelined", 2), fresh_toy("sequential")
-    assert collator(pipelined, 0).scheduler([]) == [] == collator(sequential, 0).scheduler([])
-    texts = examples_of(pipelined)[2].texts
-    assert laid_out(pipelined) == [sum(len(text) + 1 for text in texts) + 1, 3]
-    assert laid_out(sequential) == [len(examples_of(sequential)[2].texts[0]) + 1, 1]
-    some = examples_of(pipelined)[:2]
-    assert collator(pipelined, 0).scheduler(some) == [Fixed(2)] * 2
-    assert collator(sequential, 0).scheduler(some) == [Whole()] * 2
 
 
 def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_it_was() -> None:
@@ -192,18 +145,17 @@ def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
 
 
-@pytest.mark.parametrize("examples", [1, 3, 25])
-def test_an_estimate_takes_whatever_number_of_examples_there_is(examples: int) -> None:
+def test_an_estimate_takes_whatever_number_of_examples_there_is_but_none(tmp_path: Path) -> None:
     checkpoint = fresh_toy()
-    some = (examples_of(checkpoint) * 3)[:examples]
-    assert estimate(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
-
-
-def test_no_examples_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there are no training examples"):
-        estimate(fresh_toy(), [], QUICK)
-    with pytest.raises(UserError, match="there are no training examples"):
-        train(fresh_toy(), [], [], tmp_path, QUICK)
+    for count in (1, 3, 25):
+        some = (examples_of(checkpoint) * 3)[:count]
+        assert estimate(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
+    for refusing in (
+        lambda: estimate(checkpoint, [], QUICK),
+        lambda: train(checkpoint, [], [], tmp_path, QUICK),
+    ):
+        with pytest.raises(UserError, match="there are no training examples"):
+            refusing()
 
 
 def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
@@ -228,12 +180,8 @@ def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
 def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(
     fresh: bool, optimizer: Any, expected: tuple[str, float, int]
 ) -> None:
-    others = {
-        name: value
-        for name, value in asdict(QUICK).items()
-        if name not in ("batch_size", "optimizer", "learning_rate")
-    }
-    usual = hyperparameters(fresh=fresh, batch_size=None, optimizer=optimizer, learning_rate=None, **others)
-    given = hyperparameters(fresh=fresh, batch_size=3, optimizer=optimizer, learning_rate=0.0, **others)
+    asked = asdict(QUICK) | {"batch_size": None, "optimizer": optimizer, "learning_rate": None}
+    usual = hyperparameters(fresh=fresh, **asked)
+    given = hyperparameters(fresh=fresh, **asked | {"batch_size": 3, "learning_rate": 0.0})
     assert (usual.optimizer, usual.learning_rate, usual.batch_size) == expected
     assert (given.learning_rate, given.batch_size) == (0, 3)
