@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS
+from pipedec_cli.data.rows import given_splits
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.import_ import DataSet
 
@@ -65,8 +66,6 @@ def test_split_without_answers_is_named_so_that_segment_passes_it_over(empty_fol
     assert "no targets" in result.stderr
     assert not Path("msqa/test.jsonl").exists()
     assert "target" not in lines_of("msqa/unlabelled-test.jsonl")[0]
-    from pipedec_cli.data.rows import given_splits
-
     assert given_splits("msqa") == ("train",)
 
 
@@ -117,18 +116,6 @@ def test_parallel_files_are_imported_with_the_options_of_their_own(empty_folder)
     assert report["files"][0]["empty_targets"] == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--out", "-", "--json"], "--json and --out - both want stdout"),
-        (["--separator", ","], "--separator is for parallel text, not for kp20k"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(empty_folder, options, message):
-    write_json_lines("a.jsonl", KEYPHRASES)
-    assert_refused(run("kp20k", "a.jsonl", *options), message)
-
-
 def test_what_had_to_be_changed_is_said_even_when_quiet(empty_folder):
     write_json_lines(
         "a.jsonl", {"article": "", "highlights": "H"}, {"article": "A", "highlights": "H", "id": "1"}
@@ -139,31 +126,36 @@ def test_what_had_to_be_changed_is_said_even_when_quiet(empty_folder):
     assert PAPER not in result.stderr
 
 
-def test_wrong_layout_leaves_no_file_and_what_stood_there(empty_folder):
-    write_json_lines("a.jsonl", KEYPHRASES, {"title": "T", "abstract": "B", "keyword": 3})
-    Path("kp20k.jsonl").write_text("before")
-    assert_refused(
-        run("kp20k", "a.jsonl"), "a.jsonl:2: field 'keyword': expected a list of strings, or one string"
-    )
-    assert Path("kp20k.jsonl").read_text() == "before"
-    assert sorted(path.name for path in empty_folder.iterdir()) == ["a.jsonl", "kp20k.jsonl"]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("good.jsonl --out - --json", "--json and --out - both want stdout"),
+        ("good.jsonl --separator ,", "--separator is for parallel text, not for kp20k"),
+        ("bad.jsonl", "bad.jsonl:2: field 'keyword': expected a list of strings, or one string"),
+        ("empty.jsonl", "holds no example"),
+        ("blank.jsonl", "holds no example"),
+        ("empty.jsonl.gz", "holds no example"),
+        ("published --out taken", "is a file, and there are several splits"),
+        ("published --out -", "choose one with --split"),
+        ("published --split test", "has no split test; it has train, dev"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty_folder, arguments, message):
+    for name in ("good.jsonl", "published/train.json", "published/valid.json"):
+        write_json_lines(name, KEYPHRASES)
+    write_json_lines("bad.jsonl", KEYPHRASES, {"title": "T", "abstract": "B", "keyword": 3})
+    contents = {"empty.jsonl": b"", "blank.jsonl": b"\n\n", "empty.jsonl.gz": gzip.compress(b"")}
+    for name, content in {**contents, "taken": b"", "kp20k.jsonl": b"before"}.items():
+        Path(name).write_bytes(content)
 
+    def files():
+        return {path: path.read_bytes() for path in empty_folder.rglob("*") if path.is_file()}
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", gzip.compress(b"")])
-def test_file_without_an_example_is_refused(empty_folder, content):
-    name = "a.jsonl.gz" if content.startswith(b"\x1f") else "a.jsonl"
-    Path(name).write_bytes(content)
-    assert_refused(run("kp20k", name), "holds no example")
-    assert not Path("kp20k.jsonl").exists()
-
-
-def test_several_splits_cannot_go_into_one_file(empty_folder):
-    write_json_lines("published/train.json", KEYPHRASES)
-    write_json_lines("published/valid.json", KEYPHRASES)
-    Path("taken").write_text("")
-    assert_refused(run("kp20k", "published", "--out", "taken"), "is a file, and there are several splits")
-    assert_refused(run("kp20k", "published", "--out", "-"), "choose one with --split")
-    assert_refused(run("kp20k", "published", "--split", "test"), "has no split test; it has train, dev")
+    before = files()
+    result = run("kp20k", *arguments.split())
+    assert isinstance(result.exception, UserError), result.output
+    assert message in str(result.exception)
+    assert files() == before
 
 
 def test_text_that_drives_terminals_is_data(empty_folder):
@@ -176,8 +168,3 @@ def test_text_that_drives_terminals_is_data(empty_folder):
 
 def test_names_on_the_command_line_are_those_of_the_importers():
     assert list(get_args(DataSet)) == list(IMPORTERS)
-
-
-def assert_refused(result, message):
-    assert isinstance(result.exception, UserError), result.output
-    assert message in str(result.exception)

@@ -52,9 +52,8 @@ def signature(*options: str) -> str:
     """The protocol that `pipedec score` takes for a file that fits every task."""
     row = {"id": "a", "source": "a red cat", "prediction": "cat", "segments": ["cat"]}
     Path("out.jsonl").write_text(json.dumps({**row, "target": "cat", "target_segments": ["cat"]}) + "\n")
-    return str(json.loads(run("score", "out.jsonl", "--json", *options).stdout)["signature"]).partition("|")[
-        0
-    ]
+    score = json.loads(run("score", "out.jsonl", "--json", *options).stdout)
+    return str(score["signature"]).partition("|")[0]
 
 
 @pytest.mark.parametrize("name", RECIPES)
