@@ -114,16 +114,6 @@ def test_an_engine_serves_one_method_after_another() -> None:
         assert run_engine(engine, SOURCES, method_of(schedule)) == expected_outcomes("t5", schedule)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("kind", KINDS)
-def test_cuda_gives_the_tokens_of_the_cpu(kind: Kind) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = False
-    model = copy.deepcopy(small_model(kind)).to("cuda")
-
-    assert run_engine(Engine(model, 3), SOURCES, method_of("2")) == expected_outcomes(kind, "2")
-
-
 # --- Transformers' own greedy search ----------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Row, 
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting
 from tests.fakes import BOS, EOS, HashedModel, ScriptedModel, Texts, hashed_next_logits
-from tests.pipeline.driving import NEVER, ask_oracle, drive, fed_and_made, rows_of
+from tests.pipeline.driving import NEVER, ask_oracle, fed_and_made, rows_of
 
 A, B, C, D, E = range(2, 7)
 
@@ -47,17 +47,6 @@ def finished(events: Sequence[Event]) -> dict[int, Finished]:
     return {event.example: event for event in events if isinstance(event, Finished)}
 
 
-def stepped(events: Sequence[Event], example: int) -> list[Stepped]:
-    return [event for event in events if isinstance(event, Stepped) and event.example == example]
-
-
-def same(events: Sequence[Event], example: int) -> tuple[object, ...]:
-    """All that must not depend on who else is in the batch."""
-    end = finished(events)[example]
-    grid = [(row.start, row.tokens) for row in end.subsequences]
-    return grid, end.steps, end.tokens, end.truncated, [event.step for event in stepped(events, example)]
-
-
 def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences() -> None:
     (*_, end) = decode(ScriptedModel([[[A, B, C], [D, E]]]), [(0, [0])], method())
 
@@ -67,47 +56,11 @@ def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences() -> None:
     assert [row.tokens for row in end.subsequences] == [[A, B, C, EOS], [D, E, EOS], [EOS], [EOS]]
 
 
-@pytest.mark.parametrize("sequences", [1, 2, 3, 20])
-def test_each_example_is_admitted_then_stepped_in_order_then_finished(sequences: int) -> None:
-    events = list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), sequences))
-
-    for example in range(len(SCRIPTS)):
-        first, *between, last = events_of(events, example)
-        assert isinstance(first, Admitted)
-        assert isinstance(last, Finished)
-        assert all(isinstance(event, Stepped) for event in between)
-        assert [event.step.number for event in stepped(events, example)] == list(range(1, last.steps + 1))
-
-
 def test_an_example_keeps_the_index_that_it_came_with() -> None:
     events = list(decode(ScriptedModel(SCRIPTS), [(70, [2]), (30, [0])], method(), sequences=2))
 
     assert set(finished(events)) == {70, 30}
     assert finished(events)[70].texts == [[A] * 12]
-
-
-@pytest.mark.parametrize("explore", ["retry", "once"])
-@pytest.mark.parametrize("schedule", [Fixed(1), Fixed(3), Waiting()])
-@pytest.mark.parametrize("sequences", [1, 2, 3, 4, 20])
-def test_an_example_in_a_batch_is_decoded_as_if_it_were_alone(
-    sequences: int, schedule: Schedule, explore: Explore
-) -> None:
-    how = method(schedule, explore=explore)
-    events = list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), how, sequences))
-
-    for example, texts in enumerate(SCRIPTS):
-        grid, steps = drive(texts, schedule, explore=explore)
-        assert same(events, example) == (rows_of(grid), grid.steps, grid.tokens, grid.truncated, steps)
-
-
-def test_a_call_counts_as_one_of_each_example_that_took_part() -> None:
-    model = ScriptedModel(SCRIPTS)
-
-    events = list(decode(model, numbered(SCRIPTS), method(), sequences=3))
-
-    took_part = sum(len({row.sequence for row in call}) for call in model.calls)
-    assert sum(end.steps for end in finished(events).values()) == took_part
-    assert len(model.calls) < took_part
 
 
 def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call() -> None:
@@ -118,17 +71,6 @@ def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call() -> No
     assert [source for _, source in model.admissions] == [(0,), (1,), (2,), (3,)]
     assert model.releases.count(1) == 3  # the second served three examples while the first was busy
     assert all(len({row.sequence for row in call}) == 2 for call in model.calls[:7])
-
-
-@pytest.mark.parametrize("sequences", [1, 2, 3, 20])
-def test_every_sequence_is_below_their_number_and_released_in_the_end(sequences: int) -> None:
-    model = ScriptedModel(SCRIPTS)
-
-    list(decode(model, numbered(SCRIPTS), method(), sequences))
-
-    assert model.sources == {}
-    assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
-    assert {sequence for sequence, _ in model.admissions} <= set(range(sequences))
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3])
@@ -219,15 +161,25 @@ schedules = st.one_of(
 def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_everything(
     sources: list[list[int]], schedule: Schedule, limits: Limits, explore: Explore, sequences: int
 ) -> None:
-    events = list(decode(HashedModel(), enumerate(sources), method(schedule, limits, explore), sequences))
+    model = HashedModel()
+    events = list(decode(model, enumerate(sources), method(schedule, limits, explore), sequences))
 
     for example, source in enumerate(sources):
+        first, *between, end = events_of(events, example)
+        assert isinstance(first, Admitted)
+        assert isinstance(end, Finished)
+        steps = [event.step for event in between if isinstance(event, Stepped)]
+        assert [step.number for step in steps] == list(range(1, len(between) + 1))
         oracle = ask_oracle(hashed_next_logits(source), schedule, limits, explore)
-        end = finished(events)[example]
-        assert [(row.start, row.tokens) for row in end.subsequences] == oracle.rows
+        assert rows_of(end.grid) == oracle.rows
         assert (end.steps, end.truncated) == (oracle.steps, oracle.truncated)
-        calls = fed_and_made([event.step for event in stepped(events, example)])
-        assert calls == [(call.time, call.fed, call.made) for call in oracle.calls]
+        assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
+    # A call counts as one of each example that took part; every sequence is released in the end.
+    took_part = sum(len({row.sequence for row in call}) for call in model.calls)
+    assert sum(end.steps for end in finished(events).values()) == took_part
+    assert model.sources == {}
+    assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
+    assert set(model.releases) <= set(range(sequences))
 
 
 def test_a_method_is_the_papers_unless_told_otherwise() -> None:
