@@ -226,16 +226,8 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
                 where=record.where,
                 todo="give sources and right answers with --gold FILE",
             )
-    return ScoringItem(
-        id=prediction.id,
-        prediction=prediction.text,
-        segments=segments,
-        target=record.target,
-        gold=gold,
-        references=references,
-        source=record.source,
-        truncated=prediction.truncated,
-    )
+    right = (record.target, gold, references)
+    return ScoringItem(prediction.id, prediction.text, segments, *right, record.source, prediction.truncated)
 
 
 def _answers(record: Record, task: Task) -> tuple[str, ...] | None:

@@ -71,8 +71,10 @@ def score_differences(
 
     def of_draws(draws: NDArray[np.intp], axis: int = -1) -> Floats:  # noqa: ARG001  # scipy passes it
         """The differences [metrics, …] of draws [..., examples]; scipy joins batches along the last axis."""
-        means = _times_drawn(draws.reshape(-1, examples)) @ rows / examples
-        return np.moveaxis(difference(means), -1, 0).reshape(-1, *draws.shape[:-1])
+        flat = draws.reshape(-1, examples)
+        apart = flat + examples * np.arange(len(flat))[:, None]  # each draw counts in places of its own
+        drawn = np.bincount(apart.ravel(), minlength=flat.size).reshape(flat.shape).astype(np.float64)
+        return np.moveaxis(difference(drawn @ rows / examples), -1, 0).reshape(-1, *draws.shape[:-1])
 
     values = dict(zip(measure.metrics, difference(rows.mean(axis=0)).tolist(), strict=True))
     if examples < 2:
@@ -93,10 +95,3 @@ def score_differences(
     return {
         metric: Difference(*ends) for metric, *ends in zip(values, values.values(), low, high, strict=True)
     }
-
-
-def _times_drawn(draws: NDArray[np.intp]) -> Floats:
-    """How often each draw holds each example: from indices [draws, examples] to counts of the same shape."""
-    count, examples = draws.shape
-    shifted = draws + examples * np.arange(count)[:, None]
-    return np.bincount(shifted.ravel(), minlength=draws.size).reshape(count, examples).astype(np.float64)

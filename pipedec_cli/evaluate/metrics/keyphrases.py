@@ -75,17 +75,12 @@ class _Keyphrases(Measure):
     macro: ClassVar[str]
 
     @property
-    def settings(self) -> Mapping[str, str | bool]:
+    def settings(self) -> str:
         """Whatever bears on a score."""
-        return {
-            "tok": self._tokenizer,
-            "lower": True,
-            "stem": "porter",
-            "dedup": "predictions+targets" if self.deduplicate_targets else "predictions",
-            "p@5": "of-5" if self.hard else "of-min",
-            "macro": self.macro,
-            "nltk": version("nltk"),
-        }
+        kept = "predictions+targets" if self.deduplicate_targets else "predictions"
+        divisor = "of-5" if self.hard else "of-min"
+        words = f"tok:{self._tokenizer}|lower:yes|stem:porter|dedup:{kept}"
+        return f"{words}|p@5:{divisor}|macro:{self.macro}|nltk:{version('nltk')}"
 
     @property
     def _tokenizer(self) -> Tokenizer:

@@ -73,18 +73,13 @@ class Measure(ABC):
 
     @property
     @abstractmethod
-    def settings(self) -> Mapping[str, str | bool]:
-        """Whatever bears on a score, versions of packages among it."""
+    def settings(self) -> str:
+        """Whatever bears on a score, versions of packages among it: ``stem:yes|…|rouge-score:0.1.2``."""
 
     @property
     def signature(self) -> str:
-        """Protocol, settings and versions on one line: two scores compare only if theirs are equal.
-
-        After sacrebleu's manner: ``rouge|stem:yes|…|rouge-score:0.1.2|pipedec:0.1.0``.
-        """
-        told = {**self.settings, "pipedec": version("pipedec")}
-        words = [("no", "yes")[value] if isinstance(value, bool) else value for value in told.values()]
-        return "|".join([self.name, *map(":".join, zip(told, words, strict=True))])
+        """Protocol, settings and versions, after sacrebleu's manner: two scores compare only if theirs are equal."""
+        return f"{self.name}|{self.settings}|pipedec:{version('pipedec')}"
 
     @abstractmethod
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:

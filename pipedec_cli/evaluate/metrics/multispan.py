@@ -41,10 +41,10 @@ class MultiSpanQA(Measure):
     precision_recall: ClassVar = {"em_f1": ("em_p", "em_r"), "pm_f1": ("pm_p", "pm_r")}
 
     @property
-    def settings(self) -> Mapping[str, str | bool]:
+    def settings(self) -> str:
         """Whatever bears on a score; difflib comes with Python."""
-        python = platform.python_version()
-        return {"norm": "squad", "avg": "micro", "autojunk": self.autojunk, "python": python}
+        autojunk = "yes" if self.autojunk else "no"
+        return f"norm:squad|avg:micro|autojunk:{autojunk}|python:{platform.python_version()}"
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
         """The question's share in each sum: hits, best partial matches, and what they are divided by."""

@@ -40,17 +40,11 @@ class Rouge(Measure):
     )
 
     @property
-    def settings(self) -> Mapping[str, str | bool]:
+    def settings(self) -> str:
         """Whatever bears on a score."""
-        return {
-            "score": "f1",
-            "stem": self.stemmer,
-            "refs": "best-per-type",
-            "lsum": "segments",
-            "corpus": "mean",
-            "rouge-score": version("rouge-score"),
-            **({"nltk": version("nltk")} if self.stemmer else {}),
-        }
+        stem, nltk = ("yes", f"|nltk:{version('nltk')}") if self.stemmer else ("no", "")
+        package = f"rouge-score:{version('rouge-score')}{nltk}"
+        return f"score:f1|stem:{stem}|refs:best-per-type|lsum:segments|corpus:mean|{package}"
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
         """F1 of each type in [0, 1], and how many references there were; None if the text is not Latin."""
