@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, Literal
 
 import torch
 from torch import nn
-
-from tests.oracle import Placed
 
 Kind = Literal["t5", "gated", "mt5", "umt5"]
 KINDS: Final[tuple[Kind, ...]] = ("t5", "gated", "mt5", "umt5")
@@ -69,8 +66,3 @@ def small_model(kind: Kind) -> Any:
                         parameter.uniform_(0.7, 1.3)
             model.lm_head.weight[EOS] *= 3  # texts end
     return model
-
-
-def columns(grid: Sequence[Placed]) -> tuple[list[int], list[int], list[int]]:
-    """Tokens, subsequences and times of a grid, apart."""
-    return [p.token for p in grid], [p.subsequence for p in grid], [p.time for p in grid]

@@ -14,16 +14,7 @@ from torch import Tensor
 
 from pipedec_cli.model.teacher_forcing import TeacherForcing, decoder_logits
 from pipedec_cli.pipeline.attention import PADDING
-from tests.model.families import (
-    BOS,
-    EOS,
-    KINDS,
-    SOURCES,
-    VOCABULARY,
-    Kind,
-    columns,
-    small_model,
-)
+from tests.model.families import BOS, EOS, KINDS, SOURCES, VOCABULARY, Kind, small_model
 from tests.oracle import Placed, oracle_logits
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -35,23 +26,28 @@ FIGURE_2 = [
 ]
 
 
+def collated(batch: Sequence[tuple[Sequence[int], Sequence[Placed]]]) -> dict[str, Tensor]:
+    """Sources and grids, padded with arbitrary ids."""
+    places, length = (PADDING, PADDING, 35), max(len(grid) for _, grid in batch)
+    longest = max(len(source) for source, _ in batch)
+    grids = torch.tensor([[*grid, *[places] * (length - len(grid))] for _, grid in batch])
+    return {
+        "input_ids": torch.tensor([[*source, *[33] * (longest - len(source))] for source, _ in batch]),
+        "attention_mask": torch.tensor(
+            [[int(k < len(source)) for k in range(longest)] for source, _ in batch]
+        ),
+        **dict(zip(("subsequence", "time", "decoder_input_ids"), grids.unbind(2), strict=True)),
+    }
+
+
 def full_pass(model: Any, batch: Sequence[tuple[Sequence[int], Sequence[Placed]]]) -> Tensor:
-    """`decoder_logits` of sources and grids, padded with arbitrary ids."""
-    longest_source = max(len(source) for source, _ in batch)
-    longest = max(len(grid) for _, grid in batch)
-    source_ids = torch.full((len(batch), longest_source), 33)
-    mask = torch.zeros(len(batch), longest_source, dtype=torch.long)
-    tokens = torch.full((len(batch), longest), 35)
-    places = torch.full((2, len(batch), longest), PADDING)
-    for row, (source, grid) in enumerate(batch):
-        source_ids[row, : len(source)] = torch.tensor(source)
-        mask[row, : len(source)] = 1
-        ids, subsequences, times = map(torch.tensor, columns(grid))
-        tokens[row, : len(grid)] = ids
-        places[:, row, : len(grid)] = torch.stack([subsequences, times])
+    """`decoder_logits` of sources and grids."""
+    given = collated(batch)
+    ids, mask = given["input_ids"], given["attention_mask"]
     with torch.no_grad():
-        memory = model.encoder(input_ids=source_ids, attention_mask=mask).last_hidden_state
-        return decoder_logits(model, tokens, places[0], places[1], memory, mask)
+        memory = model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        grid = (given[name] for name in ("decoder_input_ids", "subsequence", "time"))
+        return decoder_logits(model, *grid, memory, mask)
 
 
 def random_grid(rng: random.Random) -> list[Placed]:
@@ -70,8 +66,7 @@ def random_grid(rng: random.Random) -> list[Placed]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_subsequence_gets_the_logits_of_transformers(kind: Kind) -> None:
     model = small_model(kind)
-    # longer than the farthest bucket, pad ids inside
-    ids = list(map(int, ["0", "7", "7", "0", "20", "4", "9", "12", "30", "2", "0", "5", "6", "17", "39"]))
+    ids = [0, 7, 7, 0, 20, *range(4, 14)]  # longer than the farthest bucket, pad ids inside
     with torch.no_grad():
         expected = model(input_ids=torch.tensor([SOURCES[0]]), decoder_input_ids=torch.tensor([ids])).logits
 
@@ -139,24 +134,16 @@ def test_a_pad_id_inside_a_text_or_a_source_counts() -> None:
     assert not torch.allclose(full_pass(model, [(SOURCES[2], FIGURE_2)])[0], source_without, atol=1e-3)
 
 
+SHORTER = [Placed(1, 0, BOS), Placed(1, 1, 9), Placed(1, 2, EOS), Placed(2, 1, BOS), Placed(2, 2, EOS)]
+
+
 def training_batch() -> dict[str, Tensor]:
     """Two examples: figure 2, and a shorter one that is padded."""
-    shorter = [Placed(1, 0, BOS), Placed(1, 1, 9), Placed(1, 2, EOS), Placed(2, 1, BOS), Placed(2, 2, EOS)]
-    length, missing = len(FIGURE_2), len(FIGURE_2) - len(shorter)
     labels = [
         [10, 11, 12, EOS, -100, 13, 14, EOS, -100, EOS, -100],
-        [9, EOS, -100, EOS, *[-100] * (length - 4)],
+        [9, EOS, -100, EOS, *[-100] * (len(FIGURE_2) - 4)],
     ]
-    return {
-        "input_ids": torch.tensor([SOURCES[0], [*SOURCES[1], 0, 0, 0, 0]]),
-        "attention_mask": torch.tensor([[1] * 6, [1, 1, 0, 0, 0, 0]]),
-        "decoder_input_ids": torch.tensor(
-            [columns(g)[0] + [0] * (length - len(g)) for g in (FIGURE_2, shorter)]
-        ),
-        "subsequence": torch.tensor([columns(FIGURE_2)[1], columns(shorter)[1] + [PADDING] * missing]),
-        "time": torch.tensor([columns(FIGURE_2)[2], columns(shorter)[2] + [PADDING] * missing]),
-        "labels": torch.tensor(labels),
-    }
+    return collated([(SOURCES[0], FIGURE_2), (SOURCES[1], SHORTER)]) | {"labels": torch.tensor(labels)}
 
 
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
@@ -164,13 +151,8 @@ def test_the_loss_is_the_mean_over_all_predictions_of_the_batch(kind: Kind) -> N
     """Σ(m_i + 1) + 1 predictions an example: 3 + 1 + 2 + 1 + 1 and 1 + 1 + 1."""
     model, batch = small_model(kind), training_batch()
     surprise = []
-    for row, source in enumerate((SOURCES[0], SOURCES[1])):
-        grid = [
-            Placed(*(int(batch[name][row, k]) for name in ("subsequence", "time", "decoder_input_ids")))
-            for k in range(len(FIGURE_2))
-            if batch["time"][row, k] != PADDING
-        ]
-        logits = oracle_logits(model, source, grid)
+    for row, grid in enumerate((FIGURE_2, SHORTER)):
+        logits = oracle_logits(model, SOURCES[row], grid)
         for k, label in enumerate(batch["labels"][row].tolist()):
             if label != -100:
                 exps = [math.exp(value) for value in logits[k].tolist()]
