@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import typer
 from msgspec.structs import replace
+from typer import Argument, Option
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Record
@@ -59,85 +59,75 @@ class TrainSettings(Settings):
     """What `pipedec train` is asked for."""
 
     data: Annotated[
-        Path | None,
-        typer.Argument(help="A folder that `pipedec segment` wrote \\[default: the workspace's]."),
+        Path | None, Argument(help="A folder that `pipedec segment` wrote \\[default: the workspace's].")
     ] = None
     model: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
             "data, no network), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub name such as google-t5/t5-base."
         ),
     ] = "scratch-tiny"
     decoder: Annotated[
-        DecoderKind,
-        typer.Option(help="pipelined, or sequential for the ordinary T5 that a report compares with."),
+        DecoderKind, Option(help="pipelined, or sequential for the ordinary T5 that a report compares with.")
     ] = "pipelined"
     delay: Annotated[
         int | Literal["any"],
-        typer.Option(
+        Option(
             help="Δt that the checkpoint is for: 'any' draws schedules at random for each batch, so that one "
             "checkpoint serves every delay and the waiting schedule; the paper trains for 1.",
             parser=number_or("any"),
             metavar="N|any",
         ),
     ] = "any"
-    epochs: Annotated[float, typer.Option(help="Passes over the training examples.", min=0.0)] = 10.0
-    max_steps: Annotated[int | None, typer.Option(help="Stop after this many updates instead.", min=1)] = None
+    epochs: Annotated[float, Option(help="Passes over the training examples.", min=0.0)] = 10.0
+    max_steps: Annotated[int | None, Option(help="Stop after this many updates instead.", min=1)] = None
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            help="Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1
-        ),
+        Option(help="Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1),
     ] = None
-    accumulation: Annotated[int, typer.Option(help="Steps whose gradients make one update.", min=1)] = 1
+    accumulation: Annotated[int, Option(help="Steps whose gradients make one update.", min=1)] = 1
     optimizer: Annotated[
         Literal["adafactor", "adamw"] | None,
-        typer.Option(
+        Option(
             help="adafactor, whose rate is relative to the size of each matrix, or adamw "
-            "\\[default: adafactor from scratch, else adamw].",
+            "\\[default: adafactor from scratch, else adamw]."
         ),
     ] = None
     learning_rate: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Its peak \\[default: adafactor 3e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
             min=0.0,
         ),
     ] = None
     rate_schedule: Annotated[
-        Literal["linear", "constant"], typer.Option(help="Whether the rate falls to zero or stays.")
+        Literal["linear", "constant"], Option(help="Whether the rate falls to zero or stays.")
     ] = "linear"
-    warmup: Annotated[
-        float, typer.Option(help="Share of the updates over which it rises.", min=0.0, max=1.0)
-    ] = 0.05
-    bf16: Annotated[bool, typer.Option("--bf16", help="Mixed precision in bfloat16.")] = False
-    source_prefix: Annotated[
-        str, typer.Option(help="Put before every source, as in T5's task prefixes ('summarize: ').")
-    ] = ""
-    max_source_tokens: Annotated[int, typer.Option(help="Cut longer sources to this many tokens.", min=2)] = (
-        2048
+    warmup: Annotated[float, Option(help="Share of the updates over which it rises.", min=0.0, max=1.0)] = (
+        0.05
     )
-    time_max: Annotated[
-        int, typer.Option(help="The last time-step of decoding; saved with the model.", min=1)
-    ] = 50
-    evaluations: Annotated[int, typer.Option(help="How often the dev set is looked at.", min=1)] = 10
-    dev_examples: Annotated[
-        int, typer.Option(help="Dev examples used for the loss; 32 for the score.", min=0)
-    ] = 200
-    limit: Annotated[int | None, typer.Option(help="Train on the first N examples only.", min=1)] = None
-    seed: Annotated[int, typer.Option(help="Of weights, order, dropout and drawn schedules.")] = 0
+    bf16: Annotated[bool, Option("--bf16", help="Mixed precision in bfloat16.")] = False
+    source_prefix: Annotated[
+        str, Option(help="Put before every source, as in T5's task prefixes ('summarize: ').")
+    ] = ""
+    max_source_tokens: Annotated[int, Option(help="Cut longer sources to this many tokens.", min=2)] = 2048
+    time_max: Annotated[int, Option(help="The last time-step of decoding; saved with the model.", min=1)] = 50
+    evaluations: Annotated[int, Option(help="How often the dev set is looked at.", min=1)] = 10
+    dev_examples: Annotated[int, Option(help="Dev examples used for the loss; 32 for the score.", min=0)] = (
+        200
+    )
+    limit: Annotated[int | None, Option(help="Train on the first N examples only.", min=1)] = None
+    seed: Annotated[int, Option(help="Of weights, order, dropout and drawn schedules.")] = 0
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="auto, cpu or cuda.", metavar="auto|cpu|cuda")
+        Literal["auto", "cpu", "cuda"], Option(help="auto, cpu or cuda.", metavar="auto|cpu|cuda")
     ] = "auto"
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint-N.")] = False
+    resume: Annotated[bool, Option("--resume", help="Go on from the last checkpoint-N.")] = False
     overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Give up the model, or the unfinished training, in the folder."),
+        bool, Option("--overwrite", help="Give up the model, or the unfinished training, in the folder.")
     ] = False
     out: Annotated[
-        Path | None,
-        typer.Option(help="The checkpoint's folder \\[default: models/DECODER in the workspace]."),
+        Path | None, Option(help="The checkpoint's folder \\[default: models/DECODER in the workspace].")
     ] = None
     workspace: WorkspaceOption = None
     config: ConfigOption = None
