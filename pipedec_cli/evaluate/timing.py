@@ -43,19 +43,20 @@ class Output(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What one run over some sources gave.
+    """What one run over some sources gave; seconds are None where a decoder does not tell them apart.
 
     Attributes:
         outputs: one a source, in their order.
         calls: decoder calls in all; in batches fewer than the examples' steps added up.
-        encoder_seconds: time in the encoder; None where a decoder does not tell it apart.
-        setup_seconds: time for the keys and values of the source; None likewise.
+        setup_seconds: for the keys and values of the sources.
+        seconds: what it took in all, from outside: for each source, or for all of them at once.
     """
 
     outputs: Sequence[Output]
     calls: int
     encoder_seconds: float | None = None
     setup_seconds: float | None = None
+    seconds: tuple[float, ...] = ()
 
 
 class Runner(Protocol):
@@ -74,19 +75,6 @@ class Runner(Protocol):
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
         """``module:function`` and arguments, as JSON can carry them, that make the same in a child process."""
-
-
-class Lap(NamedTuple):
-    """One pass over the sample, in seconds; parts are None where they are not told apart.
-
-    Attributes:
-        examples: the seconds of each, in the sources' order; () at batch sizes above 1, where they share their calls.
-    """
-
-    total: float
-    encoder: float | None
-    setup: float | None
-    examples: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +112,36 @@ class Timing:
     outputs: Sequence[Output]
 
     @classmethod
-    def of(cls, batch_size: int, laps: Sequence[Lap], calls: int, outputs: Sequence[Output]) -> Timing:
-        """Sum up passes, each of so many calls and with these outputs."""
-        seconds, count = median(lap.total for lap in laps), len(outputs)
-        rest = [None if lap.encoder is None else lap.total - lap.encoder - (lap.setup or 0.0) for lap in laps]
-        decoding = _of_known(rest, median)
+    def of(cls, batch_size: int, passes: Sequence[Pass]) -> Timing:
+        """Sum up passes over the same sources."""
+        totals, outputs = [sum(one.seconds) for one in passes], passes[-1].outputs
+        decoding = _of_known(
+            [
+                None
+                if one.encoder_seconds is None
+                else total - one.encoder_seconds - (one.setup_seconds or 0.0)
+                for one, total in zip(passes, totals, strict=True)
+            ],
+            median,
+        )
         tokens = sum(len(output.tokens) for output in outputs)
         steps = sum(output.steps for output in outputs)
+        alone = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
         return cls(
             batch_size=batch_size,
-            examples=count,
-            seconds=seconds,
-            examples_per_second=count / seconds,
-            encoder_seconds=_of_known([lap.encoder for lap in laps], median),
-            setup_seconds=_of_known([lap.setup for lap in laps], median),
+            examples=len(outputs),
+            seconds=median(totals),
+            examples_per_second=len(outputs) / median(totals),
+            encoder_seconds=_of_known([one.encoder_seconds for one in passes], median),
+            setup_seconds=_of_known([one.setup_seconds for one in passes], median),
             decoding_seconds=decoding,
-            decoder_calls=calls,
-            seconds_per_call=None if decoding is None or not calls else decoding / calls,
-            steps_per_example=steps / count,
+            decoder_calls=passes[-1].calls,
+            seconds_per_call=None if decoding is None else decoding / passes[-1].calls,
+            steps_per_example=steps / len(outputs),
             tokens_per_step=tokens / max(1, steps),
             tokens=tokens,
-            repeats=tuple(lap.total for lap in laps),
-            example_seconds=tuple(map(median, zip(*(lap.examples for lap in laps), strict=True))),
+            repeats=tuple(totals),
+            example_seconds=tuple(map(median, alone)),
             outputs=outputs,
         )
 
@@ -215,23 +211,19 @@ def time_together(
         on_pass: told the decoder's name after each pass, the first ones included.
     """
     timed = {name: one for name, one in contest.items() if batch_size <= (one[0].largest_batch or batch_size)}
-    laps: dict[str, list[Lap]] = {name: [] for name in timed}
-    made: dict[str, Pass] = {}
-    for name, (runner, sources) in timed.items():
-        _pass(runner, sources, batch_size, clock)
-        on_pass(name)
+    passes: dict[str, list[Pass]] = {name: [] for name in timed}
     order = deque(timed)
-    for _ in range(repeats):
+    for number in range(-1, repeats):
         for name in tuple(order):
-            rest()
-            lap, made[name] = _pass(*timed[name], batch_size, clock)
-            laps[name].append(lap)
+            if number >= 0:
+                rest()
+            passes[name].append(_pass(*timed[name], batch_size, clock))
             on_pass(name)
-        order.rotate(-1)
-    return {name: Timing.of(batch_size, laps[name], made[name].calls, made[name].outputs) for name in timed}
+        order.rotate(-1 if number >= 0 else 0)
+    return {name: Timing.of(batch_size, passes[name][1:]) for name in timed}
 
 
-def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> tuple[Lap, Pass]:
+def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
     """One pass over the sources: all of them in batches, or one after the other."""
     order = list(range(len(sources)))
     if batch_size > 1:
@@ -243,14 +235,13 @@ def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clo
         passes.append(runner.run(portion, batch_size, clock))
         seconds.append(clock() - began)
     outputs = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
-    lap = Lap(
-        sum(seconds),
+    return Pass(
+        tuple(outputs[place] for place in range(len(sources))),
+        sum(one.calls for one in passes),
         _of_known([one.encoder_seconds for one in passes], sum),
         _of_known([one.setup_seconds for one in passes], sum),
-        tuple(seconds) if batch_size == 1 else (),
+        tuple(seconds),
     )
-    calls = sum(one.calls for one in passes)
-    return lap, Pass(tuple(outputs[place] for place in range(len(sources))), calls)
 
 
 def _of_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import median
 
 from pipedec_cli.evaluate.bench import Bench
+from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.terminal.console import many
-from pipedec_cli.terminal.report_sheets import Rows, settings_sheet
-from pipedec_cli.terminal.tables import Row, Section, Sheet, figure, megabytes, milliseconds, times
+from pipedec_cli.terminal.report_sheets import settings_sheet
+from pipedec_cli.terminal.tables import (
+    NONE,
+    Label,
+    Row,
+    Section,
+    Sheet,
+    columns_side_by_side,
+    figure,
+    megabytes,
+    milliseconds,
+    times,
+)
 
 
 def bench_sheets(bench: Bench) -> list[Sheet]:
@@ -25,30 +38,29 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
 
 def forced(bench: Bench) -> Sheet:
     """Times of each decoder, by batch size."""
-    rows = Rows(bench.entries, {})
-    sections = [
-        Section(
-            f"batch size {size}",
-            (
-                rows.timed("end to end, ms", size, lambda t: milliseconds(t.seconds)),
-                rows.timed("  encoder", size, lambda t: milliseconds(t.encoder_seconds)),
-                rows.timed("  keys and values of the source", size, lambda t: milliseconds(t.setup_seconds)),
-                rows.timed("  decoding", size, lambda t: milliseconds(t.decoding_seconds)),
-                rows.timed("decoder calls", size, lambda t: f"{t.decoder_calls:,}"),
-                rows.timed("decoding, ms a call", size, lambda t: milliseconds(t.seconds_per_call)),
-                rows.timed("tokens a step", size, lambda t: figure(t.tokens_per_step)),
-                rows.timed("examples/s", size, lambda t: figure(t.examples_per_second)),
-            ),
-        )
-        for size in bench.batch_sizes
-    ]
-    if any(one.memory for one in bench.entries):
-        peak = rows.row("peak, MB", lambda one: megabytes(one.memory.peak_bytes if one.memory else None))
-        sections.append(Section("memory", (peak,)))
+    weighed = any(one.memory for one in bench.entries)
+
+    def column(one: Competitor) -> Iterator[tuple[Label, str]]:
+        for size in bench.batch_sizes:
+            heading, timing = f"batch size {size}", one.timings.get(size)
+            shown = {
+                "end to end, ms": timing and milliseconds(timing.seconds),
+                "  encoder": timing and milliseconds(timing.encoder_seconds),
+                "  keys and values of the source": timing and milliseconds(timing.setup_seconds),
+                "  decoding": timing and milliseconds(timing.decoding_seconds),
+                "decoder calls": timing and f"{timing.decoder_calls:,}",
+                "decoding, ms a call": timing and milliseconds(timing.seconds_per_call),
+                "tokens a step": timing and figure(timing.tokens_per_step),
+                "examples/s": timing and figure(timing.examples_per_second),
+            }
+            yield from (((heading, name), cell or NONE) for name, cell in shown.items())
+        if weighed:
+            yield ("memory", "peak, MB"), megabytes(one.memory.peak_bytes if one.memory else None)
+
     return Sheet(
         f"Forced lengths: {bench.lengths.line}",
         tuple(one.name for one in bench.entries),
-        tuple(sections),
+        columns_side_by_side(list(map(column, bench.entries))),
         kept=1,
         notes=(
             "times are those of all examples in flight together, in milliseconds, medians of the repeats",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
@@ -14,15 +12,16 @@ from pipedec_cli.data.paper import NOT_AVAILABLE, DecoderFigures
 from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.evaluate.report import MANY, Comparison, Report
 from pipedec_cli.evaluate.scoring import LABELS
-from pipedec_cli.evaluate.timing import Timing
 from pipedec_cli.terminal.console import visible
 from pipedec_cli.terminal.tables import (
     NONE,
+    Label,
     Row,
     Section,
     Sheet,
     as_markdown,
     bar,
+    columns_side_by_side,
     figure,
     megabytes,
     milliseconds,
@@ -35,45 +34,6 @@ from pipedec_cli.terminal.tables import (
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
-
-
-class _Published(NamedTuple):
-    """A decoder of the paper, and its speedup."""
-
-    figures: DecoderFigures
-    speedup: float
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Makes rows: a label, a cell for each decoder, and one for each of the paper's."""
-
-    entries: Sequence[Competitor]
-    papers: Mapping[str, _Published]
-
-    def row(
-        self,
-        name: str,
-        show: Callable[[Competitor], str],
-        published: Callable[[_Published], str] | None = None,
-    ) -> Row:
-        """One line."""
-        theirs = ["" if published is None else published(paper) for paper in self.papers.values()]
-        return (name, *map(show, self.entries), *theirs)
-
-    def timed(
-        self,
-        name: str,
-        size: int,
-        show: Callable[[Timing], str],
-        published: Callable[[_Published], str] | None = None,
-    ) -> Row:
-        """Nothing is known of who was not timed at a batch size."""
-        return self.row(name, lambda one: show(one.timings[size]) if size in one.timings else NONE, published)
-
-    def gained(self, name: str, size: int, part: str) -> Row:
-        """A ratio over the baseline, which has none."""
-        return self.row(name, lambda one: times(getattr(one.gains[size], part)) if size in one.gains else "")
 
 
 def show_report(console: Console, report: Report) -> None:
@@ -107,113 +67,101 @@ def report_sheets(report: Report) -> list[Sheet]:
 
 def side_by_side(report: Report) -> Sheet:
     """Quality, speed, where the speed comes from, memory, and what goes wrong; the paper's figures beside them."""
-    papers: dict[str, _Published] = {}
-    if report.paper is not None:
-        row = report.paper.row
-        papers["paper: sequential"] = _Published(row.sequential, 1.0)
-        papers[f"paper: Δt = {PAPER_DELAY}"] = _Published(row.pipelined, row.speedup)
-    rows, first, size = Rows(report.entries, papers), report.first, report.batch_sizes[0]
-
-    def total(name: str, what: str) -> Row:
-        return rows.row(name, lambda one: f"{one.totals.as_json()[what]:.1f}" if one.totals else NONE)
-
-    def failing(name: str, what: str) -> Row:
-        return rows.row(name, lambda one: NONE if one.role == "peer" else rate(getattr(one.rates, what)))
-
-    def weighed(one: Competitor, what: str) -> str:
-        return megabytes(getattr(one.memory, what) if one.memory else None)
-
-    metrics = first.scored.scores.measure.headline if first.scored else ()
-    sections = {
-        f"quality, {first.totals.examples if first.totals else 0:,} examples": [
-            row for metric in metrics for row in _quality(rows, metric)
-        ],
-        "decoder steps, the same examples": [
-            total("steps an example", "steps_per_example"),
-            total("tokens an example", "tokens_per_example"),
-            total("tokens a step", "tokens_per_step"),
-        ],
-        **{f"speed, batch size {size}": _speed(rows, size) for size in report.batch_sizes},
-        f"decoder calls, batch size {size}": [
-            rows.timed("calls an example", size, lambda t: f"{t.decoder_calls / t.examples:.1f}"),
-            rows.timed("ms a call", size, lambda t: milliseconds(t.seconds_per_call)),
-            rows.gained("fewer calls (schedule)", size, "fewer_calls"),
-            rows.gained("cheaper calls (kernels)", size, "faster_calls"),
-            rows.gained("decoding, both together", size, "decoding"),
-        ],
-        f"memory, batch size {size}": [
-            rows.row(
-                "peak, MB",
-                partial(weighed, what="peak_bytes"),
-                lambda paper: f"{paper.figures.memory_mb:,}" if paper.figures.memory_mb else NOT_AVAILABLE,
-            ),
-            rows.row("  of it before decoding", partial(weighed, what="ready_bytes")),
-        ],
-        "what goes wrong": [
-            failing("duplicated subsequences", "duplicated"),
-            failing("dropped subsequences", "dropped"),
-            failing("truncated predictions", "truncated"),
-            failing("sub_max used up", "used_up"),
-        ],
-    }
+    papers = _published(report)
     return Sheet(
         "Decoders side by side",
         (*(one.name for one in report.entries), *papers),
-        tuple(Section(heading, tuple(lines)) for heading, lines in sections.items()),
+        columns_side_by_side([_column(one, report) for one in report.entries], list(papers.values())),
         kept=1,
         notes=tuple(_notes(report)),
     )
 
 
-def _quality(rows: Rows, metric: str) -> list[Row]:
-    def difference(one: Competitor) -> str:
-        return f"{one.differences[metric].value:+.1f}" if metric in one.differences else ""
+def _published(report: Report) -> dict[str, dict[Label, str]]:
+    """The paper's two columns, as far as it fills them; {} where the data set is none of its."""
+    if report.paper is None:
+        return {}
+    row, size = report.paper.row, report.batch_sizes[0]
+    quality, peak = _quality(report), (f"memory, batch size {size}", "peak, MB")
+    speed = "speed, batch size 1"  # the paper measured one example at a time
 
-    def interval(one: Competitor) -> str:
+    def column(figures: DecoderFigures, speedup: float) -> dict[Label, str]:
+        return {
+            **{
+                (quality, LABELS[metric]): points(value)
+                for metric, value in figures.quality.items()
+                if metric in LABELS
+            },
+            (speed, "examples/s"): f"{figures.throughput:.1f}",
+            (speed, "speedup"): times(speedup),
+            peak: f"{figures.memory_mb:,}" if figures.memory_mb else NOT_AVAILABLE,
+        }
+
+    return {
+        "paper: sequential": column(row.sequential, 1.0),
+        f"paper: Δt = {PAPER_DELAY}": column(row.pipelined, row.speedup),
+    }
+
+
+def _quality(report: Report) -> str:
+    return f"quality, {report.first.totals.examples if report.first.totals else 0:,} examples"
+
+
+def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
+    """All cells of a decoder, each with its section and label."""
+    first, size = report.first, report.batch_sizes[0]
+    heading = _quality(report)
+    for metric in first.scored.scores.measure.headline if first.scored else ():
         found = one.differences.get(metric)
-        if found is None or found.low is None or found.high is None:
-            return ""
-        return f"{found.low:+.1f} to {found.high:+.1f}"
-
-    return [
-        rows.row(
-            LABELS[metric],
-            lambda one: points(one.scored.scores.values[metric]) if one.scored else NONE,
-            lambda paper: points(paper.figures.quality.get(metric)),
-        ),
-        rows.row("  over the baseline", difference),
-        rows.row("  95 % interval", interval),
-    ]
-
-
-def _speed(rows: Rows, size: int) -> list[Row]:
-    def speedup(one: Competitor) -> str:
-        return times(
-            1.0 if one.role == "baseline" else one.gains[size].speedup if size in one.gains else None
+        known = found is not None and found.low is not None
+        yield (heading, LABELS[metric]), points(one.scored.scores.values[metric] if one.scored else None)
+        yield (heading, "  over the baseline"), "" if found is None else f"{found.value:+.1f}"
+        yield (
+            (heading, "  95 % interval"),
+            f"{found.low:+.1f} to {found.high:+.1f}" if found and known else "",
         )
+    heading, totals = "decoder steps, the same examples", one.totals.as_json() if one.totals else {}
+    yield (heading, "steps an example"), points(totals.get("steps_per_example"))
+    yield (heading, "tokens an example"), points(totals.get("tokens_per_example"))
+    yield (heading, "tokens a step"), points(totals.get("tokens_per_step"))
+    for batch in report.batch_sizes:
+        yield from _speed(one, batch, agreed=batch == 1 and any(each.agreement for each in report.entries))
+    heading, timing, gain = f"decoder calls, batch size {size}", one.timings.get(size), one.gains.get(size)
+    calls = timing.decoder_calls / timing.examples if timing else None
+    yield (heading, "calls an example"), points(calls)
+    yield (heading, "ms a call"), milliseconds(timing.seconds_per_call if timing else None)
+    yield (heading, "fewer calls (schedule)"), times(gain.fewer_calls) if gain else ""
+    yield (heading, "cheaper calls (kernels)"), times(gain.faster_calls) if gain else ""
+    yield (heading, "decoding, both together"), times(gain.decoding) if gain else ""
+    heading = f"memory, batch size {size}"
+    yield (heading, "peak, MB"), megabytes(one.memory.peak_bytes if one.memory else None)
+    yield (heading, "  of it before decoding"), megabytes(one.memory.ready_bytes if one.memory else None)
+    heading, rates = "what goes wrong", one.rates
+    peer = one.role == "peer"
+    yield (heading, "duplicated subsequences"), NONE if peer else rate(rates.duplicated)
+    yield (heading, "dropped subsequences"), rate(rates.dropped)
+    yield (heading, "truncated predictions"), NONE if peer else rate(rates.truncated)
+    yield (heading, "sub_max used up"), rate(rates.used_up)
 
-    def spread(one: Competitor) -> str:
-        return f"{one.gains[size].low:.1f} to {one.gains[size].high:.1f}" if size in one.gains else ""
 
-    def agreement(one: Competitor) -> str:
-        return f"{one.agreement.equal} of {one.agreement.of}" if one.agreement else ""
+def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[Label, str]]:
+    heading, timing, gain = f"speed, batch size {size}", one.timings.get(size), one.gains.get(size)
 
-    alone = size == 1  # the paper measured one example at a time
-    made = [
-        rows.timed(
-            "examples/s",
-            size,
-            lambda t: figure(t.examples_per_second),
-            (lambda paper: f"{paper.figures.throughput:.1f}") if alone else None,
-        ),
-        rows.row("speedup", speedup, (lambda paper: times(paper.speedup)) if alone else None),
-        rows.row("  its range", spread),
-        rows.timed("encoder, ms", size, lambda t: milliseconds(t.encoder_seconds, t.examples)),
-        rows.timed("source keys, ms", size, lambda t: milliseconds(t.setup_seconds, t.examples)),
-        rows.timed("decoding, ms", size, lambda t: milliseconds(t.decoding_seconds, t.examples)),
-    ]
-    agreed = alone and any(one.agreement for one in rows.entries)
-    return [*made, rows.row("same tokens", agreement)] if agreed else made
+    def each(seconds: float | None) -> str:
+        return milliseconds(seconds, timing.examples if timing else 1)
+
+    yield (heading, "examples/s"), figure(timing.examples_per_second) if timing else NONE
+    speedup = 1.0 if one.role == "baseline" else gain.speedup if gain else None
+    yield (heading, "speedup"), times(speedup)
+    yield (heading, "  its range"), f"{gain.low:.1f} to {gain.high:.1f}" if gain else ""
+    yield (heading, "encoder, ms"), each(timing.encoder_seconds if timing else None)
+    yield (heading, "source keys, ms"), each(timing.setup_seconds if timing else None)
+    yield (heading, "decoding, ms"), each(timing.decoding_seconds if timing else None)
+    if agreed:
+        yield (
+            (heading, "same tokens"),
+            f"{one.agreement.equal} of {one.agreement.of}" if one.agreement else "",
+        )
 
 
 def _notes(report: Report) -> list[str]:

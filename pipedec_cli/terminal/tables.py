@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -25,6 +25,10 @@ _BAR_PER_TIME: Final = 3
 _LONGEST_BAR: Final = 30
 
 Row = tuple[str, ...]
+
+
+#: Under which section a cell stands, and in which row.
+Label = tuple[str, str]
 
 
 class Section(NamedTuple):
@@ -57,6 +61,18 @@ class Sheet:
     def column(self, place: int) -> list[str]:
         """The cells of a column; the first one holds the labels."""
         return [row[place] for section in self.sections for row in section.rows]
+
+
+def columns_side_by_side(
+    columns: Sequence[Iterable[tuple[Label, str]]], more: Sequence[Mapping[Label, str]] = ()
+) -> tuple[Section, ...]:
+    """Sections from columns that have the same labels in the same order, and from some that lack most of them."""
+    sections: dict[str, list[Row]] = {}
+    for cells in zip(*columns, strict=True):
+        heading, name = label = cells[0][0]
+        row = (name, *(cell for _, cell in cells), *(column.get(label, "") for column in more))
+        sections.setdefault(heading, []).append(row)
+    return tuple(Section(heading, tuple(rows)) for heading, rows in sections.items())
 
 
 def show_sheet(console: Console, sheet: Sheet) -> None:

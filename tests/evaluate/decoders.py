@@ -12,7 +12,7 @@ from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
-from pipedec_cli.evaluate.timing import Clock, Lap, Output, Pass, Source, Timing
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, Timing
 
 
 @dataclass
@@ -61,8 +61,8 @@ class FakeDecoder:
 
 def timing(totals, calls, encoder=0.0, *, examples=1, tokens=2, steps=2, size=1) -> Timing:
     """What was measured in passes of so many seconds each."""
-    laps = [Lap(total, encoder, None) for total in totals]
-    return Timing.of(size, laps, calls, (Output((5,) * tokens, steps),) * examples)
+    outputs = (Output((5,) * tokens, steps),) * examples
+    return Timing.of(size, [Pass(outputs, calls, encoder, None, (total,)) for total in totals])
 
 
 def competitor(name="x", role="pipelined", **more) -> Competitor:

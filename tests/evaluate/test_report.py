@@ -19,7 +19,7 @@ from pipedec_cli.evaluate.report import (
     choose_sample,
 )
 from pipedec_cli.evaluate.significance import Difference
-from pipedec_cli.evaluate.timing import Lap, Output, Timing
+from pipedec_cli.evaluate.timing import Output, Pass, Timing
 from tests.evaluate.decoders import competitor, scored, timing
 
 WHERE = {
@@ -75,9 +75,8 @@ def compared(sizes=(1, 2), peer_sizes=(1,)):
     """A baseline, one delay and a peer, with two examples, of which the second was timed."""
 
     def timed(seconds, used_up=False):
-        outputs = [Output((5, 6), 4, used_up)]
-        alone = {size: (seconds,) if size == 1 else () for size in sizes}
-        return {size: Timing.of(size, [Lap(seconds, 0.0, None, alone[size])], 4, outputs) for size in sizes}
+        passes = [Pass([Output((5, 6), 4, used_up)], 4, 0.0, None, (seconds,))]
+        return {size: Timing.of(size, passes) for size in sizes}
 
     told = [["a b", "c d"]] * 2
     first = competitor("sequential", "baseline", scored=scored(told, steps=(8, 8)), timings=timed(6.0))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipedec_cli.evaluate.timing import Lap, Output, Timing, device_clock, gain, time_together
+from pipedec_cli.evaluate.timing import Output, Pass, Timing, device_clock, gain, time_together
 from tests.evaluate.decoders import FakeClock, FakeDecoder, timing
 
 SOURCES = [[5, 6, 7, 1], [8, 1], [9, 9, 9, 9, 9, 1]]
@@ -95,10 +95,8 @@ def test_json_holds_steps_tokens_and_each_repeat(clock):
 
 
 def test_parts_that_some_repeats_lack_are_not_known():
-    assert (
-        Timing.of(1, [Lap(3.0, 1.0, None), Lap(3.0, None, None)], 1, [Output((5,), 1)]).encoder_seconds
-        is None
-    )
+    passes = [Pass([Output((5,), 1)], 1, encoder, None, (3.0,)) for encoder in (1.0, None)]
+    assert Timing.of(1, passes).encoder_seconds is None
 
 
 def test_clock_of_a_cpu_is_monotonic():
