@@ -17,9 +17,7 @@ from pipedec_cli.terminal.settings import add
 #: Whatever is wrong with the options; Typer gives the base class of its errors no public name.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
-EXIT_ERROR = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 class _Commands(TyperGroup):

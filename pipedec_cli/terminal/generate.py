@@ -233,7 +233,8 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
             todo = "give another --out"
             raise UserError("would be written over with what is read from it", where=out, todo=todo)
 
-    from pipedec_cli.terminal.predicting import Predictions, load_decoder, read_inputs
+    from pipedec_cli.terminal.loading import load_decoder, read_inputs
+    from pipedec_cli.terminal.predicting import Predictions
 
     inputs = read_inputs(settings, talk)
     predictions = Predictions(settings, load_decoder(settings, talk), inputs, talk)

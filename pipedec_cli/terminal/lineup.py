@@ -13,7 +13,8 @@ from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
-from pipedec_cli.terminal.predicting import Predictions, load_decoder, read_inputs
+from pipedec_cli.terminal.loading import load_decoder, read_inputs
+from pipedec_cli.terminal.predicting import Predictions
 
 if TYPE_CHECKING:
     from pipedec_cli.terminal.report import ReportSettings

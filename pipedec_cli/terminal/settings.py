@@ -36,36 +36,19 @@ S = TypeVar("S", bound=Settings)
 
 
 def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) -> None:
-    """Make a subcommand of a function: its settings are the options, its docstring is the help text.
-
-    Args:
-        app: what it is added to.
-        name: how it is called.
-        run: takes the settings, a subclass of `Settings`.
-        examples: stands below the options in the help text.
-    """
+    """Make a subcommand of a function: its settings are the options, its docstring is the help text, examples follow."""
     kind: type[S] = get_type_hints(run)[next(iter(inspect.signature(run).parameters))]
-    parameters = [
-        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    ]
     hints = get_type_hints(kind, include_extras=True)
-    for one in fields(kind):
-        if one.name != "typed":
-            default = (
-                inspect.Parameter.empty if one.default is MISSING else _written(hints[one.name], one.default)
-            )
-            parameters.append(
-                inspect.Parameter(
-                    one.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=default,
-                    annotation=_for_typer(hints[one.name]),
-                )
-            )
+    parameters = [
+        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        *(_parameter(one.name, hints[one.name], one.default) for one in fields(kind) if one.name != "typed"),
+    ]
 
     def command(context: typer.Context, **values: Any) -> None:
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        run(kind(**given, typed=frozenset(name for name in values if typed(context, name))))
+        sources = {name: context.get_parameter_source(name) for name in values}
+        typed = (name for name, source in sources.items() if source and source.name == "COMMANDLINE")
+        run(kind(**given, typed=frozenset(typed)))
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -73,28 +56,18 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     app.command(name, epilog=examples)(command)
 
 
-def _written(hint: Any, default: Any) -> Any:
-    """A default as one would type it: a list that an option's own parser reads has commas between its parts."""
-    parsed = get_origin(hint) is Annotated and get_args(hint)[1].parser is not None
-    return ",".join(map(str, default)) if parsed and isinstance(default, tuple) else default
-
-
-def _for_typer(hint: Any) -> Any:
-    """The annotation as Typer takes it: what an option's own parser returns is no business of Typer's."""
-    if get_origin(hint) is not Annotated:
-        return hint
-    kind, option = get_args(hint)
-    if option.parser is not None:
-        return Annotated[str, option]
-    if get_origin(kind) is tuple:
-        return Annotated[list[get_args(kind)[0]], option]  # type: ignore[misc]
-    return hint
-
-
-def typed(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line itself, and not in a config file or a recipe."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    """A field as Typer takes it: what an option's own parser returns is no business of Typer's."""
+    if get_origin(hint) is Annotated:
+        kind, option = get_args(hint)
+        if option.parser is not None:
+            hint = Annotated[str, option]
+            if isinstance(default, tuple):  # as one would type it
+                default = ",".join(map(str, default))
+        elif get_origin(kind) is tuple:
+            hint = Annotated[list[get_args(kind)[0]], option]  # type: ignore[misc]
+    default = inspect.Parameter.empty if default is MISSING else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 # ---- options that are written in a way of their own: each parser takes back what it gave, for defaults -------------
