@@ -195,7 +195,7 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
             talk.say(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
     # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
     level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level
-    segmenter = make_segmenter(level, targets=_training_text(next(iter(paths.values()))))
+    segmenter = make_segmenter(level, targets=list(_training_text(next(iter(paths.values())))))
     files = []
     for split, path in paths.items():
         records = track(talk, read_records(path), None, f"counting {path}")
@@ -234,16 +234,15 @@ def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: 
     return tally
 
 
-def _training_text(path: Path) -> list[str]:
+def _training_text(path: Path) -> Iterator[str]:
     """As many of the targets that are text as the sentence model is trained on."""
-    texts, characters = [], 0
+    characters = 0
     for record in read_records(path):
+        if characters > TRAINING_CHARACTERS:
+            return
         if record.target and record.target_segments is None:
-            texts.append(record.target)
             characters += len(record.target)
-            if characters > TRAINING_CHARACTERS:
-                break
-    return texts
+            yield record.target
 
 
 def _segmented(record: Record, segmenter: Segmenter) -> Record:

@@ -11,16 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipedec_cli.data.paper import (
-    DEVICES,
-    METRIC_TITLES,
-    NOT_AVAILABLE,
-    SPEEDUP_BY_SUBSEQUENCES,
-    TARGET_LENGTHS,
-    PaperRow,
-    delay_rows,
-    paper_rows,
-)
+from pipedec_cli.data import paper
 from pipedec_cli.data.recipes import RECIPES, Recipe, recipe
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import make_console, write_stdout
@@ -65,9 +56,9 @@ def recipes(settings: RecipesSettings) -> None:
         f"all: Δt {train['delay']}, time_max {segment['time_max']}, sub_max {segment['sub_max']}; "
         f"batch {train['batch_size']}, {_OPTIMIZERS[train['optimizer']]}, learning rate {train['learning_rate']:g}, "
         f"{train['epochs']} epochs, at most {train['max_source_tokens']} source tokens; "
-        + "; ".join(f"{backbone} on {device}" for backbone, device in DEVICES.items()),
+        + "; ".join(f"{backbone} on {device}" for backbone, device in paper.DEVICES.items()),
     )
-    rows = [row for entry in chosen for row in paper_rows(entry.name)]
+    rows = [row for entry in chosen for row in paper.paper_rows(entry.name)]
     if rows:
         console.print()
         console.print(_results_table(rows))
@@ -80,8 +71,8 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
     """A recipe, the options that it sets, and all that the paper reports for its data set, as plain values."""
     segment, train, score = map(recipe.settings_for, ("segment", "train", "score"))
     training = ("batch_size", "learning_rate", "epochs", "optimizer", "max_source_tokens")
-    lengths = TARGET_LENGTHS.get(recipe.name)
-    ends = SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
+    lengths = paper.TARGET_LENGTHS.get(recipe.name)
+    ends = paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
     return {
         "name": recipe.name,
         "title": recipe.title,
@@ -97,8 +88,8 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
         "options": {command: recipe.settings_for(command) for command in _COMMANDS},
         "paper": {
             "target_lengths": asdict(lengths) if lengths else None,
-            "results": [asdict(row) for row in paper_rows(recipe.name)],
-            "by_delay": [asdict(row) for row in delay_rows(recipe.name)],
+            "results": [asdict(row) for row in paper.paper_rows(recipe.name)],
+            "by_delay": [asdict(row) for row in paper.delay_rows(recipe.name)],
             "speedup_by_subsequences": asdict(ends) if ends else None,
         },
     }
@@ -106,17 +97,17 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
 
 def _show_more(console: Console, recipe: Recipe) -> None:
     """Print what is shown of a recipe by itself: the paper's figures by delay, and the options that it sets."""
-    delays = delay_rows(recipe.name)
+    delays = paper.delay_rows(recipe.name)
     if delays:
         table = _table(
-            "T5-Base", right=(*(METRIC_TITLES[metric] for metric in delays[0].quality), "examples/s")
+            "T5-Base", right=(*(paper.METRIC_TITLES[metric] for metric in delays[0].quality), "examples/s")
         )
         for row in delays:
             figures = (*row.quality.values(), row.throughput)
             table.add_row(f"Δt {row.delay}", *(f"{figure:.1f}" for figure in figures))
         console.print()
         console.print(table)
-    ends = SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
+    ends = paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
     if ends:
         _say(console, f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9")
     console.print()
@@ -128,16 +119,11 @@ def _show_more(console: Console, recipe: Recipe) -> None:
 
 def _settings_table(recipes: Sequence[Recipe]) -> Table:
     """What the recipes set apart from what they share, and the paper's Table 1."""
-    table = _table(
-        "recipe",
-        "data",
-        "level",
-        "metrics",
-        right=("words a\ntarget", "subseqs a\ntarget", "words a\nsubseq"),
-    )
+    means = ("words a\ntarget", "subseqs a\ntarget", "words a\nsubseq")
+    table = _table("recipe", "data", "level", "metrics", right=means)
     for entry in recipes:
         score = entry.settings_for("score")
-        lengths = TARGET_LENGTHS.get(entry.name)
+        lengths = paper.TARGET_LENGTHS.get(entry.name)
         table.add_row(
             Text(entry.name, style="bold"),
             entry.title,
@@ -148,12 +134,12 @@ def _settings_table(recipes: Sequence[Recipe]) -> Table:
     return table
 
 
-def _results_table(rows: Sequence[PaperRow]) -> Table:
+def _results_table(rows: Sequence[paper.PaperRow]) -> Table:
     """What the paper reports: quality, throughput, speedup and memory of both decoders."""
     table = _table("paper", "backbone", "quality", right=("examples/s", "speedup", "memory, MB"))
     for row in rows:
         quality = [
-            f"{METRIC_TITLES[metric]} {value:.1f} → {row.pipelined.quality[metric]:.1f}"
+            f"{paper.METRIC_TITLES[metric]} {value:.1f} → {row.pipelined.quality[metric]:.1f}"
             for metric, value in row.sequential.quality.items()
         ]
         memory = (row.sequential.memory_mb, row.pipelined.memory_mb)
@@ -163,7 +149,7 @@ def _results_table(rows: Sequence[PaperRow]) -> Table:
             "\n".join(quality),
             f"{row.sequential.throughput:.1f} → {row.pipelined.throughput:.1f}",
             f"{row.speedup:.1f}×",
-            NOT_AVAILABLE if None in memory else " → ".join(f"{value:,}" for value in memory),
+            paper.NOT_AVAILABLE if None in memory else " → ".join(f"{value:,}" for value in memory),
         )
     return table
 

@@ -40,7 +40,7 @@ _SHORT_SUMMARY = "shorter_abstract"
 
 
 def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
-    """The answered questions of the released files, of a flat file, or of a hub data set.
+    """The answered questions of the released files or of a flat copy.
 
     The source is ``question: … context: …`` with the answer as context, the target the summary. Pairs with label 0
     are left out: they are there for answer selection. The order is that of ``summary.txt``.
@@ -91,10 +91,7 @@ def _columns(line: str, names: tuple[str, str, str], where: str) -> tuple[str, s
 
 
 def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
-    """The articles of a file, a folder, a folder of stories or a hub data set.
-
-    The source is the article; the target its highlights, which are its sentences as far as the data set goes.
-    """
+    """The articles of a place or of story files; the target is the highlights, which are taken for its sentences."""
     place = Path(location)
     story = place.suffix == ".story" and place.is_file()
     stories = [place] if story else sorted(place.glob("*.story"))
@@ -115,11 +112,7 @@ def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
 
 
 def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
-    """The articles of a file, a folder or a hub data set in one of the layouts above.
-
-    The target is the list of sentences where the data set has them apart, else the abstract as text. SumPubMed's
-    target is its short summary.
-    """
+    """The articles of PubMed or SumPubMed; the target is a list of sentences where they are apart, else text."""
     if (Path(location) / "text").is_dir() and (Path(location) / _SHORT_SUMMARY).is_dir():
         yield from _sumpubmed(Path(location))
         return
