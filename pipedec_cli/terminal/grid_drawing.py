@@ -209,8 +209,8 @@ class _Sheet:
         line = Text(set_cell_size("time" if self.roomy else "t", self.label_width), "dim")
         for time in columns:
             earlier = EARLIER if time == columns[0] and time > 0 else " "
-            style = "bold not dim" if time == self.trace.time and not self.trace.finished else ""
-            line.append(set_cell_size(f"{earlier}{time}", self._column_width(time)), style)
+            newest = time == self.trace.time and not self.trace.finished
+            self._append(line, time, f"{earlier}{time}", "bold not dim" if newest else "")
         return line
 
     def _counts(self, columns: Sequence[int]) -> Text:
@@ -219,10 +219,11 @@ class _Sheet:
         for time in columns:
             made = self.trace.made_at(time)
             text = "" if made is None else f" {made}"
-            line.append(
-                set_cell_size(text, self._column_width(time)), "bold not dim" if made and made > 1 else ""
-            )
+            self._append(line, time, text, "bold not dim" if made and made > 1 else "")
         return line
+
+    def _append(self, line: Text, time: int, text: str, style: str) -> None:
+        line.append(set_cell_size(text, self._column_width(time)), style)
 
     def _row(self, number: int, columns: Sequence[int]) -> Text:
         row = self.trace.rows[number - 1]
@@ -238,8 +239,9 @@ class _Sheet:
             if time > row.newest:
                 break
             text, style = self._cell(row, time, colour)
-            width = self._column_width(time)
-            line.append(set_cell_size(f" {_fit(text, width - PADDING)} " if text else "", width), style)
+            self._append(
+                line, time, f" {_fit(text, self._column_width(time) - PADDING)}" if text else "", style
+            )
         return line
 
     def _cell(self, row: RowTrace, time: int, colour: str) -> tuple[str, str]:
@@ -277,16 +279,12 @@ class _Sheet:
         trace = self.trace
         tokens = sum(len(row.tokens) - row.ended for row in trace.rows)
         rate = f"{tokens / trace.steps:.1f}" if trace.steps else "0"
-        if not self.roomy:
-            parts = [f"t {trace.time}", f"{trace.steps} calls", f"{tokens} tok", f"{rate}/step"]
-        else:
-            parts = [
-                "finished" if trace.finished else f"time-step {trace.time}",
-                many(trace.steps, "decoder call"),
-                many(tokens, "token"),
-                f"{rate} tokens per step",
-                *([] if trace.finished else [f"{trace.made_at(trace.time) or 0} in this step"]),
-            ]
+        parts = [f"t {trace.time}", f"{trace.steps} calls", f"{tokens} tok", f"{rate}/step"]
+        if self.roomy:
+            where = "finished" if trace.finished else f"time-step {trace.time}"
+            counts = [many(trace.steps, "decoder call"), many(tokens, "token"), f"{rate} tokens per step"]
+            now = [] if trace.finished else [f"{trace.made_at(trace.time) or 0} in this step"]
+            parts = [where, *counts, *now]
         dot = f" {DOT} "
         cut = f"{dot}{CUT} cut at {trace.truncated}" if trace.truncated else ""
         while len(parts) > 1 and cell_len(dot.join(parts) + cut) > self.width:
