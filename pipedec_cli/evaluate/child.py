@@ -21,12 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
-
-_STATUS: Final = Path("/proc/self/status")
-_CLEAR_PEAK: Final = Path("/proc/self/clear_refs")
 
 
 class Memory(NamedTuple):
@@ -85,7 +82,7 @@ class Child:
         Raises:
             ChildError: it failed.
         """
-        outputs, *rest = self._ask({"sources": list(map(list, sources)), "batch_size": batch_size})
+        outputs, *rest, _ = self._ask({"sources": list(map(list, sources)), "batch_size": batch_size})
         return Pass(tuple(Output(tuple(tokens), *more) for tokens, *more in outputs), *rest)
 
     def peak(self, sources: Sequence[Source], batch_size: int) -> Memory:
@@ -163,29 +160,22 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
         OSError, AttributeError
     ):  # glibc is to return what loading has freed: the work cannot hide in it
         ctypes.CDLL(None).malloc_trim(0)
-    reset = False
+    peak, resets = None, False
     with suppress(OSError):  # on Linux the peak is set back, so that loading is no part of it
-        _CLEAR_PEAK.write_text("5", encoding="ascii")
-        reset = True
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        resets = True
     ready = psutil.Process().memory_info().rss
     work()
-    peak = _peak_of_status() if reset else None
-    if peak is not None:
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        peak = next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")), None)
+    if resets and peak is not None:
         return Memory(ready, max(peak, ready), "resident memory of the process")
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     scale = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
-    return Memory(ready, peak * scale, "resident memory of the process, loading included")
-
-
-def _peak_of_status() -> int | None:
-    """Linux's high-water mark of this process in bytes."""
-    with suppress(OSError):
-        for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    return Memory(ready, peak, "resident memory of the process, loading included")
 
 
 if __name__ == "__main__":

@@ -52,11 +52,10 @@ class Agreement(NamedTuple):
     equal: int
     of: int
 
-
-def agreement(outputs: Sequence[Output], ours: Sequence[Output]) -> Agreement:
-    """Compare the tokens of two decoders, example by example."""
-    pairs = list(zip(outputs, ours, strict=True))
-    return Agreement(sum(one.tokens == other.tokens for one, other in pairs), len(pairs))
+    @classmethod
+    def between(cls, outputs: Sequence[Output], ours: Sequence[Output]) -> Agreement:
+        """Compare the tokens of two decoders, example by example."""
+        return cls(sum(one.tokens == mine.tokens for one, mine in zip(outputs, ours, strict=True)), len(ours))
 
 
 @dataclass(slots=True)
@@ -64,9 +63,6 @@ class Competitor:
     """A decoder from the plan to the table; what has not been measured is None or empty.
 
     Attributes:
-        name: what tables call it.
-        role: the baseline, one of ours at some delay, or a peer.
-        runner: decodes.
         options: the options of `pipedec generate` that give it; None for peers.
         delay: its Δt; None for all but the pipelined ones.
         sources: what is timed, in the ids of its own tokenizer.
@@ -74,9 +70,7 @@ class Competitor:
         totals: what it did on all examples; None for peers.
         used_up: share of the timed examples in which explorations used up sub_max; None for the baseline and peers.
         differences: its scores minus the baseline's, by metric.
-        timings: by batch size.
         gains: over the baseline, by batch size; {} for the baseline.
-        memory: None where it could not be measured.
         agreement: its tokens against those of our sequential decoder; peers only.
     """
 
@@ -198,8 +192,8 @@ class EngineRunner:
         return Pass(
             outputs=tuple(outputs[place] for place in range(len(sources))),
             calls=meter.calls,
-            encoder_seconds=encoder.seconds if encoder.calls else meter.admitting,
-            setup_seconds=meter.admitting - encoder.seconds if encoder.calls else None,
+            encoder_seconds=sum(encoder) if encoder else meter.admitting,
+            setup_seconds=meter.admitting - sum(encoder) if encoder else None,
         )
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
@@ -207,7 +201,7 @@ class EngineRunner:
         import torch
 
         return "pipedec_cli.evaluate.competitor:remake", {
-            "checkpoint": self.decoder.checkpoint.name,
+            "name": self.decoder.checkpoint.name,
             "dtype": self.dtype,
             "device": str(self.decoder.checkpoint.device),
             "threads": torch.get_num_threads(),
@@ -217,12 +211,7 @@ class EngineRunner:
 
 
 def remake(
-    checkpoint: str,
-    dtype: str,
-    device: str,
-    threads: int,
-    choice: dict[str, Any],
-    lengths: dict[str, Any] | None,
+    *, threads: int, choice: dict[str, Any], lengths: dict[str, Any] | None, **loaded: Any
 ) -> EngineRunner:
     """Load a checkpoint anew, as `pipedec generate` does; see `EngineRunner.blueprint`."""
     import torch
@@ -230,8 +219,7 @@ def remake(
     from pipedec_cli.model.decoder import load
 
     torch.set_num_threads(threads)
-    decoder = load(checkpoint, dtype=dtype, device=device)
-    return EngineRunner(decoder, choice, None if lengths is None else Lengths(**lengths))
+    return EngineRunner(load(**loaded), choice, None if lengths is None else Lengths(**lengths))
 
 
 class _Meter:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.data.paper import DelayRow, PaperRow, SpeedupBySubsequences
 from pipedec_cli.evaluate.advice import Advice, advise
-from pipedec_cli.evaluate.competitor import Competitor, Totals, agreement
+from pipedec_cli.evaluate.competitor import Agreement, Competitor, Totals
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.peers import Absent
 
@@ -240,7 +240,7 @@ def assemble(
         if one is not first:
             one.gains = one.gains_over(first)
         if one.role == "peer" and timing is not None:
-            one.agreement = agreement(timing.outputs, first.timings[size].outputs)
+            one.agreement = Agreement.between(timing.outputs, first.timings[size].outputs)
         if one.scored is not None:
             made = one.scored.run.predictions
             one.totals = Totals(

@@ -263,31 +263,21 @@ def device_clock(device: str) -> Clock:
     return synchronised
 
 
-@dataclass(slots=True)
-class Watch:
-    """How often a module was called, and how long that took in all; 0.0 without a clock."""
-
-    calls: int = 0
-    seconds: float = 0.0
-
-
 @contextmanager
-def watched(module: Any, clock: Clock | None = None) -> Iterator[Watch]:
-    """Watch the calls of a torch module that does not call itself; without a clock they are only counted."""
-    watch = Watch()
-    began = 0.0
+def watched(module: Any, clock: Clock = lambda: 0.0) -> Iterator[list[float]]:
+    """The seconds of each call of a torch module that does not call itself; without a clock they are only counted."""
+    began, seconds = 0.0, list[float]()
 
     def before(*_: object) -> None:
         nonlocal began
-        began = clock() if clock else 0.0
+        began = clock()
 
     def after(*_: object) -> None:
-        watch.calls += 1
-        watch.seconds += clock() - began if clock else 0.0
+        seconds.append(clock() - began)
 
     handles = [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
     try:
-        yield watch
+        yield seconds
     finally:
         for handle in handles:
             handle.remove()

@@ -20,24 +20,16 @@ if TYPE_CHECKING:
     from pipedec_cli.terminal.report import ReportSettings
 
 
-class Ours(NamedTuple):
-    """One of our decoders, what runs it, and what it makes of the data."""
-
-    competitor: Competitor
-    runner: EngineRunner
-    predictions: Predictions
-
-
 class Lineup(NamedTuple):
     """Who takes part.
 
     Attributes:
-        ours: our decoders, the baseline first.
-        baseline: what that is, in words.
+        ours: our decoders, the baseline first, and what they make of the data.
+        baseline: what the baseline is, in words.
         called: the same in short.
     """
 
-    ours: list[Ours]
+    ours: list[tuple[Competitor, Predictions]]
     baseline: str
     called: str
 
@@ -67,12 +59,12 @@ def line_up(settings: ReportSettings, peers: Sequence[PeerName], place: Workspac
     plain = _load_plain(settings, common, peers, place, talk)
     inputs = read_inputs(common, talk)
 
-    def one(name: str, role: Role, options: str, how: GenerateSettings) -> Ours:
+    def one(name: str, role: Role, options: str, how: GenerateSettings) -> tuple[Competitor, Predictions]:
         decoder = plain if plain and name == "sequential" else pipelined
         runner = EngineRunner(decoder, {"delay": how.delay, "explore": how.explore})
         delay = how.delay if isinstance(how.delay, int) else None
         competitor = Competitor(name, role, runner, options=options, delay=delay)
-        return Ours(competitor, runner, Predictions(how, decoder, inputs, talk))
+        return competitor, Predictions(how, decoder, inputs, talk)
 
     asked = settings.delays or ()
     delays = [delay for delay in asked if isinstance(delay, int)] or [trained.usual_delay]

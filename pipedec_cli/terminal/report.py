@@ -198,8 +198,8 @@ def compare(
     from pipedec_cli.terminal.score import ScoreSettings, score_runs
 
     lineup = line_up(settings, peers, place, talk)
-    ours = [one.competitor for one in lineup.ours]
-    files = [one.predictions.complete(one.competitor.name) for one in lineup.ours]
+    ours = [one for one, _ in lineup.ours]
+    files = [predictions.complete(one.name) for one, predictions in lineup.ours]
     by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
     runs = score_runs(by, load_runs(files), place, talk)
     first = runs[0]
@@ -211,11 +211,11 @@ def compare(
     chosen = choose_sample(len(records), settings.timing_examples)
     timed = [record for at in chosen if (record := records[at])]
     encode = cache(lambda text: [text.source(record.source)[0] for record in timed])
-    for one, runner, _ in lineup.ours:
-        one.sources = encode(runner.decoder.text)
-    runner, metric = lineup.ours[0].runner, first.scores.measure.primary
-    most = runner.method.limits.max_tokens or MAX_TOKENS
-    found = measure(settings, ours, peers, runner.decoder.checkpoint, most, talk)
+    for one, predictions in lineup.ours:
+        one.sources = encode(predictions.decoder.text)
+    (_, baseline), metric = lineup.ours[0], first.scores.measure.primary
+    most = baseline.method.limits.max_tokens or MAX_TOKENS
+    found = measure(settings, ours, peers, baseline.decoder.checkpoint, most, talk)
     return files, assemble(
         found,
         [record.id for record in timed],

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.competitor import Agreement, EngineRunner, Rates, Totals, agreement, remake
+from pipedec_cli.evaluate.competitor import Agreement, EngineRunner, Rates, Totals, remake
 from pipedec_cli.evaluate.timing import Output, time_together
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import TOLD, tiny_checkpoint
@@ -26,7 +26,7 @@ def test_totals_are_saved_with_their_means(totals, means):
 def test_agreement_counts_examples_whose_tokens_are_all_equal():
     one = [Output((1, 2), 3), Output((1,), 2)]
     other = [Output((1, 2), 1), Output((2,), 2)]
-    assert agreement(one, other) == Agreement(1, 2)
+    assert Agreement.between(one, other) == Agreement(1, 2)
 
 
 def test_gains_are_taken_where_both_were_timed():

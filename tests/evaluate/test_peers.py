@@ -8,7 +8,7 @@ import pytest
 
 from pipedec_cli.evaluate import peers
 from pipedec_cli.evaluate.child import ChildError
-from pipedec_cli.evaluate.competitor import Agreement, EngineRunner, agreement
+from pipedec_cli.evaluate.competitor import Agreement, EngineRunner
 from pipedec_cli.evaluate.peers import PEERS, Absent, make_peer
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import TOLD, tiny_checkpoint
@@ -55,7 +55,7 @@ def ctranslate2():
 
 def test_peer_makes_the_tokens_of_our_sequential_decoder(peer, sources, ours):
     made = peer.run(sources, 1, time.perf_counter)
-    assert agreement(made.outputs, ours.outputs) == Agreement(len(sources), len(sources))
+    assert Agreement.between(made.outputs, ours.outputs) == Agreement(len(sources), len(sources))
     assert made.calls == sum(output.steps for output in made.outputs)
 
 

@@ -45,12 +45,12 @@ class Transformers:
         model, eos = self.checkpoint.model, self.checkpoint.eos
         with watched(model.encoder, clock) as encoder, watched(model.decoder) as decoder:
             for first in range(0, len(sources), batch_size):
-                before = decoder.calls
+                before = len(decoder)
                 for _, *row in self._generate(sources[first : first + batch_size]):  # the first id is <bos>
                     tokens = tuple(row[: row.index(eos)] if eos in row else row)
-                    alone = decoder.calls - before if batch_size == 1 else len(tokens) + (eos in row)
+                    alone = len(decoder) - before if batch_size == 1 else len(tokens) + (eos in row)
                     outputs.append(Output(tokens, alone))
-        return Pass(tuple(outputs), decoder.calls, encoder_seconds=encoder.seconds)
+        return Pass(tuple(outputs), len(decoder), encoder_seconds=sum(encoder))
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
