@@ -22,7 +22,7 @@ from msgspec import structs
 from pipedec_cli.data.records import DecoderKind, Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
-from pipedec_cli.model.collate import collator, encode
+from pipedec_cli.model.collate import Encoded, collator, encode
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 from pipedec_cli.model.training import Hyperparameters, train
@@ -46,6 +46,8 @@ TOY: Final[Texts] = (
 )
 TOY_SHAPE: Final = Shape(d_model=64, d_ff=128, layers=2, heads=4, vocabulary=300, dropout=0.0, d_kv=16)
 TOY_UPDATES: Final = 240
+#: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
+SMALL: Final = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
 #: A training so short that a test can have several.
 QUICK: Final = Hyperparameters(
     epochs=10.0,
@@ -115,11 +117,21 @@ def fresh_toy(
     return Checkpoint(model, tokenizer, settings, "toy")
 
 
+def examples_of(checkpoint: Checkpoint) -> list[Encoded]:
+    """The toy data in the checkpoint's ids."""
+    return encode(checkpoint, toy_records())
+
+
+def weights_of(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """A copy of its weights."""
+    return {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
+
+
 def trained_toy(folder: Path) -> Checkpoint:
     """The toy after training on schedules drawn at random, saved, and loaded from what was saved."""
     checkpoint = fresh_toy()
     hyper = replace(QUICK, batch_size=5, max_steps=TOY_UPDATES, learning_rate=3e-3, evaluations=1)
-    train(checkpoint, encode(checkpoint, toy_records()), [], folder, hyper)
+    train(checkpoint, examples_of(checkpoint), [], folder, hyper)
     return load_checkpoint(str(folder))
 
 

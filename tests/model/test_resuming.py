@@ -20,9 +20,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.training import Progress, train
-from tests.checkpoints import QUICK, fresh_toy
+from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, weights_of
 from tests.model.families import Kind, small_model
-from tests.model.trainings import SMALL, examples_of, weights_of
 
 
 def assert_equal_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:

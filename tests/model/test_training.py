@@ -14,8 +14,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.training import Hyperparameters, Progress, estimate, hyperparameters, train
-from tests.checkpoints import QUICK, TOY, fresh_toy
-from tests.model.trainings import SMALL, examples_of, weights_of
+from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 
 
 @pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.model.collate import encode
 from pipedec_cli.model.training import Progress, train
-from tests.checkpoints import QUICK, fresh_toy, toy_records
+from tests.checkpoints import QUICK, examples_of, fresh_toy
 
 HYPER = replace(QUICK, batch_size=2)
 
@@ -23,7 +22,7 @@ HYPER = replace(QUICK, batch_size=2)
 def trained(folder: Path, shown: list[Progress], **options: Any) -> Checkpoint:
     """A toy model after the training, and what its process was shown."""
     checkpoint = fresh_toy()
-    examples = encode(checkpoint, toy_records())
+    examples = examples_of(checkpoint)
     train(checkpoint, examples[:7], examples[7:], folder, HYPER, show=shown.append, **options)
     return checkpoint
 
