@@ -91,8 +91,19 @@ class Decoder:
 
     @cached_property
     def sha256(self) -> str | None:
-        """Which weights these are; see `fingerprint`."""
-        return fingerprint(self.checkpoint)
+        """Of the weights, the configuration and the tokenizer of a folder, wherever it lies; a hub model's commit.
+
+        Folders within, a training's ``checkpoint-N`` among them, are left out.
+        """
+        folder = Path(self.checkpoint.name)
+        if not folder.is_dir():
+            commit = getattr(self.checkpoint.model.config, "_commit_hash", None)
+            return None if commit is None else str(commit)
+        digest = hashlib.sha256()
+        for file in sorted(folder.iterdir()):
+            if file.is_file() and file.suffix in _TELLING and file.name not in _SILENT:
+                digest.update(f"{file.name} {file_sha256(file)}\n".encode())
+        return digest.hexdigest()
 
     def method(
         self,
@@ -224,19 +235,3 @@ def load(
     where = choose_device(device)
     checkpoint = load_checkpoint(str(name), dtype=choose_dtype(dtype, where), device=str(where))
     return Decoder(checkpoint, batch_size=batch_size, max_source_tokens=max_source_tokens, consume=consume)
-
-
-def fingerprint(checkpoint: Checkpoint) -> str | None:
-    """A SHA-256 over the weights, the configuration and the tokenizer of a folder; the commit of a hub model.
-
-    It is the same wherever the folder lies. Folders within, a training's ``checkpoint-N`` among them, are left out.
-    """
-    folder = Path(checkpoint.name)
-    if not folder.is_dir():
-        commit = getattr(checkpoint.model.config, "_commit_hash", None)
-        return None if commit is None else str(commit)
-    digest = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.is_file() and file.suffix in _TELLING and file.name not in _SILENT:
-            digest.update(f"{file.name} {file_sha256(file)}\n".encode())
-    return digest.hexdigest()

@@ -111,7 +111,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters) -> Estimate:
-    """Time a few batches forward and backward, without an update, and reckon up; no examples are refused."""
+    """Time a few batches forward and backward, without an update, and reckon up; an empty data set is refused."""
     _require(examples)
     collate = collator(checkpoint, hyper.seed)
     device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
