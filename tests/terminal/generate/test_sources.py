@@ -9,7 +9,9 @@ from tests.checkpoints import SOURCES, TOLD
 from tests.terminal.generate.running import done, lines, refused, write
 
 
-def test_texts_come_out_as_texts_on_stdout(place: Path) -> None:
+def test_texts_come_out_as_texts_on_stdout_or_go_to_a_file(place: Path) -> None:
+    assert done("--text", SOURCES[1], "--out", "one.jsonl").stdout == ""
+    assert lines(Path("one.jsonl"))[0]["prediction"] == TOLD[1][1][0]
     outcome = done("--text", SOURCES[0], "--text", SOURCES[1])
     assert outcome.stdout.splitlines() == ["; ".join(TOLD[0][1]), TOLD[1][1][0]]
     assert not (place / "generations").exists()
@@ -26,11 +28,6 @@ def test_texts_come_out_as_objects_with_json(place: Path) -> None:
         "truncated": None,
         "source": SOURCES[1],
     }
-
-
-def test_texts_can_go_to_a_file(place: Path) -> None:
-    assert done("--text", SOURCES[1], "--out", "one.jsonl").stdout == ""
-    assert lines(Path("one.jsonl"))[0]["prediction"] == TOLD[1][1][0]
 
 
 def test_standard_input_to_standard_output(place: Path) -> None:

@@ -20,30 +20,22 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place: Path) -> None:
     assert ", …" in stderr
 
 
-def test_explorations_that_use_up_all_subsequences_are_counted(place: Path) -> None:
-    outcome = done("--delay", "1", "--sub-max", "6")
-    assert "empty explorations used up all 6 subsequences in 10 of 12" in outcome.stderr
-    assert "used up" not in done("--delay", "1", "--sub-max", "6", "--explore", "once").stderr
-
-
-def test_texts_that_were_cut_are_counted_by_reason(place: Path) -> None:
-    assert "cut short: 12 by time_max, of 12" in done("--time-max", "3").stderr
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--time-max 3", "cut short: 12 by time_max, of 12"),
+        ("--delay 1 --sub-max 6", "empty explorations used up all 6 subsequences in 10 of 12"),
+    ],
+)
+def test_what_went_short_is_counted(place: Path, options: str, told: str) -> None:
+    assert told in done(*options.split()).stderr
+    assert "used up" not in done(*options.split(), "--explore", "once").stderr
 
 
 def test_nothing_of_the_libraries_noise_is_on_the_terminal(place: Path) -> None:
     text = SOURCES[0] * 300  # more tokens than tokenizers like to see
-    command = [
-        sys.executable,
-        "-m",
-        "pipedec_cli",
-        "generate",
-        "--text",
-        text,
-        "-q",
-        "--max-source-tokens",
-        "100",
-    ]
-    outcome = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = ["-m", "pipedec_cli", "generate", "-q", "--max-source-tokens", "100", "--text"]
+    outcome = subprocess.run([sys.executable, *command, text], capture_output=True, text=True, check=True)
     assert len(outcome.stdout.splitlines()) == 1
     (line,) = outcome.stderr.splitlines()
     assert line.startswith("warning: 1 of 1 source was longer than 100 tokens")

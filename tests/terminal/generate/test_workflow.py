@@ -123,3 +123,10 @@ def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(
     ours = [row["segments"] for row in lines(Path("ours.jsonl"))]
     assert [row["segments"] for row in lines(Path("cut.jsonl"))] == ours
     assert max(map(len, ours)) > 1
+
+
+def test_a_config_file_carries_options_and_flags_win(place: Path) -> None:
+    Path("c.toml").write_text("[generate]\ndelay = 3\nbatch-size = 2\nlimit = 2\n", encoding="utf-8")
+    done("--config", "c.toml", "--limit", "1")
+    content = (place / "generations" / "pipelined-delay3-first1.manifest.json").read_text(encoding="utf-8")
+    assert json.loads(content)["settings"]["batch_size"] == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, after, console, finished, shown
@@ -51,14 +50,11 @@ def test_tokens_of_the_newest_step_are_highlighted_and_no_others() -> None:
     assert [text.strip() for text in highlighted] == ["C", "E"]
 
 
-def test_an_example_without_a_step_says_that_its_source_is_being_encoded() -> None:
-    view = after(FIGURE_2, FIGURE_2.events(Fixed(1)), 1)
-    assert shown(view) == ["example 1", "encoding the source"]
-
-
-def test_nothing_is_shown_before_the_first_event() -> None:
+def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there_is_nothing() -> None:
     assert shown(FIGURE_2.view()) == [""]
     assert FIGURE_2.view().followed is None
+    view = after(FIGURE_2, FIGURE_2.events(Fixed(1)), 1)
+    assert shown(view) == ["example 1", "encoding the source"]
 
 
 def test_a_narrow_terminal_shows_the_newest_time_steps() -> None:
@@ -133,27 +129,19 @@ def test_time_steps_that_pass_without_a_decoder_call_are_columns_without_tokens(
     assert counts.split()[1:] == ["1", "0", "1", "0", "0"], "two for each text, one for the closing empty one"
 
 
-def test_the_oldest_example_in_flight_is_followed_until_it_leaves() -> None:
+def test_the_oldest_example_in_flight_is_followed_until_it_leaves_with_its_whole_grid() -> None:
     script = Script([["a", "a", "a"]], [["b"]], [["c"] * 5])
     view = script.view(total=3, name=lambda example: f"name-{example}")
-    seen = []
+    seen, drawings = [], {}
     for event in script.events(Fixed(1), sequences=2):
-        view.on(event)
-        if not isinstance(event, Finished):
+        if drawing := view.on(event):
+            drawings[drawing.trace.example] = shown(drawing, width=100)
+        else:
             seen.append((view.followed, shown(view, width=100)[0]))
     assert seen[0][0] == 0
     assert (0, "example 1 of 3, the oldest of 2 in flight  name-0") in seen
     assert [example for example, _ in seen] == sorted(example for example, _ in seen if example is not None)
     assert view.followed is None
-
-
-def test_every_finished_example_gives_its_own_whole_grid_also_in_batches() -> None:
-    script = Script([["a", "a", "a"]], [["b"]], [["c"] * 5])
-    view = script.view()
-    drawings = {}
-    for event in script.events(Fixed(1), sequences=3):
-        drawing = view.on(event)
-        if drawing:
-            drawings[drawing.trace.example] = shown(drawing, width=100)
-    assert [lines[0] for _, lines in sorted(drawings.items())] == ["example 1", "example 2", "example 3"]
+    heads = [lines[0] for _, lines in sorted(drawings.items())]
+    assert heads == [f"example {number} of 3  name-{number - 1}" for number in (1, 2, 3)]
     assert "[1] c c c c c" in drawings[2]
