@@ -21,14 +21,9 @@ def position(subsequence: Tensor, time: Tensor) -> Tensor:
 
 
 def visible(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
-    """Token (i1, t1) sees token (i2, t2) if and only if i2 ≤ i1 and t2 ≤ t1.
+    """Token (i1, t1) sees token (i2, t2) if and only if i2 ≤ i1 and t2 ≤ t1: a boolean tensor [..., Q, K].
 
-    Args:
-        query: (subsequence, time) of the tokens that look, integers of shape [..., Q].
-        key: (subsequence, time) of those looked at, integers of shape [..., K].
-
-    Returns:
-        A boolean tensor of shape [..., Q, K].
+    Both are (subsequence, time): of the tokens that look, [..., Q] each, and of those looked at, [..., K] each.
     """
     (subsequence1, time1), (subsequence2, time2) = query, key
     earlier_or_same = subsequence2[..., None, :] <= subsequence1[..., :, None]

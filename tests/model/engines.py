@@ -45,8 +45,12 @@ needs_packing = pytest.mark.skipif(not can_prepack(torch.float32), reason="no on
 
 #: What takes the steps; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
 Stepping = Literal["plain", "packed", "fixed", "native"]
-OPERATORS: Final = ["plain", pytest.param("packed", marks=needs_packing), "fixed"]
-STEPPINGS: Final = [*OPERATORS, pytest.param("native", marks=needs_kernels)]
+STEPPINGS: Final = [
+    "plain",
+    pytest.param("packed", marks=needs_packing),
+    "fixed",
+    pytest.param("native", marks=needs_kernels),
+]
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.native.build import BuildError
 from pipedec_cli.model.native.encoder import TOKENS_TOGETHER, NativeEncoder
 from pipedec_cli.model.native.library import library
 from pipedec_cli.model.steps.weights import lay_out, make_encoder
+from tests.model.engines import needs_kernels
 from tests.model.families import KINDS, SOURCES, Kind, small_model
-
-try:
-    library()
-    missing = ""
-except BuildError as error:
-    missing = str(error)
-needs_kernels = pytest.mark.skipif(bool(missing), reason=missing or "the kernels are there")
 
 #: Around the sizes of panels and blocks, and beyond the distance at which T5's bias ends.
 LENGTHS = (1, 2, 31, 32, 33, 50, 127, 300)

@@ -21,8 +21,8 @@ from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.checkpoints import toy_records
 from tests.model.engines import (
-    OPERATORS,
     SCHEDULES,
+    STEPPINGS,
     TIE,
     Stepping,
     ask_oracle,
@@ -38,7 +38,7 @@ from tests.model.families import BOS, EOS, KINDS, SOURCES, Kind, small_model
 # --- Tokens -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stepping", OPERATORS)
+@pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("sequences", [1, 2, 3, 8])
 @pytest.mark.parametrize("explore", ["retry", "once"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -53,8 +53,8 @@ def test_tokens_are_the_oracles(schedule: str, explore: Explore, sequences: int,
     assert outcomes == [expected[number] for number in order]
 
 
-@pytest.mark.parametrize("stepping", OPERATORS)
-@pytest.mark.parametrize("schedule", ["1", "2", "3", "wait", "whole"])
+@pytest.mark.parametrize("stepping", STEPPINGS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "t5"])
 def test_every_family_gets_the_oracles_tokens(kind: Kind, schedule: str, stepping: Stepping) -> None:
     alone, together = (

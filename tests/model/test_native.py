@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import stat
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +12,13 @@ import torch
 
 from pipedec_cli.model.native import build
 from pipedec_cli.model.native.build import BuildError, compiled, find_compiler, is_compiled
-from pipedec_cli.model.native.library import library
 from pipedec_cli.model.native.weights import pack_native
 from pipedec_cli.model.steps.engine import Engine
-from pipedec_cli.model.steps.weights import DecoderWeights, Matrices, lay_out
-from pipedec_cli.pipeline.decode import Method, Row
+from pipedec_cli.model.steps.weights import Matrices, lay_out
+from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
-from tests.model.engines import SCHEDULES, TIE, expected_of, outcome_of, run_engine
-from tests.model.families import BOS, EOS, KINDS, SOURCES, VOCABULARY, Kind, small_model
-
-try:
-    library()
-    missing = ""
-except BuildError as error:
-    missing = str(error)
-needs_kernels = pytest.mark.skipif(bool(missing), reason=missing or "the kernels are there")
-
-
-@cache
-def native_weights(kind: Kind) -> DecoderWeights:
-    return lay_out(small_model(kind), native=True)
+from tests.model.engines import needs_kernels, weights_of
+from tests.model.families import KINDS, SOURCES, VOCABULARY, Kind, small_model
 
 
 def grid_rows(sequence: int, count: int, first: int = 0) -> list[Row]:
@@ -53,20 +39,6 @@ def both_steps(model: Any, calls: list[list[Row]], sources: list[list[int]]) -> 
         engine.admit(list(enumerate(sources)))
         results.append([engine.logits(rows) for rows in calls][-1].float())
     return results[0], results[1]
-
-
-@needs_kernels
-@pytest.mark.parametrize("sequences", [1, 3])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_tokens_are_the_oracles(kind: Kind, schedule: str, sequences: int) -> None:
-    method = Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], "retry")
-    outcomes = run_engine(Engine(small_model(kind), sequences, weights=native_weights(kind)), SOURCES, method)
-
-    for number, outcome in enumerate(outcomes):
-        expected = expected_of(kind, schedule, "retry", number)
-        if expected.gap >= TIE:
-            assert outcome == outcome_of(expected)
 
 
 @needs_kernels
@@ -112,7 +84,7 @@ def test_a_row_does_not_depend_on_the_number_of_threads() -> None:
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            engine = Engine(small_model("umt5"), weights=native_weights("umt5"))
+            engine = Engine(small_model("umt5"), weights=weights_of("umt5", "native"))
             engine.stepper.remember(torch.ones(1, 5, 32), [(0, [0] * 5)])
             logits.append(engine.logits(grid_rows(0, 9)))
     finally:
@@ -160,20 +132,22 @@ def test_a_model_that_is_consumed_gives_the_same_logits_and_is_not_in_memory_twi
     model = copy.deepcopy(small_model(kind))
     whole = sum(parameter.nbytes for parameter in model.parameters())
     logits = []
-    for weights in (native_weights(kind), lay_out(model, consume=True)):
+    for weights in (weights_of(kind, "native"), lay_out(model, consume=True)):
         engine = Engine(model, weights=weights)
         engine.admit([(0, SOURCES[0])])
         logits.append(engine.logits(grid_rows(0, 6)))
 
     assert torch.equal(*logits)
     assert sum(parameter.nbytes for parameter in model.parameters()) < whole / 2
-    again = Engine(small_model(kind), weights=native_weights(kind))  # what was not given away still serves
+    again = Engine(
+        small_model(kind), weights=weights_of(kind, "native")
+    )  # what was not given away still serves
     again.admit([(0, SOURCES[0])])
 
 
 @needs_kernels
 def test_the_engine_says_what_computes() -> None:
-    assert native_weights("t5").kernels.startswith("native (")
+    assert weights_of("t5", "native").kernels.startswith("native (")
 
 
 def test_the_environment_switches_the_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,25 +34,6 @@ DRAWINGS: dict[str, tuple[Schedule, list[int], str]] = {
         <eos>  ####. ###. ##
         """,
     ),
-    "the same text at Δt = 2": (
-        Fixed(2),
-        [3, 2, 0],
-        """
-        <bos>  #.... .... ..
-        A      ##... .... ..
-        B      ###.. .... ..
-        C      ####. .... ..
-        <eos>  ##### .... ..
-
-        <bos>  ###.. #... ..
-        D      ####. ##.. ..
-        E      ##### ###. ..
-        <eos>  ##### #### ..
-
-        <bos>  ##### ###. #.
-        <eos>  ##### #### ##
-        """,
-    ),
     "a pause at Δt = 3: the first has ended before the second starts": (
         Fixed(3),
         [1, 1],

@@ -99,21 +99,6 @@ def test_the_grid_equals_the_oracle_under_the_papers_limits(delay: int, explore:
     assert_equal(texts, Fixed(delay), Limits(), explore)
 
 
-@given(texts, schedules, time_limits, explorations)
-def test_every_token_is_fed_before_any_that_sees_it_answers_and_only_once(
-    texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
-) -> None:
-    _, steps = drive(texts, schedule, limits, explore)
-
-    fed: list[tuple[int, int]] = []
-    for step in steps:
-        fed += [(slot.subsequence, slot.time) for slot in step.fed]
-        made = {(slot.subsequence, slot.time) for earlier in steps for slot in earlier.made}
-        assert {(subsequence, time) for subsequence, time in made if time < step.time} <= set(fed)
-        assert all(slot.time < step.time for slot in step.fed)
-    assert len(set(fed)) == len(fed)
-
-
 # --- By example -------------------------------------------------------------------------------------------------------
 
 
