@@ -240,7 +240,8 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
     predictions = Predictions(settings, load_decoder(settings, talk), inputs, talk)
     predictions.announce()
     if not to_stdout:
-        return predictions.write(Path(out) if out else predictions.path)
+        path = predictions.path_there if settings.resume else predictions.path
+        return predictions.write(Path(out) if out else path)
 
     def show(generated: Generated) -> None:
         if out is not None or settings.as_json:

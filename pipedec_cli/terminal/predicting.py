@@ -116,11 +116,14 @@ class Predictions:
 
     @property
     def path(self) -> Path:
-        """The file in the workspace; under its older name where that is what is there."""
-        place = Workspace.find(self.settings.workspace)
-        path = place.generations(self.name)
-        older = place.generations(self.name.replace(WAITING, OLDER_WAITING, 1))
-        return older if older.exists() and not path.exists() else path
+        """The file in the workspace."""
+        return Workspace.find(self.settings.workspace).generations(self.name)
+
+    @property
+    def path_there(self) -> Path:
+        """The file in the workspace, under its older name where that is what is there."""
+        older = self.path.with_name(self.path.name.replace(WAITING, OLDER_WAITING, 1))
+        return older if older.exists() and not self.path.exists() else self.path
 
     @property
     def described(self) -> str:
@@ -243,7 +246,7 @@ class Predictions:
         Args:
             label: what the decoder is called in what is said.
         """
-        files, settings = GenerationFiles(self.path), self.manifest["settings"]
+        files, settings = GenerationFiles(self.path_there), self.manifest["settings"]
         # lines that hold more than is needed serve as well
         settings["trace"] = settings["trace"] or files.made_with["settings"].get("trace") is True
         done = None
@@ -251,9 +254,9 @@ class Predictions:
             try:
                 done = files.done(self.manifest, self.inputs.read())
             except UserError as error:
-                self.talk.say(
-                    f"{label}: {files.lines} is of another run and is generated anew ({error.what})"
-                )
+                told = f"{files.lines} is of another run and is generated anew ({error.what})"
+                self.talk.say(f"{label}: {told}")
+                files = GenerationFiles(self.path)
         if done == self.inputs.count:
             self.talk.say(f"{label}: all {done:,} predictions are in {files.lines}")
         elif done or not self._take_from_longer(files, label):

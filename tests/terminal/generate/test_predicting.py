@@ -106,6 +106,9 @@ def test_the_waiting_schedule_is_found_under_its_older_name(place: Path, cut: in
     path.write_bytes(whole[: len(whole) - cut])
     done("--delay", "sequential", "--resume")
     assert lines(path) == lines(whole.decode())
+    done("--delay", "wait")
+    assert path.with_name("pipelined-wait.jsonl").exists()
+    assert not path.with_name("pipelined-sequential.jsonl.bak").exists()
 
 
 def test_complete_predictions_need_no_decoder_step(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
