@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-from pipedec_cli.evaluate.competitor import Competitor, Rates
+from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.evaluate.estimate import WORTHWHILE
-
-if TYPE_CHECKING:
-    from pipedec_cli.evaluate.significance import Difference
 
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its
 #: longest answers.
@@ -107,7 +104,7 @@ def advise(
             f"fast as {called}{in_words(chosen)}. Take it if the speed is worth that, try larger delays, which give "
             "some quality back, or stay with the sequential decoder."
         )
-    cautions = tuple(_cautions(chosen, baseline, chosen.differences.get(metric), label))
+    cautions = tuple(_cautions(chosen, baseline, metric, label))
     return Advice("take" if good else "trade", chosen.options, text, cautions)
 
 
@@ -143,15 +140,14 @@ def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: flo
     )
 
 
-def _cautions(
-    one: Competitor, baseline: Competitor, difference: Difference | None, metric: str
-) -> Iterator[str]:
+def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) -> Iterator[str]:
     """What the metric hardly shows."""
-    rates, usual = one.rates, baseline.rates
-    if usual.truncated > BASELINE_TRUNCATED:
+    assert one.scored is not None and baseline.scored is not None
+    failures, usual, difference = one.scored.failures, baseline.scored.failures, one.differences.get(metric)
+    if usual.truncated_rate > BASELINE_TRUNCATED:
         yield (
-            f"The baseline is cut short in {usual.truncated:.0%} of its texts, which makes it slow and poor: train it "
-            "further before you rely on this comparison."
+            f"The baseline is cut short in {usual.truncated_rate:.0%} of its texts, which makes it slow and poor: train "
+            "it further before you rely on this comparison."
         )
     if (longer := _fewer("tokens", one, baseline)) > SHORTER:
         yield f"The baseline's texts have {longer:.1f} times as many tokens: part of the speedup is shorter text."
@@ -160,26 +156,24 @@ def _cautions(
     elif difference.low is None:
         yield "One example says nothing of quality: score more."
     elif difference.value >= -TOLERANCE and difference.low < -2 * TOLERANCE:
-        yield f"The interval reaches down to {difference.low:+.1f} {metric}: too few examples to rule such a loss out."
-    yield from _failures(rates, usual)
-
-
-def _failures(rates: Rates, usual: Rates) -> Iterator[str]:
-    """What goes wrong more often than in the baseline."""
-    if (
-        None not in (rates.dropped, usual.dropped)
-        and (rates.dropped or 0) > (usual.dropped or 0) + MORE_DROPPED
-    ):
+        yield f"The interval reaches down to {difference.low:+.1f} {label}: too few examples to rule such a loss out."
+    dropped, dropped_before = failures.dropped_rate, usual.dropped_rate
+    if dropped is not None and dropped_before is not None and dropped > dropped_before + MORE_DROPPED:
         yield (
-            f"It leaves out {rates.dropped:.0%} of the subsequences that the references have, the baseline "
-            f"{usual.dropped:.0%}; a larger delay may mend that."
+            f"It leaves out {dropped:.0%} of the subsequences that the references have, the baseline "
+            f"{dropped_before:.0%}; a larger delay may mend that."
         )
-    if rates.duplicated > usual.duplicated + MORE_DUPLICATED:
-        yield f"{rates.duplicated:.0%} of its subsequences repeat an earlier one, in the baseline {usual.duplicated:.0%}."
-    if rates.truncated > usual.truncated + MORE_TRUNCATED:
-        yield f"{rates.truncated:.0%} of its texts are cut short: raise --time-max or --sub-max, or segment finer."
-    if rates.used_up is not None and rates.used_up > USED_UP:
+    if failures.duplicated_rate > usual.duplicated_rate + MORE_DUPLICATED:
         yield (
-            f"In {rates.used_up:.0%} of the examples failed explorations used up the places of sub_max: --explore once "
+            f"{failures.duplicated_rate:.0%} of its subsequences repeat an earlier one, in the baseline "
+            f"{usual.duplicated_rate:.0%}."
+        )
+    if failures.truncated_rate > usual.truncated_rate + MORE_TRUNCATED:
+        yield (
+            f"{failures.truncated_rate:.0%} of its texts are cut short: raise --time-max or --sub-max, or segment finer."
+        )
+    if one.used_up is not None and one.used_up > USED_UP:
+        yield (
+            f"In {one.used_up:.0%} of the examples failed explorations used up the places of sub_max: --explore once "
             "avoids that."
         )

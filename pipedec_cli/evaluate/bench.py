@@ -6,12 +6,14 @@ memory is read changes from minute to minute: it is probed beside each measureme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.report import Comparison
 from pipedec_cli.evaluate.timing import Clock, Gain
@@ -181,15 +183,6 @@ def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> f
     return median(seconds)
 
 
-class Ratio(NamedTuple):
-    """How many times as fast one decoder is as another at one batch size."""
-
-    decoder: str
-    over: str
-    batch_size: int
-    gain: Gain
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench(Comparison):
     """Speed without training: for each dtype our sequential decoder and the pipelined ones, then the peers.
@@ -208,23 +201,15 @@ class Bench(Comparison):
     repeats: int
 
     @property
-    def ratios(self) -> list[Ratio]:
+    def ratios(self) -> Iterator[tuple[Competitor, Competitor, int, Gain]]:
         """Each of ours over our sequential decoder of the same dtype and over every peer, by batch size."""
-        return [
-            Ratio(entry.name, other.name, size, gains[size])
-            for size in self.batch_sizes
-            for entry in self.entries
-            for other in self.entries
-            if entry.role != "peer"
-            and (
-                other.role == "peer"
-                or (
-                    (entry.role, other.role) == ("pipelined", "baseline")
-                    and entry.settings["dtype"] == other.settings["dtype"]
-                )
-            )
-            and size in (gains := entry.gains_over(other))
-        ]
+        for size, one, other in product(self.batch_sizes, self.entries, self.entries):
+            plain = (one.role, other.role) == ("pipelined", "baseline")
+            same = one.settings["dtype"] == other.settings["dtype"]
+            if one.role != "peer" and (other.role == "peer" or (plain and same)):
+                gains = one.gains_over(other)
+                if size in gains:
+                    yield one, other, size, gains[size]
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -243,8 +228,8 @@ class Bench(Comparison):
                 for entry in self.entries
             ],
             "ratios": [
-                {"decoder": one.decoder, "over": one.over, "batch_size": one.batch_size, **one.gain._asdict()}
-                for one in self.ratios
+                {"decoder": one.name, "over": other.name, "batch_size": size, **gain._asdict()}
+                for one, other, size, gain in self.ratios
             ],
             "steps": [asdict(step) for step in self.steps],
             "bandwidth": {

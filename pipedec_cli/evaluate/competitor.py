@@ -37,15 +37,6 @@ class Totals(NamedTuple):
         }
 
 
-class Rates(NamedTuple):
-    """How often a decoder's predictions go wrong, shares of 1; None where it is not known."""
-
-    duplicated: float = 0.0
-    dropped: float | None = None
-    truncated: float = 0.0
-    used_up: float | None = None
-
-
 class Agreement(NamedTuple):
     """How many examples have the very tokens of our sequential decoder, of how many."""
 
@@ -93,14 +84,6 @@ class Competitor:
     def settings(self) -> Mapping[str, str]:
         """Version and settings that bear on speed or output."""
         return self.runner.settings
-
-    @property
-    def rates(self) -> Rates:
-        """What goes wrong in its predictions."""
-        if self.scored is None:
-            return Rates(used_up=self.used_up)
-        failures = self.scored.failures
-        return Rates(failures.duplicated_rate, failures.dropped_rate, failures.truncated_rate, self.used_up)
 
     @property
     def speedup(self) -> float:

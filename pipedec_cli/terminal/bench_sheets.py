@@ -72,11 +72,11 @@ def forced(bench: Bench) -> Sheet:
 def ratios(bench: Bench) -> Sheet:
     """How many times as fast each of ours is, end to end and in decoding alone, and where that comes from."""
     groups: dict[str, list[Row]] = {}
-    for name, over, size, gain in bench.ratios:
+    for one, over, size, gain in bench.ratios:
         spread = f"{gain.low:.1f} to {gain.high:.1f}"
         parts = map(times, (gain.decoding, gain.fewer_calls, gain.faster_calls))
-        cells = (f"over {over}", times(gain.speedup), spread, *parts)
-        groups.setdefault(f"{name}, batch size {size}", []).append(cells)
+        cells = (f"over {over.name}", times(gain.speedup), spread, *parts)
+        groups.setdefault(f"{one.name}, batch size {size}", []).append(cells)
     return Sheet(
         "Times as fast",
         ("end to end", "by repeats", "decoding", "fewer calls", "faster calls"),

@@ -48,7 +48,7 @@ def measure(
     rest: Callable[[], None] = pause,
     then: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Time and weigh our decoders and the peers.
+    """Time and weigh our decoders and the peers; returns the fields of a `Comparison`.
 
     Args:
         settings: batch sizes, repeats, and whether to weigh.
@@ -60,9 +60,6 @@ def measure(
         forced: the peers make exactly so many; and of the sources as many are timed as are in flight at once.
         rest: called before each pass that counts.
         then: called when all were timed, for what is to be watched for other work as well.
-
-    Returns:
-        the fields of a `Comparison`.
     """
     device = str(checkpoint.device)
     entries, absent = list(ours), []

@@ -136,12 +136,11 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     heading = f"memory, batch size {size}"
     yield (heading, "peak, MB"), megabytes(one.memory.peak_bytes if one.memory else None)
     yield (heading, "  of it before decoding"), megabytes(one.memory.ready_bytes if one.memory else None)
-    heading, rates = "what goes wrong", one.rates
-    peer = one.role == "peer"
-    yield (heading, "duplicated subsequences"), NONE if peer else rate(rates.duplicated)
-    yield (heading, "dropped subsequences"), rate(rates.dropped)
-    yield (heading, "truncated predictions"), NONE if peer else rate(rates.truncated)
-    yield (heading, "sub_max used up"), rate(rates.used_up)
+    heading, failures = "what goes wrong", one.scored.failures if one.scored else None
+    yield (heading, "duplicated subsequences"), rate(failures.duplicated_rate if failures else None)
+    yield (heading, "dropped subsequences"), rate(failures.dropped_rate if failures else None)
+    yield (heading, "truncated predictions"), rate(failures.truncated_rate if failures else None)
+    yield (heading, "sub_max used up"), rate(one.used_up)
 
 
 def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[Label, str]]:

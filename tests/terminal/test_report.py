@@ -120,14 +120,6 @@ def test_peers_make_the_tokens_of_our_sequential_decoder(workspace):
         assert peer["role"] == "peer"
 
 
-def test_peer_that_takes_one_at_a_time_has_no_figures_for_batches(workspace):
-    ran("--compare", "prompt-lookup", "--batch-sizes", "2")
-    report = report_of(workspace)
-    assert decoder(report, "prompt-lookup")["speed"] == []
-    assert decoder(report, "prompt-lookup")["agreement"] is None
-    assert {row["timed"] for row in report["by_subsequences"]["Δt = 2"]} == {0}
-
-
 def test_absent_peer_is_named(workspace, monkeypatch):
     monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
     result = ran("--compare", "ctranslate2")
@@ -181,21 +173,27 @@ def test_predictions_with_their_grids_serve_as_well(workspace):
     assert "Δt = 1: all 12 predictions are in" in result.stderr
 
 
-def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_the_report_says_so(workspace):
-    shutil.rmtree(workspace / "models/sequential")
-    result = ran("--delays", "2")
+@pytest.mark.parametrize("there", ["nothing", "unfinished"])
+def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_the_report_says_so(workspace, there):
+    if there == "unfinished":
+        (workspace / "models/sequential/config.json").unlink()
+    else:
+        shutil.rmtree(workspace / "models/sequential")
+    result = ran("--delays", "2,wait")
     report = report_of(workspace)
+    assert [entry["name"] for entry in report["decoders"]] == ["waiting schedule", "Δt = 2"]
     assert report["baseline"]["name"] == "waiting schedule"
     assert "not the plain T5" in report["baseline"]["is"]
     assert "not the plain T5" in result.stdout
     assert "plain T5" not in report["advice"]["text"]
+    assert ("has not come to its end" in result.stderr) == (there == "unfinished")
 
 
-def test_unfinished_plain_t5_is_left_out_with_a_warning(workspace):
-    (workspace / "models/sequential/config.json").unlink()
-    result = ran("--delays", "2")
-    assert "has not come to its end" in result.stderr
-    assert report_of(workspace)["baseline"]["name"] == "waiting schedule"
+def test_json_is_all_that_goes_to_stdout_and_out_names_another_folder(workspace):
+    result = ran("--delays", "1", "--json", "--quiet", "--out", "elsewhere")
+    assert json.loads(result.stdout) == json.loads(Path("elsewhere/report.json").read_text(encoding="utf-8"))
+    assert not (workspace / "report").exists()
+    assert "timing" not in result.stderr
 
 
 def test_peers_without_a_plain_t5_are_refused_before_anything_is_generated(workspace):
@@ -215,15 +213,6 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace,
     assert steps[1] < steps[2] < steps[3]
     assert decoder(report, "waiting schedule")["options"] == "--delay wait"
     assert "waiting schedule" not in report["advice"]["text"]
-
-
-def test_the_schedule_that_is_the_baseline_already_stands_there_once(workspace):
-    shutil.rmtree(workspace / "models/sequential")
-
-    ran("--delays", "wait")
-
-    report = json.loads((workspace / "report/report.json").read_text(encoding="utf-8"))
-    assert [entry["name"] for entry in report["decoders"]] == ["waiting schedule", "Δt = 2"]
 
 
 def test_both_exploration_rules_stand_side_by_side(workspace):
@@ -259,18 +248,6 @@ def test_own_data_without_segments_are_compared_without_a_breakdown(workspace):
     result = ran("--delays", "1", "--data", "mine.jsonl")
     assert report_of(workspace)["subsequences_per_target"] is None
     assert "the targets are not segmented" in result.stdout
-
-
-def test_json_is_all_that_goes_to_stdout(workspace):
-    result = ran("--delays", "1", "--json", "--quiet")
-    assert json.loads(result.stdout) == report_of(workspace)
-    assert "timing" not in result.stderr
-
-
-def test_out_names_another_folder(workspace):
-    ran("--delays", "1", "--out", "elsewhere")
-    assert Path("elsewhere/report.json").exists()
-    assert not (workspace / "report").exists()
 
 
 def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, monkeypatch):
