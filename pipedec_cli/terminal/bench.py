@@ -21,6 +21,7 @@ from pipedec_cli.terminal.settings import (
     QuietOption,
     Settings,
     numbers,
+    option,
     parse_device,
 )
 
@@ -45,8 +46,8 @@ EXAMPLES = """
 """
 
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes"]
-_lengths = partial(typer.Option, show_default=False, rich_help_panel="Lengths")
-_speed = partial(typer.Option, rich_help_panel="Speed")
+_lengths = partial(option, panel="Lengths")
+_speed = partial(option, panel="Speed")
 
 
 def parse_dtypes(value: Any) -> tuple[str, ...]:
@@ -64,65 +65,55 @@ class BenchSettings(Settings):
 
     shape: Annotated[
         Shape | None,
-        _lengths(help="Lengths of one of the paper's data sets, by its Table 1 \\[default: wikihowqa]."),
+        _lengths("Lengths of one of the paper's data sets, by its Table 1 \\[default: wikihowqa]."),
     ] = None
-    subsequences: Annotated[int | None, _lengths(help="Or: this many subsequences …", min=1)] = None
-    tokens: Annotated[int | None, _lengths(help="… of so many tokens each.", min=1)] = None
-    source: Annotated[int, _lengths(help="Tokens of the source.", min=2, show_default=True)] = 512
+    subsequences: Annotated[int | None, _lengths("Or: this many subsequences …", min=1)] = None
+    tokens: Annotated[int | None, _lengths("… of so many tokens each.", min=1)] = None
+    source: Annotated[int, _lengths("Tokens of the source.", min=2)] = 512
     model: Annotated[
         str,
-        typer.Option(
-            help="scratch-tiny, -small, -base or -large (fresh weights in a T5's shape), a folder or a hub name; no "
+        option(
+            "scratch-tiny, -small, -base or -large (fresh weights in a T5's shape), a folder or a hub name; no "
             "training is needed."
         ),
     ] = "scratch-base"
     compare: Annotated[
         str,
-        typer.Option(
-            help="With whom, commas between: sequential (always takes part), transformers, ctranslate2.",
+        option(
+            "With whom, commas between: sequential (always takes part), transformers, ctranslate2.",
             metavar="NAMES",
         ),
     ] = "sequential,transformers"
     delays: Annotated[
-        tuple[int, ...], typer.Option(help="Δt to try, commas between.", parser=numbers, metavar="N,N")
+        tuple[int, ...], option("Δt to try, commas between.", parser=numbers, metavar="N,N")
     ] = (1,)
     dtypes: Annotated[
         tuple[str, ...],
         _speed(
-            help="Of our weights, commas between; the others take the first.",
-            parser=parse_dtypes,
-            metavar="NAMES",
+            "Of our weights, commas between; the others take the first.", parser=parse_dtypes, metavar="NAMES"
         ),
     ] = ("float32",)
     batch_sizes: Annotated[
-        tuple[int, ...], _speed(help="Examples in flight, commas between.", parser=numbers, metavar="N,N")
+        tuple[int, ...], _speed("Examples in flight, commas between.", parser=numbers, metavar="N,N")
     ] = (1,)
     rows: Annotated[
         tuple[int, ...],
         _speed(
-            help="Rows of the single steps that are timed beside their limit, commas between.",
+            "Rows of the single steps that are timed beside their limit, commas between.",
             parser=numbers,
             metavar="N,N",
         ),
     ] = (1, 4, 8, 16)
-    repeats: Annotated[int, _speed(help="How often; the medians count.", min=1)] = 3
+    repeats: Annotated[int, _speed("How often; the medians count.", min=1)] = 3
     memory: Annotated[
         bool,
-        _speed(
-            "--memory/--no-memory",
-            help="Measure the peak memory of each decoder in a process of its own.",
-        ),
+        _speed("Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"),
     ] = False
     device: Annotated[
-        str,
-        _speed(
-            help="auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
-        ),
+        str, _speed("auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda")
     ] = "auto"
-    seed: Annotated[int, _speed(help="Of fresh weights and random sources.")] = 0
-    out: Annotated[
-        Path | None, typer.Option(help="Keep the measurements in this JSON file.", show_default=False)
-    ] = None
+    seed: Annotated[int, _speed("Of fresh weights and random sources.")] = 0
+    out: Annotated[Path | None, option("Keep the measurements in this JSON file.")] = None
     config: ConfigOption = None
     quiet: QuietOption = False
     as_json: JsonOption = False

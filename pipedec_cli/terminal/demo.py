@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from pipedec_cli.data.demo import check_facts, make_demo
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import read_predictions
@@ -21,7 +19,7 @@ from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.report import ReportSettings, report
 from pipedec_cli.terminal.segment import SegmentSettings, segment
-from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings
+from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings, option
 from pipedec_cli.terminal.train import TrainSettings
 
 EXAMPLES = """
@@ -41,14 +39,12 @@ MARK: Final = "made-by-pipedec-demo"
 class DemoSettings(Settings):
     """How large the demo is; the defaults take three to five minutes on two cores."""
 
-    examples: Annotated[int, typer.Option(help="Examples that are made.", min=100)] = 6000
-    updates: Annotated[int, typer.Option(help="Training updates of each decoder, of 8 examples.", min=1)] = (
-        600
-    )
-    test: Annotated[int, typer.Option(help="Test examples that are generated from.", min=2)] = 100
-    seed: Annotated[int, typer.Option(help="Of data and training.")] = 0
-    out: Annotated[Path, typer.Option(help="The folder to work in; an earlier demo there is replaced.")] = (
-        Path("pipedec-demo")
+    examples: Annotated[int, option("Examples that are made.", min=100)] = 6000
+    updates: Annotated[int, option("Training updates of each decoder, of 8 examples.", min=1)] = 600
+    test: Annotated[int, option("Test examples that are generated from.", min=2)] = 100
+    seed: Annotated[int, option("Of data and training.")] = 0
+    out: Annotated[Path, option("The folder to work in; an earlier demo there is replaced.")] = Path(
+        "pipedec-demo"
     )
     config: ConfigOption = None
     quiet: QuietOption = False

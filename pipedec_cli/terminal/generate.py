@@ -23,6 +23,7 @@ from pipedec_cli.terminal.settings import (
     Settings,
     WorkspaceOption,
     number_or,
+    option,
     parse_delay,
     parse_device,
 )
@@ -47,10 +48,10 @@ EXAMPLES = """
 """
 
 STDOUT: Final = "-"
-_decoding = partial(typer.Option, rich_help_panel="Decoding")
-_data = partial(typer.Option, rich_help_panel="Data")
-_machine = partial(typer.Option, rich_help_panel="Machine")
-_general = partial(typer.Option, rich_help_panel="General")
+_decoding = partial(option, panel="Decoding")
+_data = partial(option, panel="Data")
+_machine = partial(option, panel="Machine")
+_general = partial(option, panel="General")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,31 +62,27 @@ class GenerateSettings(Settings):
         str | None,
         typer.Argument(
             help="What to generate from: JSON lines (a file, or - for standard input), .json, .csv, .tsv or .parquet, a "
-            "folder or a hub data set; targets are not needed \\[default: the workspace's test set].",
+            "folder or a hub data set; targets are not needed \\[default: the workspace's test set]."
         ),
     ] = None
     text: Annotated[
         tuple[str, ...],
-        typer.Option(
-            help="A source instead of DATA; may be given several times. The text goes to stdout, a line each."
-        ),
+        option("A source instead of DATA; may be given several times. The text goes to stdout, a line each."),
     ] = ()
     model: Annotated[
         str | None,
-        typer.Option(
-            help="A folder that `pipedec train` made, another T5, or a hub name \\[default: the workspace's]."
-        ),
+        option("A folder that `pipedec train` made, another T5, or a hub name \\[default: the workspace's]."),
     ] = None
     decoder: Annotated[
         DecoderKind | None,
-        typer.Option(
-            help="Which of the workspace's models: the pipelined one or the ordinary T5 \\[default: pipelined]."
+        option(
+            "Which of the workspace's models: the pipelined one or the ordinary T5 \\[default: pipelined]."
         ),
     ] = None
     delay: Annotated[
         Delay | None,
         _decoding(
-            help="Δt: a new subsequence starts every N time-steps. 'wait' starts one when the one before has "
+            "Δt: a new subsequence starts every N time-steps. 'wait' starts one when the one before has "
             "ended, with the same model \\[default: as trained, 2 for a model that serves any].",
             parser=parse_delay,
             metavar="N|wait",
@@ -94,20 +91,20 @@ class GenerateSettings(Settings):
     untrained_delay: Annotated[
         bool,
         _decoding(
+            "Allow a delay that the model was not trained for; it is likely to drop text.",
             "--untrained-delay",
-            help="Allow a delay that the model was not trained for; it is likely to drop text.",
         ),
     ] = False
     explore: Annotated[
         Literal["retry", "once"],
         _decoding(
-            help="After a subsequence came out empty: try again at the next start, as the paper does, or never."
+            "After a subsequence came out empty: try again at the next start, as the paper does, or never."
         ),
     ] = "retry"
     time_max: Annotated[
         int | None,
         _decoding(
-            help="The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait and "
+            "The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait and "
             "sequential].",
             min=1,
         ),
@@ -115,74 +112,67 @@ class GenerateSettings(Settings):
     sub_max: Annotated[
         int | None,
         _decoding(
-            help="The most subsequences, empty ones included \\[default: as segmented, which is 20 unless you say "
+            "The most subsequences, empty ones included \\[default: as segmented, which is 20 unless you say "
             "otherwise; no bound for wait and sequential].",
             min=1,
         ),
     ] = None
     max_tokens: Annotated[
         int | None,
-        _decoding(help="The most tokens \\[default: 512 for wait and sequential, else no bound].", min=1),
+        _decoding("The most tokens \\[default: 512 for wait and sequential, else no bound].", min=1),
     ] = None
     split: Annotated[
         Literal["test", "dev", "train"] | None,
-        _data(help="Of the workspace, of a folder or of a hub data set \\[default: test]."),
+        _data("Of the workspace, of a folder or of a hub data set \\[default: test]."),
     ] = None
-    limit: Annotated[int | None, _data(help="The first N examples only.", min=1)] = None
-    source_field: Annotated[str, _data(help="The field that text is generated from.")] = "source"
-    target_field: Annotated[str, _data(help="The field with the right answer, for `pipedec score`.")] = (
-        "target"
-    )
-    id_field: Annotated[str, _data(help="The field with the identifier; else the line number is one.")] = "id"
+    limit: Annotated[int | None, _data("The first N examples only.", min=1)] = None
+    source_field: Annotated[str, _data("The field that text is generated from.")] = "source"
+    target_field: Annotated[str, _data("The field with the right answer, for `pipedec score`.")] = "target"
+    id_field: Annotated[str, _data("The field with the identifier; else the line number is one.")] = "id"
     max_source_tokens: Annotated[
         int | None,
         _data(
-            help="Cut longer sources to this many tokens, counted with a warning \\[default: as trained].",
-            min=2,
+            "Cut longer sources to this many tokens, counted with a warning \\[default: as trained].", min=2
         ),
     ] = None
     batch_size: Annotated[
         int | Literal["auto"],
         _machine(
-            help="Examples decoded at the same time; more of them a second, the same text. 'auto' goes by the memory.",
+            "Examples decoded at the same time; more of them a second, the same text. 'auto' goes by the memory.",
             parser=number_or("auto"),
             metavar="N|auto",
         ),
     ] = "auto"
-    dtype: Annotated[
-        Dtype, _machine(help="bfloat16 is faster and may change a token; float16 is for GPUs.")
-    ] = "float32"
+    dtype: Annotated[Dtype, _machine("bfloat16 is faster and may change a token; float16 is for GPUs.")] = (
+        "float32"
+    )
     device: Annotated[
         str,
-        _machine(
-            help="auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
-        ),
+        _machine("auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"),
     ] = "auto"
     out: Annotated[
         str | None,
         _general(
-            help="The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",
+            "The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",
             metavar="FILE|-",
         ),
     ] = None
     resume: Annotated[
         bool,
         _general(
-            "--resume",
-            help="Go on where a stopped run has left off. Without it a new file is begun, and what stood there is "
+            "Go on where a stopped run has left off. Without it a new file is begun, and what stood there is "
             "kept as FILE.bak.",
+            "--resume",
         ),
     ] = False
     trace: Annotated[
         bool,
         _general(
+            "Write the grid (start time and token ids of every subsequence) and the source's ids, too.",
             "--trace",
-            help="Write the grid (start time and token ids of every subsequence) and the source's ids, too.",
         ),
     ] = False
-    live: Annotated[bool, _general("--live", help="Show the grid while it is being decoded, on stderr.")] = (
-        False
-    )
+    live: Annotated[bool, _general("Show the grid while it is being decoded, on stderr.", "--live")] = False
     workspace: WorkspaceOption = None
     config: ConfigOption = None
     recipe: RecipeOption = None

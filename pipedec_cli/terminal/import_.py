@@ -27,7 +27,7 @@ from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.progress import track
-from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, Settings
+from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, Settings, option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -71,23 +71,22 @@ class ImportSettings(Settings):
     # None first: to typing `SplitName | None` is the type of `generate --split`, and it shows that one's order.
     split: Annotated[
         None | SplitName,  # noqa: RUF036
-        typer.Option(help="One split of a folder or hub data set \\[default: all of them]."),
+        option("One split of a folder or hub data set \\[default: all of them]."),
     ] = None
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The file to write, - for stdout; the folder, if there are several splits \\[default: named after the data]."
+        option(
+            "The file to write, - for stdout; the folder, if there are several splits \\[default: named after the data]."
         ),
     ] = None
-    limit: Annotated[int | None, typer.Option(help="Only the first N examples of each split.", min=1)] = None
+    limit: Annotated[int | None, option("Only the first N examples of each split.", min=1)] = None
     targets: Annotated[
-        Path | None,
-        typer.Option(help="parallel: the file of targets \\[default: the source's name with trg for src]."),
+        Path | None, option("parallel: the file of targets \\[default: the source's name with trg for src].")
     ] = None
     separator: Annotated[
         str | None,
-        typer.Option(
-            help="parallel: what stands between two phrases of a target; '' if targets are plain text \\[default: ;]."
+        option(
+            "parallel: what stands between two phrases of a target; '' if targets are plain text \\[default: ;]."
         ),
     ] = None
     as_json: JsonOption = False
@@ -117,9 +116,9 @@ def import_data(settings: ImportSettings) -> None:
     """
     if settings.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
-    for option in ("targets", "separator"):
-        if getattr(settings, option) is not None and settings.name != "parallel":
-            raise UserError(f"--{option} is for parallel text, not for {settings.name}")
+    for name in ("targets", "separator"):
+        if getattr(settings, name) is not None and settings.name != "parallel":
+            raise UserError(f"--{name} is for parallel text, not for {settings.name}")
     talk = Talk(quiet=settings.quiet)
     paths = _paths(settings)
     if settings.to_stdout:

@@ -36,9 +36,7 @@ _OPTIMIZERS: Final = {"adamw": "AdamW"}
 class RecipesSettings(Settings):
     """What `pipedec recipes` is asked for."""
 
-    name: Annotated[
-        str | None, typer.Argument(help="One recipe \\[default: all of them].", show_default=False)
-    ] = None
+    name: Annotated[str | None, typer.Argument(help="One recipe \\[default: all of them].")] = None
     as_json: JsonOption = False
 
 

@@ -8,8 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from pipedec_cli.data.records import Delay
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
@@ -23,6 +21,7 @@ from pipedec_cli.terminal.settings import (
     WorkspaceOption,
     number_or,
     numbers,
+    option,
     parse_device,
 )
 
@@ -45,9 +44,9 @@ EXAMPLES = """
   pipedec report --recipe wikihowqa              [dim]# the paper's figures beside yours[/dim]
 """
 
-_input = partial(typer.Option, show_default=False, rich_help_panel="Input")
-_quality = partial(typer.Option, rich_help_panel="Quality")
-_speed = partial(typer.Option, rich_help_panel="Speed")
+_input = partial(option, panel="Input")
+_quality = partial(option, panel="Quality")
+_speed = partial(option, panel="Speed")
 
 
 def parse_delays(value: Any) -> tuple[Delay, ...]:
@@ -63,82 +62,65 @@ class ReportSettings(Settings):
 
     compare: Annotated[
         str,
-        typer.Option(
-            help="With whom, commas between: sequential (always takes part), transformers, prompt-lookup, ctranslate2. "
+        option(
+            "With whom, commas between: sequential (always takes part), transformers, prompt-lookup, ctranslate2. "
             "The last three run the plain T5.",
             metavar="NAMES",
         ),
     ] = "sequential"
     delays: Annotated[
         tuple[Delay, ...] | None,
-        typer.Option(
-            help="Δt to try, commas between, and 'wait' for the same checkpoint's waiting schedule "
+        option(
+            "Δt to try, commas between, and 'wait' for the same checkpoint's waiting schedule "
             "\\[default: as trained, 2 for a model that serves any].",
             parser=parse_delays,
             metavar="N,N",
-            show_default=False,
         ),
     ] = None
     explore: Annotated[
-        Literal["retry", "once", "both"],
-        typer.Option(help="The exploration rule, or both of them side by side."),
+        Literal["retry", "once", "both"], option("The exploration rule, or both of them side by side.")
     ] = "retry"
-    model: Annotated[str | None, _input(help="The pipelined checkpoint \\[default: the workspace's].")] = None
+    model: Annotated[str | None, _input("The pipelined checkpoint \\[default: the workspace's].")] = None
     baseline: Annotated[
         str | None,
-        _input(
-            help="The plain T5 \\[default: the workspace's, else the same checkpoint's waiting schedule]."
-        ),
+        _input("The plain T5 \\[default: the workspace's, else the same checkpoint's waiting schedule]."),
     ] = None
     data: Annotated[
         str | None,
-        _input(help="What to generate from and to score against \\[default: the workspace's test set]."),
+        _input("What to generate from and to score against \\[default: the workspace's test set]."),
     ] = None
-    limit: Annotated[int | None, _input(help="The first N examples only.", min=1)] = None
-    task: Annotated[
-        Task | None, _quality(help="What is scored \\[default: what the data suggest].", show_default=False)
-    ] = None
-    protocol: Annotated[
-        ProtocolName | None, _quality(help="How \\[default: the first of the task].", show_default=False)
-    ] = None
-    resamples: Annotated[int, _quality(help="Bootstrap draws for the intervals.", min=99)] = 9999
-    seed: Annotated[int, _quality(help="Of these draws.", min=0)] = 0
-    timing_examples: Annotated[
-        int, _speed(help="How many examples are timed, evenly spread over all.", min=1)
-    ] = 32
-    repeats: Annotated[int, _speed(help="How often; the medians count.", min=1)] = 3
+    limit: Annotated[int | None, _input("The first N examples only.", min=1)] = None
+    task: Annotated[Task | None, _quality("What is scored \\[default: what the data suggest].")] = None
+    protocol: Annotated[ProtocolName | None, _quality("How \\[default: the first of the task].")] = None
+    resamples: Annotated[int, _quality("Bootstrap draws for the intervals.", min=99)] = 9999
+    seed: Annotated[int, _quality("Of these draws.", min=0)] = 0
+    timing_examples: Annotated[int, _speed("How many examples are timed, evenly spread over all.", min=1)] = (
+        32
+    )
+    repeats: Annotated[int, _speed("How often; the medians count.", min=1)] = 3
     batch_sizes: Annotated[
-        tuple[int, ...],
-        _speed(help="Batch sizes that are timed, commas between.", parser=numbers, metavar="N,N"),
+        tuple[int, ...], _speed("Batch sizes that are timed, commas between.", parser=numbers, metavar="N,N")
     ] = (1,)
     memory: Annotated[
         bool,
-        _speed(
-            "--memory/--no-memory",
-            help="Measure the peak memory of each decoder in a process of its own.",
-        ),
+        _speed("Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"),
     ] = True
     batch_size: Annotated[
         int | Literal["auto"],
         _speed(
-            help="Examples decoded at the same time while generating what is missing; it is not timed.",
+            "Examples decoded at the same time while generating what is missing; it is not timed.",
             parser=number_or("auto"),
             metavar="N|auto",
         ),
     ] = "auto"
-    dtype: Annotated[Dtype, _speed(help="Of the weights; the peers take the same.")] = "float32"
+    dtype: Annotated[Dtype, _speed("Of the weights; the peers take the same.")] = "float32"
     device: Annotated[
-        str,
-        _speed(
-            help="auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
-        ),
+        str, _speed("auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda")
     ] = "auto"
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The folder of report.json and report.md \\[default: report/ in the workspace].",
-            show_default=False,
-            rich_help_panel="General",
+        option(
+            "The folder of report.json and report.md \\[default: report/ in the workspace].", panel="General"
         ),
     ] = None
     workspace: WorkspaceOption = None

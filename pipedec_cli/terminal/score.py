@@ -24,6 +24,7 @@ from pipedec_cli.terminal.settings import (
     RecipeOption,
     Settings,
     WorkspaceOption,
+    option,
 )
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ EXAMPLES = """
 
 #: Settings that belong to one protocol or another.
 _OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk")
-_input = partial(typer.Option, rich_help_panel="Input")
-_protocol = partial(typer.Option, rich_help_panel="Protocol")
+_input = partial(option, panel="Input")
+_protocol = partial(option, panel="Protocol")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,55 +68,46 @@ class ScoreSettings(Settings):
         Path | None, typer.Argument(help="Predictions for the same examples, to compare with.")
     ] = None
     task: Annotated[
-        Task | None,
-        typer.Option(help="What is scored \\[default: what the data's segmentation suggests]."),
+        Task | None, option("What is scored \\[default: what the data's segmentation suggests].")
     ] = None
     protocol: Annotated[
         ProtocolName | None,
-        typer.Option(
-            help="How: rouge; chan2019 or meng2017; multispanqa \\[default: the first of the task]."
-        ),
+        option("How: rouge; chan2019 or meng2017; multispanqa \\[default: the first of the task]."),
     ] = None
     gold: Annotated[
         Path | None,
         _input(
-            help="The right answers, where the predictions do not hold them: JSON lines, MultiSpanQA's data file, or "
+            "The right answers, where the predictions do not hold them: JSON lines, MultiSpanQA's data file, or "
             "lines of phrases."
         ),
     ] = None
-    sources: Annotated[Path | None, _input(help="The sources of a --gold of lines, a document a line.")] = (
-        None
-    )
+    sources: Annotated[Path | None, _input("The sources of a --gold of lines, a document a line.")] = None
     stemmer: Annotated[
         bool | None,
-        _protocol("--stemmer/--no-stemmer", help="rouge: compare Porter stems \\[default: --stemmer]."),
+        _protocol("rouge: compare Porter stems \\[default: --stemmer].", "--stemmer/--no-stemmer"),
     ] = None
     pretokenized: Annotated[
         bool | None,
-        _protocol(
-            "--pretokenized", help="keyphrases: cut text, targets and predictions at white space alone."
-        ),
+        _protocol("keyphrases: cut text, targets and predictions at white space alone.", "--pretokenized"),
     ] = None
     hard: Annotated[
         bool | None,
-        _protocol("--hard", help="meng2017: precision at 5 divides by 5 even where fewer were predicted."),
+        _protocol("meng2017: precision at 5 divides by 5 even where fewer were predicted.", "--hard"),
     ] = None
     autojunk: Annotated[
         bool | None,
         _protocol(
+            "multispanqa: difflib's heuristic for long predictions, on in the published script \\[default: --autojunk].",
             "--autojunk/--no-autojunk",
-            help="multispanqa: difflib's heuristic for long predictions, on in the published script \\[default: --autojunk].",
         ),
     ] = None
-    resamples: Annotated[int, _protocol(help="Bootstrap draws for the interval of a difference.", min=99)] = (
-        9999
-    )
-    seed: Annotated[int, _protocol(help="Of these draws.", min=0)] = 0
+    resamples: Annotated[int, _protocol("Bootstrap draws for the interval of a difference.", min=99)] = 9999
+    seed: Annotated[int, _protocol("Of these draws.", min=0)] = 0
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Save the scores in this file, each example's own beside it \\[default: scores/ in the workspace].",
-            rich_help_panel="General",
+        option(
+            "Save the scores in this file, each example's own beside it \\[default: scores/ in the workspace].",
+            panel="General",
         ),
     ] = None
     workspace: WorkspaceOption = None

@@ -35,6 +35,7 @@ from pipedec_cli.terminal.settings import (
     RecipeOption,
     Settings,
     WorkspaceOption,
+    option,
 )
 
 EXAMPLES = """
@@ -51,10 +52,10 @@ EXAMPLES = """
   zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json | jq .promise
 """
 
-_fields = partial(typer.Option, rich_help_panel="Fields of the input")
-_splits = partial(typer.Option, rich_help_panel="Splits")
+_fields = partial(option, panel="Fields of the input")
+_splits = partial(option, panel="Splits")
 _share = partial(_splits, min=0.0, max=1.0)
-_grid = partial(typer.Option, rich_help_panel="Fitting the grid")
+_grid = partial(option, panel="Fitting the grid")
 _bound = partial(_grid, min=2)
 
 
@@ -71,58 +72,47 @@ class SegmentSettings(Settings):
     ]
     level: Annotated[
         Level,
-        typer.Option(
-            help="What a subsequence is: a sentence (the ends are learnt from your text); a phrase, between separators; "
+        option(
+            "What a subsequence is: a sentence (the ends are learnt from your text); a phrase, between separators; "
             "or a clause, up to any punctuation."
         ),
     ] = "sentence"
     separator: Annotated[
         tuple[str, ...],
-        typer.Option(
-            help=r"What stands between two phrases; may be given several times, \n and \t are understood. "
+        option(
+            r"What stands between two phrases; may be given several times, \n and \t are understood. "
             "The first is put back when phrases are joined \\[default: ;]."
         ),
     ] = ()
     joiner: Annotated[
         str | None,
-        typer.Option(
-            help="What stands between two segments when a prediction is put together \\[default: a space; '; ' for "
+        option(
+            "What stands between two segments when a prediction is put together \\[default: a space; '; ' for "
             "phrases; nothing for scripts without spaces]."
         ),
     ] = None
-    source_field: Annotated[str, _fields(help="The field that text is generated from.")] = "source"
+    source_field: Annotated[str, _fields("The field that text is generated from.")] = "source"
     target_field: Annotated[
-        str, _fields(help="The field with the right answer: a string, or a list that is segmented already.")
+        str, _fields("The field with the right answer: a string, or a list that is segmented already.")
     ] = "target"
-    id_field: Annotated[str, _fields(help="The field with the identifier; else the line number is one.")] = (
-        "id"
-    )
-    dev: Annotated[str | None, _splits(help="A file of its own for dev \\[default: split off].")] = None
-    test: Annotated[str | None, _splits(help="A file of its own for test \\[default: split off].")] = None
-    dev_fraction: Annotated[float, _share(help="The share that is split off for dev.")] = 0.1
-    test_fraction: Annotated[float, _share(help="The share that is split off for test.")] = 0.1
-    seed: Annotated[int, _splits(help="Of the split; equal sources always stay together.")] = 0
+    id_field: Annotated[str, _fields("The field with the identifier; else the line number is one.")] = "id"
+    dev: Annotated[str | None, _splits("A file of its own for dev \\[default: split off].")] = None
+    test: Annotated[str | None, _splits("A file of its own for test \\[default: split off].")] = None
+    dev_fraction: Annotated[float, _share("The share that is split off for dev.")] = 0.1
+    test_fraction: Annotated[float, _share("The share that is split off for test.")] = 0.1
+    seed: Annotated[int, _splits("Of the split; equal sources always stay together.")] = 0
     sub_max: Annotated[
-        int,
-        _bound(help="Most subsequences in decoding; targets with more segments than one less are merged."),
+        int, _bound("Most subsequences in decoding; targets with more segments than one less are merged.")
     ] = 20
-    time_max: Annotated[int, _bound(help="The last time-step in decoding; longer segments are reported.")] = (
-        50
-    )
+    time_max: Annotated[int, _bound("The last time-step in decoding; longer segments are reported.")] = 50
     split_long: Annotated[
-        bool,
-        _grid("--split-long", help="Split segments that are too long for it, at a clause or a word."),
+        bool, _grid("Split segments that are too long for it, at a clause or a word.", "--split-long")
     ] = False
     tokenizer: Annotated[
-        str | None,
-        _grid(help="Count the tokens of this checkpoint folder or hub model \\[default: count words]."),
+        str | None, _grid("Count the tokens of this checkpoint folder or hub model \\[default: count words].")
     ] = None
-    limit: Annotated[int | None, typer.Option(help="Read the first N records only, of each file.", min=1)] = (
-        None
-    )
-    out: Annotated[
-        Path | None, typer.Option(help="The folder to write to \\[default: data in the workspace].")
-    ] = None
+    limit: Annotated[int | None, option("Read the first N records only, of each file.", min=1)] = None
+    out: Annotated[Path | None, option("The folder to write to \\[default: data in the workspace].")] = None
     recipe: RecipeOption = None
     workspace: WorkspaceOption = None
     config: ConfigOption = None

@@ -70,6 +70,11 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
+def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """An option of a command: what its help says, its names (else the field's own), its panel, Typer's bounds."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
 # ---- options that are written in a way of their own: each parser takes back what it gave, for defaults -------------
 
 
@@ -167,38 +172,35 @@ def _load_recipe(context: typer.Context, name: str | None) -> str | None:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "A TOML file of options: a [COMMAND] table, or top-level keys. Flags win.",
         "--config",
-        help="A TOML file of options: a [COMMAND] table, or top-level keys. Flags win.",
+        panel="General",
         is_eager=True,
         callback=_load_config,
-        rich_help_panel="General",
     ),
 ]
 #: Stands after `ConfigOption` in a command, so that a config file may name the recipe.
 RecipeOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
         "--recipe",
-        help="Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
+        panel="General",
         is_eager=True,
         callback=_load_recipe,
-        rich_help_panel="General",
     ),
 ]
 WorkspaceOption = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
         "--workspace",
         "-w",
-        help="The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
-        rich_help_panel="General",
+        panel="General",
     ),
 ]
 QuietOption = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.", rich_help_panel="General"),
+    bool, option("Say nothing but warnings and errors.", "--quiet", "-q", panel="General")
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the result as JSON on stdout.", rich_help_panel="General")
-]
+JsonOption = Annotated[bool, option("Print the result as JSON on stdout.", "--json", panel="General")]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec.structs import replace
-from typer import Argument, Option
+from typer import Argument
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Record
@@ -29,6 +29,7 @@ from pipedec_cli.terminal.settings import (
     Settings,
     WorkspaceOption,
     number_or,
+    option,
 )
 
 if TYPE_CHECKING:
@@ -63,71 +64,67 @@ class TrainSettings(Settings):
     ] = None
     model: Annotated[
         str,
-        Option(
-            help="Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
+        option(
+            "Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
             "data, no network), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub name such as google-t5/t5-base."
         ),
     ] = "scratch-tiny"
     decoder: Annotated[
-        DecoderKind, Option(help="pipelined, or sequential for the ordinary T5 that a report compares with.")
+        DecoderKind, option("pipelined, or sequential for the ordinary T5 that a report compares with.")
     ] = "pipelined"
     delay: Annotated[
         int | Literal["any"],
-        Option(
-            help="Δt that the checkpoint is for: 'any' draws schedules at random for each batch, so that one "
+        option(
+            "Δt that the checkpoint is for: 'any' draws schedules at random for each batch, so that one "
             "checkpoint serves every delay and the waiting schedule; the paper trains for 1.",
             parser=number_or("any"),
             metavar="N|any",
         ),
     ] = "any"
-    epochs: Annotated[float, Option(help="Passes over the training examples.", min=0.0)] = 10.0
-    max_steps: Annotated[int | None, Option(help="Stop after this many updates instead.", min=1)] = None
+    epochs: Annotated[float, option("Passes over the training examples.", min=0.0)] = 10.0
+    max_steps: Annotated[int | None, option("Stop after this many updates instead.", min=1)] = None
     batch_size: Annotated[
         int | None,
-        Option(help="Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1),
+        option("Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1),
     ] = None
-    accumulation: Annotated[int, Option(help="Steps whose gradients make one update.", min=1)] = 1
+    accumulation: Annotated[int, option("Steps whose gradients make one update.", min=1)] = 1
     optimizer: Annotated[
         Literal["adafactor", "adamw"] | None,
-        Option(
-            help="adafactor, whose rate is relative to the size of each matrix, or adamw "
+        option(
+            "adafactor, whose rate is relative to the size of each matrix, or adamw "
             "\\[default: adafactor from scratch, else adamw]."
         ),
     ] = None
     learning_rate: Annotated[
         float | None,
-        Option(
-            help="Its peak \\[default: adafactor 3e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
+        option(
+            "Its peak \\[default: adafactor 3e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
             min=0.0,
         ),
     ] = None
     rate_schedule: Annotated[
-        Literal["linear", "constant"], Option(help="Whether the rate falls to zero or stays.")
+        Literal["linear", "constant"], option("Whether the rate falls to zero or stays.")
     ] = "linear"
-    warmup: Annotated[float, Option(help="Share of the updates over which it rises.", min=0.0, max=1.0)] = (
-        0.05
-    )
-    bf16: Annotated[bool, Option("--bf16", help="Mixed precision in bfloat16.")] = False
+    warmup: Annotated[float, option("Share of the updates over which it rises.", min=0.0, max=1.0)] = 0.05
+    bf16: Annotated[bool, option("Mixed precision in bfloat16.", "--bf16")] = False
     source_prefix: Annotated[
-        str, Option(help="Put before every source, as in T5's task prefixes ('summarize: ').")
+        str, option("Put before every source, as in T5's task prefixes ('summarize: ').")
     ] = ""
-    max_source_tokens: Annotated[int, Option(help="Cut longer sources to this many tokens.", min=2)] = 2048
-    time_max: Annotated[int, Option(help="The last time-step of decoding; saved with the model.", min=1)] = 50
-    evaluations: Annotated[int, Option(help="How often the dev set is looked at.", min=1)] = 10
-    dev_examples: Annotated[int, Option(help="Dev examples used for the loss; 32 for the score.", min=0)] = (
-        200
-    )
-    limit: Annotated[int | None, Option(help="Train on the first N examples only.", min=1)] = None
-    seed: Annotated[int, Option(help="Of weights, order, dropout and drawn schedules.")] = 0
+    max_source_tokens: Annotated[int, option("Cut longer sources to this many tokens.", min=2)] = 2048
+    time_max: Annotated[int, option("The last time-step of decoding; saved with the model.", min=1)] = 50
+    evaluations: Annotated[int, option("How often the dev set is looked at.", min=1)] = 10
+    dev_examples: Annotated[int, option("Dev examples used for the loss; 32 for the score.", min=0)] = 200
+    limit: Annotated[int | None, option("Train on the first N examples only.", min=1)] = None
+    seed: Annotated[int, option("Of weights, order, dropout and drawn schedules.")] = 0
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], Option(help="auto, cpu or cuda.", metavar="auto|cpu|cuda")
+        Literal["auto", "cpu", "cuda"], option("auto, cpu or cuda.", metavar="auto|cpu|cuda")
     ] = "auto"
-    resume: Annotated[bool, Option("--resume", help="Go on from the last checkpoint-N.")] = False
+    resume: Annotated[bool, option("Go on from the last checkpoint-N.", "--resume")] = False
     overwrite: Annotated[
-        bool, Option("--overwrite", help="Give up the model, or the unfinished training, in the folder.")
+        bool, option("Give up the model, or the unfinished training, in the folder.", "--overwrite")
     ] = False
     out: Annotated[
-        Path | None, Option(help="The checkpoint's folder \\[default: models/DECODER in the workspace].")
+        Path | None, option("The checkpoint's folder \\[default: models/DECODER in the workspace].")
     ] = None
     workspace: WorkspaceOption = None
     config: ConfigOption = None
