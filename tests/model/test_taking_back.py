@@ -131,7 +131,7 @@ def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain
     assert probabilities == pytest.approx(logits.softmax(dim=-1).amax(dim=-1).tolist(), rel=1e-5)
 
 
-@pytest.mark.parametrize("stepping", ["plain", "fixed"])
+@pytest.mark.parametrize("stepping", STEPPINGS)
 def test_more_rows_than_a_sequence_has_cannot_be_taken_back(stepping: Stepping) -> None:
     engine = fresh("t5", stepping)
     engine.step(rows_of({0: {1: 2}}, ([], [])))

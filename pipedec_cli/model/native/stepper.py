@@ -65,6 +65,8 @@ class NativeStepper:
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence: what lies beyond its columns in use is never looked at."""
+        if not 0 <= count <= self._filled[sequence]:
+            raise ValueError(f"{count} rows cannot be taken back from {self._filled[sequence]}")
         self._filled[sequence] -= count
 
     def _call(
