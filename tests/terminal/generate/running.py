@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
@@ -25,22 +25,13 @@ ROWS = [
 ]
 
 
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    stdout: str
-    stderr: str
+def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(app, ["generate", *map(str, arguments)], input=stdin, catch_exceptions=False)
 
 
-def run(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
-    outcome = CliRunner().invoke(app, ["generate", *map(str, arguments)], input=stdin, catch_exceptions=False)
-    return Outcome(outcome.exit_code, outcome.stdout, outcome.stderr)
-
-
-def done(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
+def done(*arguments: object, stdin: str | bytes | None = None) -> Result:
     outcome = run(*arguments, stdin=stdin)
-    assert outcome.code == 0, outcome.stderr
+    assert outcome.exit_code == 0, outcome.stderr
     return outcome
 
 

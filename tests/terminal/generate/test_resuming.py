@@ -92,7 +92,7 @@ def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(
     with monkeypatch.context() as patch:
         patch.setattr(predicting, "JsonLinesAppender", Interrupted)
         stopped = run("--out", "out.jsonl", "--quiet")
-    assert stopped.code == 130
+    assert stopped.exit_code == 130
     assert "5 of 12 lines are in out.jsonl; the same command with --resume goes on" in stopped.stderr
     assert [row["id"] for row in lines(Path("out.jsonl"))] == [0, 1, 2, 3, 4]
     outcome = done("--out", "out.jsonl", "--resume")

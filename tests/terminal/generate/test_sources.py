@@ -40,11 +40,12 @@ def test_standard_input_to_standard_output(place: Path) -> None:
 
 def test_standard_input_to_a_file_can_be_resumed(place: Path) -> None:
     text = (place / "data" / "test.jsonl").read_text(encoding="utf-8")
-    done("-", "--out", "out.jsonl", stdin=text)
-    whole = Path("out.jsonl").read_bytes()
-    Path("out.jsonl").write_bytes(whole[: len(whole) // 2])
-    done("-", "--out", "out.jsonl", "--resume", stdin=text)
-    assert lines(Path("out.jsonl")) == lines(whole.decode())
+    out = Path("out.jsonl")
+    done("-", "--out", out, stdin=text)
+    whole = out.read_bytes()
+    out.write_bytes(whole[: len(whole) // 2])
+    done("-", "--out", out, "--resume", stdin=text)
+    assert lines(out) == lines(whole.decode())
 
 
 def test_fields_by_other_names(place: Path) -> None:
