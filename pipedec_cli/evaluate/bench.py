@@ -95,7 +95,6 @@ class StepSpeed:
 
     Attributes:
         dtype: of the weights.
-        rows: rows of a step.
         seconds: the median of a step.
         bytes: what it must read.
         limit_seconds: the median of what reading alone would have taken, by the probes beside each repeat.
@@ -121,17 +120,9 @@ def time_steps(
     rest: Callable[[], None],
     on_repeat: Callable[[], None] = lambda: None,
 ) -> list[StepSpeed]:
-    """Time steps of each engine, which stands with its T5Config, at each number of rows; they take turns.
+    """Time steps of each engine, which stands with its T5Config, at each number of rows, on one source; they take turns.
 
-    Args:
-        engines: who computes, each with its config.
-        rows: numbers of rows.
-        source: one source, in token ids.
-        probe: read beside each repeat.
-        repeats: how often.
-        clock: reads the time once the device has finished.
-        rest: called before each probe.
-        on_repeat: told when one engine has been timed at one number of rows.
+    The probe is read beside each repeat, after a rest. `on_repeat` is told when an engine was timed at a number of rows.
     """
     cases = []
     for engine, config in engines:

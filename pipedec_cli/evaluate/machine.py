@@ -26,7 +26,7 @@ class Machine:
         cores: physical ones; None where the system does not tell.
         processors: logical ones that this process may use.
         threads: those that a matrix product runs on.
-        accelerator: the GPU's model name and memory; None on a CPU.
+        accelerator: the GPU's model name and memory.
     """
 
     processor: str

@@ -58,10 +58,8 @@ class SizeRow:
 
     Attributes:
         subsequences: n; `MANY` stands for that many or more.
-        examples: how many targets have n.
-        fewer_steps: the baseline's decoder steps over this decoder's, on all of them.
-        timed: how many of them were timed.
-        speedup: on these; None if there are none.
+        fewer_steps: the baseline's decoder steps over this decoder's, on all of these examples.
+        speedup: on those that were timed.
         quality: its metric on all of them; None if nothing could be scored.
     """
 
@@ -228,8 +226,8 @@ def assemble(
     Args:
         found: the fields of `Comparison`: our decoders scored and timed, the baseline first, and the peers.
         timed: ids of the examples that were timed.
-        metric: the primary metric.
-        label: its name in tables.
+        metric: the primary metric, which tables call `label`.
+        label: see `metric`.
         called: what the baseline is, in advice.
         rest: the other attributes of `Report`.
     """

@@ -82,17 +82,12 @@ class Timing:
     """One decoder at one batch size: seconds are the medians of the passes, None where a part is not told apart.
 
     Attributes:
-        examples: how many sources there were.
-        setup_seconds: for the keys and values of the sources.
         decoding_seconds: outside encoder and set-up: the decoder calls and what is done between them.
-        decoder_calls: of one pass.
-        seconds_per_call: decoding time of a call.
+        decoder_calls: of one pass, like the tokens.
         steps_per_example: mean decoder calls that an example took part in.
         tokens_per_step: tokens that an example gets from a call that it takes part in, on average.
-        tokens: made in a pass.
         repeats: the passes, in the order in which they were run.
-        example_seconds: in the sources' order; () at batch sizes above 1.
-        outputs: what the sources gave, in their order.
+        example_seconds: in the sources' order, as the outputs are; () at batch sizes above 1.
     """
 
     batch_size: int
@@ -206,7 +201,7 @@ def time_together(
         contest: decoders and their sources by name; who cannot have `batch_size` in flight is left out.
         batch_size: how many examples are in flight at once.
         repeats: how many passes count.
-        clock: reads the time once the device has finished.
+        clock: see `device_clock`.
         rest: called before each pass that counts.
         on_pass: told the decoder's name after each pass, the first ones included.
     """

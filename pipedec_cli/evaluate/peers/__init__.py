@@ -36,14 +36,14 @@ def make_peer(
     *,
     exactly: bool = False,
 ) -> Runner | Absent:
-    """A peer ready to decode.
+    """A peer ready to decode at most, or `exactly`, so many tokens a text.
 
     Args:
         name: which.
         checkpoint: a plain T5, in the dtype and on the device to decode with.
         folder: an empty folder that lives as long as the peer, for those with a model format of their own.
-        max_tokens: the most tokens a text may have.
-        exactly: make that many tokens, whatever the model says.
+        max_tokens: the most tokens.
+        exactly: make as many, whatever the model says.
     """
     if name != "ctranslate2":
         from pipedec_cli.evaluate.peers.transformers import Transformers

@@ -18,14 +18,7 @@ class Transformers:
     def __init__(
         self, checkpoint: Checkpoint, max_tokens: int, looked_up: int | None = None, *, exactly: bool = False
     ) -> None:
-        """Take a plain T5 as it is.
-
-        Args:
-            checkpoint: the model.
-            max_tokens: the most tokens a text may have.
-            looked_up: tokens that prompt lookup proposes at once; None for plain greedy decoding.
-            exactly: make `max_tokens`, whatever the model says.
-        """
+        """Take a plain T5 as it is; `looked_up` is how many tokens prompt lookup proposes at once, None for none."""
         self.checkpoint = checkpoint
         self.max_tokens = max_tokens
         self.looked_up = looked_up
