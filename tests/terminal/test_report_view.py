@@ -106,6 +106,7 @@ def test_gain_is_split_into_fewer_and_cheaper_calls():
 
 def test_steps_are_those_of_all_examples():
     report = make_report(peers=["transformers"], delays=(1,))
+    assert "baseline: the plain T5 (models/sequential)" in sheets(report)[0].notes
     assert side(report, "steps an example") == ("100.0", "20.0", "–")
     assert side(report, "tokens a step") == ("0.4", "2.0", "–")
 
@@ -115,10 +116,6 @@ def test_differences_stand_with_their_interval():
     assert side(report, "ROUGE-L") == ("100.0", "100.0")
     assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
     assert ("", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
-
-
-def test_baseline_and_its_kind_are_named():
-    assert "baseline: the plain T5 (models/sequential)" in sheets(make_report())[0].notes
 
 
 def test_memory_and_what_goes_wrong_are_shown_for_each_decoder():
@@ -152,22 +149,16 @@ def test_papers_figures_stand_beside_what_was_measured():
     assert side(report, "ROUGE-L")[-2:] == ("34.9", "34.6")
     assert side(report, "speedup")[-2:] == ("1.0 ×", "5.8 ×")
     assert side(report, "peak, MB")[-2:] == ("not available", "not available")
+    assert side(make_report(recipe="kp20k"), "peak, MB")[-2:] == ("1,714", "1,634")
     assert cells(report, "By delay", "Δt = 2")[0][-2:] == ("34.8", "4.4")
     assert "paper, Figure 4: 1.8 times at 2 subsequences, 5.1 times at 9" in sheets(report)[2].notes
 
 
-def test_papers_memory_is_shown_where_it_is_known():
-    assert side(make_report(recipe="kp20k"), "peak, MB")[-2:] == ("1,714", "1,634")
-
-
-def test_breakdown_draws_the_advised_delay():
+def test_breakdown_draws_the_advised_delay_and_leaves_open_what_is_not_known():
     (row,) = cells(make_report(), "By number", "2")
     assert row[:3] == ("12", "3", "41.0")
     assert row[-1] == "████"
     assert sheets(make_report())[2].columns[-1] == "speedup, Δt = 2, drawn"
-
-
-def test_breakdown_leaves_open_what_is_not_known():
     (row,) = cells(make_report(), "By number", "10 or more")
     assert row == ("5", "0", "–", "4.0 ×", "–", "–", "4.0 ×", "–", "–", "")
 
