@@ -23,11 +23,8 @@ from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings, o
 from pipedec_cli.terminal.train import TrainSettings
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-  pipedec demo                                    [dim]# about three minutes on two cores, no network[/dim]
-
-  pipedec demo --updates 3000 --out longer-demo   [dim]# better texts[/dim]
+pipedec demo                                    [dim]# about three minutes on two cores, no network[/dim]
+pipedec demo --updates 3000 --out longer-demo   [dim]# better texts[/dim]
 """
 
 DELAY: Final = 2

@@ -32,19 +32,12 @@ if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-  pipedec generate                                [dim]# the workspace's test set with the workspace's model[/dim]
-
-  pipedec generate --delay 2 --resume             [dim]# go on after an interruption[/dim]
-
-  pipedec generate --text "name[The Mill], food[Chinese]" --live
-
-  pipedec generate --decoder sequential           [dim]# the ordinary T5; --delay wait is another thing[/dim]
-
-  pipedec generate articles.csv --source-field body --model my-model --out summaries.jsonl --batch-size 16
-
-  cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
+pipedec generate                                [dim]# the workspace's test set with the workspace's model[/dim]
+pipedec generate --delay 2 --resume             [dim]# go on after an interruption[/dim]
+pipedec generate --text "name[The Mill], food[Chinese]" --live
+pipedec generate --decoder sequential           [dim]# the ordinary T5; --delay wait is another thing[/dim]
+pipedec generate articles.csv --source-field body --model my-model --out summaries.jsonl --batch-size 16
+cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 """
 
 STDOUT: Final = "-"
@@ -90,10 +83,7 @@ class GenerateSettings(Settings):
     ] = None
     untrained_delay: Annotated[
         bool,
-        _decoding(
-            "Allow a delay that the model was not trained for; it is likely to drop text.",
-            "--untrained-delay",
-        ),
+        _decoding("Allow a delay that the model was not trained for; it is likely to drop text."),
     ] = False
     explore: Annotated[
         Literal["retry", "once"],
@@ -161,18 +151,14 @@ class GenerateSettings(Settings):
         bool,
         _general(
             "Go on where a stopped run has left off. Without it a new file is begun, and what stood there is "
-            "kept as FILE.bak.",
-            "--resume",
+            "kept as FILE.bak."
         ),
     ] = False
     trace: Annotated[
         bool,
-        _general(
-            "Write the grid (start time and token ids of every subsequence) and the source's ids, too.",
-            "--trace",
-        ),
+        _general("Write the grid (start time and token ids of every subsequence) and the source's ids, too."),
     ] = False
-    live: Annotated[bool, _general("Show the grid while it is being decoded, on stderr.", "--live")] = False
+    live: Annotated[bool, _general("Show the grid while it is being decoded, on stderr.")] = False
     workspace: WorkspaceOption = None
     config: ConfigOption = None
     recipe: RecipeOption = None

@@ -30,17 +30,11 @@ from pipedec_cli.terminal.progress import track
 from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, Settings, option
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-  pipedec import msqa MultiSpanQA_data                     [dim]# its folder: msqa/train.jsonl, msqa/dev.jsonl, …[/dim]
-
-  pipedec import kp20k kp20k_testing.json --out test.jsonl
-
-  pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 --split test --limit 1000
-
-  pipedec import parallel train_src.txt --targets train_trg.txt
-
-  pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
+pipedec import msqa MultiSpanQA_data                     [dim]# its folder: msqa/train.jsonl, msqa/dev.jsonl, …[/dim]
+pipedec import kp20k kp20k_testing.json --out test.jsonl
+pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 --split test --limit 1000
+pipedec import parallel train_src.txt --targets train_trg.txt
+pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
 """
 
 STDOUT: Final = "-"

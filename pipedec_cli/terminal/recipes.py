@@ -18,13 +18,9 @@ from pipedec_cli.terminal.console import make_console, write_stdout
 from pipedec_cli.terminal.settings import JsonOption, Settings
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-  pipedec recipes                                [dim]# all of them, with the paper's figures[/dim]
-
-  pipedec recipes wikihowqa                      [dim]# one, with its figures by delay and the options that it sets[/dim]
-
-  pipedec recipes --json | jq '.[].paper.results'
+pipedec recipes                                [dim]# all of them, with the paper's figures[/dim]
+pipedec recipes wikihowqa                      [dim]# one, with its figures by delay and the options that it sets[/dim]
+pipedec recipes --json | jq '.[].paper.results'
 """
 
 _COMMANDS: Final = ("segment", "train", "generate", "score", "report")

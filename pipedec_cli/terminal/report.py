@@ -31,17 +31,11 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.report import Paper, Report
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-  pipedec report --compare sequential            [dim]# at the checkpoint's own delay[/dim]
-
-  pipedec report --delays 1,2,3 --explore both   [dim]# which delay to take on these data[/dim]
-
-  pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
-
-  pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
-
-  pipedec report --recipe wikihowqa              [dim]# the paper's figures beside yours[/dim]
+pipedec report --compare sequential            [dim]# at the checkpoint's own delay[/dim]
+pipedec report --delays 1,2,3 --explore both   [dim]# which delay to take on these data[/dim]
+pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
+pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
+pipedec report --recipe wikihowqa              [dim]# the paper's figures beside yours[/dim]
 """
 
 _input = partial(option, panel="Input")

@@ -32,19 +32,12 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.significance import Difference
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-  pipedec score  [dim]# the predictions that were generated last[/dim]
-
-  pipedec score ours.jsonl theirs.jsonl  [dim]# and the difference[/dim]
-
-  pipedec score kp.jsonl --task keyphrases --protocol meng2017
-
-  pipedec score answers.json --gold valid.json  [dim]# MultiSpanQA's files[/dim]
-
-  pipedec score --recipe kptimes                [dim]# by the metrics that the paper reports[/dim]
-
-  pipedec score kp.txt --gold test_trg.txt --sources test_src.txt
+pipedec score  [dim]# the predictions that were generated last[/dim]
+pipedec score ours.jsonl theirs.jsonl  [dim]# and the difference[/dim]
+pipedec score kp.jsonl --task keyphrases --protocol meng2017
+pipedec score answers.json --gold valid.json  [dim]# MultiSpanQA's files[/dim]
+pipedec score --recipe kptimes                [dim]# by the metrics that the paper reports[/dim]
+pipedec score kp.txt --gold test_trg.txt --sources test_src.txt
 """
 
 #: Settings that belong to one protocol or another.

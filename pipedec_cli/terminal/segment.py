@@ -39,17 +39,11 @@ from pipedec_cli.terminal.settings import (
 )
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-  pipedec segment data.jsonl --level sentence     [dim]# {"source": "…", "target": "…"} a line; splits it, too[/dim]
-
-  pipedec segment train.csv --dev dev.csv --test test.csv --source-field article --target-field highlights
-
-  pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    [dim]# a list, or "a; b; c"[/dim]
-
-  pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        [dim]# counts tokens instead of words[/dim]
-
-  zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json | jq .promise
+pipedec segment data.jsonl --level sentence     [dim]# {"source": "…", "target": "…"} a line; splits it, too[/dim]
+pipedec segment train.csv --dev dev.csv --test test.csv --source-field article --target-field highlights
+pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    [dim]# a list, or "a; b; c"[/dim]
+pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        [dim]# counts tokens instead of words[/dim]
+zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json | jq .promise
 """
 
 _fields = partial(option, panel="Fields of the input")
@@ -105,9 +99,9 @@ class SegmentSettings(Settings):
         int, _bound("Most subsequences in decoding; targets with more segments than one less are merged.")
     ] = 20
     time_max: Annotated[int, _bound("The last time-step in decoding; longer segments are reported.")] = 50
-    split_long: Annotated[
-        bool, _grid("Split segments that are too long for it, at a clause or a word.", "--split-long")
-    ] = False
+    split_long: Annotated[bool, _grid("Split segments that are too long for it, at a clause or a word.")] = (
+        False
+    )
     tokenizer: Annotated[
         str | None, _grid("Count the tokens of this checkpoint folder or hub model \\[default: count words].")
     ] = None

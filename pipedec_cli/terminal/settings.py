@@ -37,7 +37,7 @@ S = TypeVar("S", bound=Settings)
 
 def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) -> None:
     """Make a subcommand of a function: its settings are the options, its docstring is the help text, examples follow."""
-    kind: type[S] = get_type_hints(run)[next(iter(inspect.signature(run).parameters))]
+    kind: type[S] = get_type_hints(run)["settings"]
     hints = get_type_hints(kind, include_extras=True)
     parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
@@ -53,19 +53,21 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = run.__doc__
-    app.command(name, epilog=examples)(command)
+    shown = "\n\n  ".join(["\n[bold]Examples[/bold]", *examples.split("\n")[1:-1]])
+    app.command(name, epilog=f"{shown}\n")(command)
 
 
 def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     """A field as Typer takes it: what an option's own parser returns is no business of Typer's."""
-    if get_origin(hint) is Annotated:
-        kind, option = get_args(hint)
-        if option.parser is not None:
-            hint = Annotated[str, option]
-            if isinstance(default, tuple):  # as one would type it
-                default = ",".join(map(str, default))
-        elif get_origin(kind) is tuple:
-            hint = Annotated[list[get_args(kind)[0]], option]  # type: ignore[misc]
+    kind, declared = get_args(hint)
+    if declared.parser is not None:
+        hint = Annotated[str, declared]
+        if isinstance(default, tuple):  # as one would type it
+            default = ",".join(map(str, default))
+    elif get_origin(kind) is tuple:
+        hint = Annotated[list[get_args(kind)[0]], declared]  # type: ignore[misc]
+    elif kind is bool and default is False and declared.default is ...:  # named after the field
+        declared.param_decls = (f"--{name.replace('_', '-')}",)  # and no --no-
     default = inspect.Parameter.empty if default is MISSING else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 

@@ -38,17 +38,11 @@ if TYPE_CHECKING:
     from pipedec_cli.model.training import Estimate, Hyperparameters
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
-  pipedec train                                   [dim]# a small T5 from scratch, every delay, on the workspace's data[/dim]
-
-  pipedec train --model google-t5/t5-base --recipe paper
-
-  pipedec train --decoder sequential              [dim]# the ordinary T5, the baseline that a report compares with[/dim]
-
-  pipedec train --resume                          [dim]# go on after an interruption, with the same options[/dim]
-
-  torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf16
+pipedec train                                   [dim]# a small T5 from scratch, every delay, on the workspace's data[/dim]
+pipedec train --model google-t5/t5-base --recipe paper
+pipedec train --decoder sequential              [dim]# the ordinary T5, the baseline that a report compares with[/dim]
+pipedec train --resume                          [dim]# go on after an interruption, with the same options[/dim]
+torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf16
 """
 
 #: What made a checkpoint, in its folder; with a ``result`` once training has ended.
@@ -106,7 +100,7 @@ class TrainSettings(Settings):
         Literal["linear", "constant"], option("Whether the rate falls to zero or stays.")
     ] = "linear"
     warmup: Annotated[float, option("Share of the updates over which it rises.", min=0.0, max=1.0)] = 0.05
-    bf16: Annotated[bool, option("Mixed precision in bfloat16.", "--bf16")] = False
+    bf16: Annotated[bool, option("Mixed precision in bfloat16.")] = False
     source_prefix: Annotated[
         str, option("Put before every source, as in T5's task prefixes ('summarize: ').")
     ] = ""
@@ -119,10 +113,10 @@ class TrainSettings(Settings):
     device: Annotated[
         Literal["auto", "cpu", "cuda"], option("auto, cpu or cuda.", metavar="auto|cpu|cuda")
     ] = "auto"
-    resume: Annotated[bool, option("Go on from the last checkpoint-N.", "--resume")] = False
-    overwrite: Annotated[
-        bool, option("Give up the model, or the unfinished training, in the folder.", "--overwrite")
-    ] = False
+    resume: Annotated[bool, option("Go on from the last checkpoint-N.")] = False
+    overwrite: Annotated[bool, option("Give up the model, or the unfinished training, in the folder.")] = (
+        False
+    )
     out: Annotated[
         Path | None, option("The checkpoint's folder \\[default: models/DECODER in the workspace].")
     ] = None
