@@ -58,9 +58,10 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """An example is about to be encoded; its clock starts."""
+    """An example is about to be encoded; its clock starts. The grid is the one that decoding fills from now on."""
 
     example: int
+    grid: Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,10 @@ def decode(
             # The free numbers come first: zip stops there, before it draws a source that has no place yet.
             newcomers = list(zip(free, waiting, strict=False))
             if newcomers:
-                yield from (Admitted(example) for _, (example, _) in newcomers)
+                entering = {number: (example, method.new_grid()) for number, (example, _) in newcomers}
+                yield from (Admitted(*entered) for entered in entering.values())
                 model.admit([(number, source) for number, (_, source) in newcomers])
-                running |= {number: (example, method.new_grid()) for number, (example, _) in newcomers}
+                running |= entering
             if not running:
                 return
             planned = {number: grid.plan() for number, (_, grid) in sorted(running.items())}

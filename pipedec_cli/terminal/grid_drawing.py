@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from typing import Final, Self
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from pipedec_cli.pipeline.decode import Finished
-from pipedec_cli.pipeline.grid import Step, Truncated
+from pipedec_cli.pipeline.grid import Grid
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.terminal.console import many, visible
 
@@ -44,68 +43,34 @@ ROOMY: Final = 72
 
 
 @dataclass(slots=True)
-class RowTrace(Subsequence):
-    """One subsequence, and its tokens as text."""
+class RowText:
+    """The tokens of one subsequence as text; each is decoded once, however often it is drawn."""
 
-    _text: str = ""
-    _pieces: list[str] = field(default_factory=list)
+    whole: str = ""
+    pieces: list[str] = field(default_factory=list)
 
-    @property
-    def newest(self) -> int:
-        """The time-step of its newest token, or of its <bos>."""
-        return self.start + len(self.tokens)
-
-    def pieces(self, words: Words) -> list[str]:
-        """The text of each token but <eos>, for its cell; only what came since the last call is decoded."""
-        for end in range(len(self._pieces) + 1, len(self.tokens) - self.ended + 1):
-            before, self._text = self._text, words(self.tokens[:end])
+    def extend(self, row: Subsequence, words: Words) -> Self:
+        """Take in the tokens that have come since the last call, <eos> left out."""
+        for end in range(len(self.pieces) + 1, len(row.text_tokens) + 1):
+            before, self.whole = self.whole, words(row.tokens[:end])
             # told from the whole, since a tokenizer may drop a space at the start
-            added = self._text[len(before) :] if self._text.startswith(before) else ""
+            added = self.whole[len(before) :] if self.whole.startswith(before) else ""
             if not added.strip():
-                added = words(self.tokens[end - 1 : end])
+                added = words(row.tokens[end - 1 : end])
             elif before[-1:].isalnum() and added[0].isalnum():
                 added = CONTINUES + added
-            self._pieces.append(one_line(added.strip()) or BLANK)
-        return self._pieces
-
-    def text(self, words: Words) -> str:
-        """What the row says so far, in one safe line."""
-        self.pieces(words)
-        return one_line(self._text)
+            self.pieces.append(one_line(added.strip()) or BLANK)
+        return self
 
 
 @dataclass(slots=True)
-class GridTrace:
-    """What has been seen of one example: its rows so far, its newest time-step, and its decoder calls."""
+class Shown:
+    """One example: the grid that its decoding fills, and what has been drawn of it so far."""
 
     example: int
-    rows: list[RowTrace] = field(default_factory=list)
-    time: int = 0
-    steps: int = 0
+    grid: Grid
     finished: bool = False
-    truncated: Truncated | None = None
-
-    def add(self, step: Step, eos: int) -> None:
-        """Put the tokens of one decoder call in their places; takes time in proportion to the live rows."""
-        for slot in step.fed:
-            if slot.subsequence > len(self.rows):
-                self.rows.append(RowTrace(slot.time))
-        for slot in step.made:
-            row = self.rows[slot.subsequence - 1]
-            row.tokens.append(slot.token)
-            row.ended = slot.token == eos
-        self.time, self.steps = step.time, step.number
-
-    def finish(self, event: Finished) -> None:
-        """Take over what the decoder says of the finished example, which needs none of its steps."""
-        self.rows = [RowTrace(row.start, list(row.tokens), row.ended) for row in event.subsequences]
-        self.time = max((row.newest for row in self.rows), default=0)
-        self.steps, self.truncated, self.finished = event.steps, event.truncated, True
-
-    def made_at(self, time: int) -> int | None:
-        """How many tokens stand at a time-step, <bos> and <eos> not counted; None if the clock passed it without a call."""
-        answered = [row for row in self.rows if row.start < time <= row.newest]
-        return sum(time <= row.newest - row.ended for row in answered) if answered else None
+    texts: list[RowText] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +82,7 @@ class GridDrawing:
     after the heading and gives way where room is short.
     """
 
-    trace: GridTrace
+    shown: Shown
     words: Words
     heading: str
     subject: str = ""
@@ -125,7 +90,7 @@ class GridDrawing:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The drawing, a `Text` a line, none wider than the console."""
         sheet = _Sheet(self, console, options)
-        for line in sheet.finished() if self.trace.finished else sheet.running():
+        for line in sheet.finished() if self.shown.finished else sheet.running():
             line.no_wrap, line.overflow = True, "crop"
             line.truncate(options.max_width, overflow="crop")
             if options.ascii_only:
@@ -137,10 +102,15 @@ class _Sheet:
     """A drawing on a console of known size."""
 
     def __init__(self, drawing: GridDrawing, console: Console, options: ConsoleOptions) -> None:
-        self.console, self.trace, self.words = console, drawing.trace, drawing.words
+        self.console, self.ended = console, drawing.shown.finished
+        self.grid, texts = drawing.shown.grid, drawing.shown.texts
+        self.rows = self.grid.subsequences
+        texts += [RowText() for _ in self.rows[len(texts) :]]
+        self.texts = [text.extend(row, drawing.words) for text, row in zip(texts, self.rows, strict=True)]
+        self.time = max(map(_newest, self.rows), default=0) if self.ended else self.grid.time
         self.width, self.height = options.max_width, options.max_height
         self.roomy = self.width >= ROOMY
-        digits = len(str(len(self.trace.rows)))
+        digits = len(str(len(self.rows)))
         self.label_width = max(digits + 4, 7) if self.roomy else digits + 3
         self.area = max(1, self.width - self.label_width)
         self.title = Text(_fit(one_line(drawing.heading), self.width), "bold")
@@ -151,10 +121,10 @@ class _Sheet:
 
     def running(self) -> list[Text]:
         """The newest part that fits; never higher than the console, where there is room for one row at all."""
-        rows = self.trace.rows
+        rows = self.rows
         if not rows:
             return [self.title, Text("encoding the source", "dim")]
-        columns = next(self._blocks(range(self.trace.time, -1, -1)))[::-1]
+        columns = next(self._blocks(range(self.time, -1, -1)))[::-1]
         # title, time-steps, tokens a step and the caption; and the cursor's own line
         room = max(1, self.height - 5)
         blank = [Text()] * (room >= 10)
@@ -177,10 +147,10 @@ class _Sheet:
     def finished(self) -> list[Text]:
         """All of it: every time-step and every row that has something there."""
         lines = [self.title]
-        for columns in self._blocks(range(self.trace.time + 1)):
+        for columns in self._blocks(range(self.time + 1)):
             lines.append(self._times(columns))
-            for number, row in enumerate(self.trace.rows, start=1):
-                if row.start <= columns[-1] and row.newest >= columns[0]:
+            for number, row in enumerate(self.rows, start=1):
+                if row.start <= columns[-1] and _newest(row) >= columns[0]:
                     lines.append(self._row(number, columns))
             lines += [self._counts(columns), Text()]
         text = self._text(None)
@@ -201,7 +171,9 @@ class _Sheet:
 
     def _column_width(self, time: int) -> int:
         if time not in self._widths:
-            widest = max((cell_len(self._cell(row, time, "")[0]) for row in self.trace.rows), default=0)
+            widest = max(
+                (cell_len(self._cell(number, time)[0]) for number in range(1, len(self.rows) + 1)), default=0
+            )
             self._widths[time] = max(min(widest, WIDEST_TOKEN, self.area - PADDING), len(str(time))) + PADDING
         return self._widths[time]
 
@@ -209,7 +181,7 @@ class _Sheet:
         line = Text(set_cell_size("time" if self.roomy else "t", self.label_width), "dim")
         for time in columns:
             earlier = EARLIER if time == columns[0] and time > 0 else " "
-            newest = time == self.trace.time and not self.trace.finished
+            newest = time == self.time and not self.ended
             self._append(line, time, f"{earlier}{time}", "bold not dim" if newest else "")
         return line
 
@@ -217,7 +189,7 @@ class _Sheet:
         """How many tokens each decoder call made: where rows run in parallel it is more than one."""
         line = Text(set_cell_size("tokens" if self.roomy else "n", self.label_width), "dim")
         for time in columns:
-            made = self.trace.made_at(time)
+            made = self._made_at(time)
             text = "" if made is None else f" {made}"
             self._append(line, time, text, "bold not dim" if made and made > 1 else "")
         return line
@@ -225,27 +197,33 @@ class _Sheet:
     def _append(self, line: Text, time: int, text: str, style: str) -> None:
         line.append(set_cell_size(text, self._column_width(time)), style)
 
+    def _made_at(self, time: int) -> int | None:
+        """How many tokens stand at a time-step, <bos> and <eos> not counted; None if the clock passed it without a call."""
+        answered = [row for row in self.rows if row.start < time <= _newest(row)]
+        return sum(time <= _newest(row) - row.ended for row in answered) if answered else None
+
     def _row(self, number: int, columns: Sequence[int]) -> Text:
-        row = self.trace.rows[number - 1]
-        colour = _colour(number)
+        row, colour = self.rows[number - 1], _colour(number)
         if row.ended:
             mark, style = (EMPTY, "dim") if row.empty else (DONE, "bold green")
         else:
-            mark, style = (CUT, "bold yellow") if self.trace.finished else (LIVE, "bold")
+            mark, style = (CUT, "bold yellow") if self.ended else (LIVE, "bold")
         line = Text.assemble((f"{number:>{self.label_width - 3}} ", f"bold {colour}"), (f"{mark} ", style))
-        if row.newest < columns[0]:  # its cells have all scrolled off: its place holds what it says
-            return line.append(_fit(f"{EARLIER}{row.text(self.words)}", self.area), f"dim italic {colour}")
+        if _newest(row) < columns[0]:  # its cells have all scrolled off: its place holds what it says
+            said = one_line(self.texts[number - 1].whole)
+            return line.append(_fit(f"{EARLIER}{said}", self.area), f"dim italic {colour}")
         for time in columns:
-            if time > row.newest:
+            if time > _newest(row):
                 break
-            text, style = self._cell(row, time, colour)
+            text, style = self._cell(number, time)
             self._append(
                 line, time, f" {_fit(text, self._column_width(time) - PADDING)}" if text else "", style
             )
         return line
 
-    def _cell(self, row: RowTrace, time: int, colour: str) -> tuple[str, str]:
+    def _cell(self, number: int, time: int) -> tuple[str, str]:
         """The text and the style of one cell; nothing where the row has no token."""
+        row, colour = self.rows[number - 1], _colour(number)
         place = time - row.start
         if place < 0 or place > len(row.tokens):
             return "", ""
@@ -253,15 +231,15 @@ class _Sheet:
             return BOS, "dim"
         if row.ended and place == len(row.tokens):
             return EOS, "dim" if row.empty else "green"
-        live = time == row.newest == self.trace.time and not self.trace.finished
-        return row.pieces(self.words)[place - 1], f"bold reverse {colour}" if live else colour
+        live = time == _newest(row) == self.time and not self.ended
+        return self.texts[number - 1].pieces[place - 1], f"bold reverse {colour}" if live else colour
 
     def _text(self, most: int | None) -> list[Text]:
         """The text so far, each subsequence after its number; the last lines of it if there are more than `most`."""
         text = Text()
-        for number, row in enumerate(self.trace.rows, start=1):
-            live = not row.ended and not self.trace.finished
-            said = row.text(self.words).strip()
+        for number, row in enumerate(self.rows, start=1):
+            live = not row.ended and not self.ended
+            said = one_line(self.texts[number - 1].whole).strip()
             if not said and not live:
                 continue
             text.append(f"{' ' if text else ''}[{number}]", "dim")
@@ -276,17 +254,17 @@ class _Sheet:
         return [Text.assemble((ELLIPSIS, "dim"), newest[0]), *newest[1:]] if newest else []
 
     def _caption(self) -> Text:
-        trace = self.trace
-        tokens = sum(len(row.tokens) - row.ended for row in trace.rows)
-        rate = f"{tokens / trace.steps:.1f}" if trace.steps else "0"
-        parts = [f"t {trace.time}", f"{trace.steps} calls", f"{tokens} tok", f"{rate}/step"]
+        steps, tokens = self.grid.steps, self.grid.tokens
+        rate = f"{tokens / steps:.1f}" if steps else "0"
+        parts = [f"t {self.time}", f"{steps} calls", f"{tokens} tok", f"{rate}/step"]
         if self.roomy:
-            where = "finished" if trace.finished else f"time-step {trace.time}"
-            counts = [many(trace.steps, "decoder call"), many(tokens, "token"), f"{rate} tokens per step"]
-            now = [] if trace.finished else [f"{trace.made_at(trace.time) or 0} in this step"]
+            where = "finished" if self.ended else f"time-step {self.time}"
+            counts = [many(steps, "decoder call"), many(tokens, "token"), f"{rate} tokens per step"]
+            now = [] if self.ended else [f"{self._made_at(self.time) or 0} in this step"]
             parts = [where, *counts, *now]
         dot = f" {DOT} "
-        cut = f"{dot}{CUT} cut at {trace.truncated}" if trace.truncated else ""
+        truncated = self.grid.truncated if self.ended else None
+        cut = f"{dot}{CUT} cut at {truncated}" if truncated else ""
         while len(parts) > 1 and cell_len(dot.join(parts) + cut) > self.width:
             del parts[0]
         line = Text.assemble(dot.join(parts), (cut, "bold yellow"))
@@ -300,6 +278,11 @@ def _fit(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1).rstrip() + ELLIPSIS if width > 1 else set_cell_size(text, 1)
+
+
+def _newest(row: Subsequence) -> int:
+    """The time-step of a row's newest token, or of its <bos>."""
+    return row.start + len(row.tokens)
 
 
 def _colour(number: int) -> str:

@@ -1,6 +1,6 @@
 """The live view: the grid of one example while it is being decoded. It hears events and shows what they say.
 
-    with LiveScreen(talk, LiveGrid(words, eos=1)) as screen:
+    with LiveScreen(talk, LiveGrid(words)) as screen:
         for event in decode(model, sources, method):
             screen.on(event)
 
@@ -22,9 +22,9 @@ from typing import Final, Self
 from rich.console import Console
 from rich.live import Live
 
-from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
+from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.grid_drawing import GridDrawing, GridTrace, Words
+from pipedec_cli.terminal.grid_drawing import GridDrawing, Shown, Words
 
 FRAMES_PER_SECOND: Final = 10
 #: The most of the time that drawing may take; a large grid is drawn less often rather than slow the decoder.
@@ -34,11 +34,10 @@ SHARE: Final = 0.05
 class LiveGrid:
     """A renderable that follows one example at a time: the oldest in flight.
 
-    An event costs time in proportion to the example's live rows; tokens are turned into text only when they are drawn.
+    An event costs next to nothing; tokens are turned into text only when they are drawn.
 
     Args:
         words: token ids to text, special tokens left out.
-        eos: the id that ends a subsequence.
         method: how it is decoded, for the heading, such as ``Δt = 2``.
         name: what an example is, given its index: its id, its source. It stands in the heading.
         total: how many examples there are to be, if known.
@@ -48,28 +47,24 @@ class LiveGrid:
         self,
         words: Words,
         *,
-        eos: int,
         method: str = "",
         name: Callable[[int], str] | None = None,
         total: int | None = None,
     ) -> None:
         self._words = words
-        self._eos = eos
         self._method = method
         self._name = name
         self._total = total
-        self._flying: dict[int, GridTrace] = {}
+        self._flying: dict[int, Shown] = {}
 
     def on(self, event: Event) -> GridDrawing | None:
         """Take in an event; gives the grid in full if it finished an example. The view has no further part in that."""
         if isinstance(event, Admitted):
-            self._flying[event.example] = GridTrace(event.example)
-        elif isinstance(event, Stepped):
-            self._flying[event.example].add(event.step, self._eos)
-        else:
-            trace = self._flying.pop(event.example)
-            trace.finish(event)
-            return self._drawing(trace)
+            self._flying[event.example] = Shown(event.example, event.grid)
+        elif isinstance(event, Finished):
+            shown = self._flying.pop(event.example)
+            shown.finished = True
+            return self._drawing(shown)
         return None
 
     @property
@@ -81,14 +76,14 @@ class LiveGrid:
         """The followed example as it stands; nothing if there is none."""
         return "" if self.followed is None else self._drawing(self._flying[self.followed])
 
-    def _drawing(self, trace: GridTrace) -> GridDrawing:
-        parts = [f"example {trace.example + 1}" + (f" of {self._total}" if self._total is not None else "")]
-        if len(self._flying) > 1 and not trace.finished:
+    def _drawing(self, shown: Shown) -> GridDrawing:
+        parts = [f"example {shown.example + 1}" + (f" of {self._total}" if self._total is not None else "")]
+        if len(self._flying) > 1 and not shown.finished:
             parts.append(f"the oldest of {len(self._flying)} in flight")
         if self._method:
             parts.append(self._method)
-        subject = self._name(trace.example) if self._name else ""
-        return GridDrawing(trace, self._words, ", ".join(parts), subject)
+        subject = self._name(shown.example) if self._name else ""
+        return GridDrawing(shown, self._words, ", ".join(parts), subject)
 
 
 class LiveScreen:
@@ -124,7 +119,7 @@ class LiveScreen:
         """Take in an event and draw a frame if one is due."""
         followed = self._view.followed
         finished = self._view.on(event)
-        if finished and not self._talk.quiet and (self._live is None or finished.trace.example == followed):
+        if finished and not self._talk.quiet and (self._live is None or finished.shown.example == followed):
             self._talk.console.print(finished)
         began = self._clock()
         if self._live and began >= self._due:
@@ -142,12 +137,14 @@ def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14
     source = load_split(place.data / "test.jsonl")[0].source
     decoder = load(place.model("pipelined"))
     method = decoder.method(delay)
-    view = LiveGrid(decoder.text.decode, eos=method.eos, method=f"Δt = {delay}", name=lambda _: source)
+    view = LiveGrid(decoder.text.decode, method=f"Δt = {delay}", name=lambda _: source)
     finished = None
     for event in decoder.run([source], method):
-        if not isinstance(event, Event) or (isinstance(event, Stepped) and event.step.number > steps):
+        if not isinstance(event, Event):
             break
         finished = view.on(event)
+        if isinstance(event, Stepped) and event.step.number == steps:
+            break
     console = Console(
         record=True,
         width=116,

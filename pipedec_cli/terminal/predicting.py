@@ -190,8 +190,8 @@ class Predictions:
         self.talk.say(f"decoder steps: {self.decoder.engine(self.batch_size).kernels}")
         screen: LiveScreen | GenerationProgress = GenerationProgress(self.talk, total)
         if self.settings.live:
-            words, eos = self.decoder.text.decode, self.method.eos
-            grid = LiveGrid(words, eos=eos, method=self.described, name=heading, total=total)
+            words = self.decoder.text.decode
+            grid = LiveGrid(words, method=self.described, name=heading, total=total)
             screen = LiveScreen(self.talk, grid)
         began = time.perf_counter()
         try:

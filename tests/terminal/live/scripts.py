@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from rich.console import Console
 
@@ -38,13 +39,13 @@ class Script:
         explore: Explore = "once",
         limits: Limits | None = None,
         sequences: int = 1,
-    ) -> list[Event]:
+    ) -> Iterator[Event]:
         method = Method(schedule, bos=BOS, eos=EOS, limits=limits or Limits(), explore=explore)
         sources = [(index, [index]) for index in range(len(self.scripts))]
-        return list(decode(ScriptedModel(self.scripts), sources, method, sequences))
+        return decode(ScriptedModel(self.scripts), sources, method, sequences)
 
     def view(self, **more: object) -> LiveGrid:
-        return LiveGrid(self.words, eos=EOS, **more)  # type: ignore[arg-type]
+        return LiveGrid(self.words, **more)  # type: ignore[arg-type]
 
 
 FIGURE_2 = Script([["A", "B", "C"], ["D", "E"]])
@@ -67,13 +68,13 @@ def shown(renderable: object, width: int = 80, height: int = 40, *, encoding: st
     return [line.rstrip() for line in capture.get().split("\n")][:-1]
 
 
-def after(script: Script, events: Sequence[Event], count: int, **more: object) -> LiveGrid:
+def after(script: Script, events: Iterable[Event], count: int, **more: object) -> LiveGrid:
     view = script.view(**more)
-    for event in events[:count]:
+    for event in islice(events, count):
         view.on(event)
     return view
 
 
-def finished(script: Script, events: Sequence[Event]) -> object:
+def finished(script: Script, events: Iterable[Event]) -> object:
     view = script.view()
     return [drawing for event in events if (drawing := view.on(event))][-1]

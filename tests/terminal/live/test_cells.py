@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
 from pipedec_cli.terminal.live import LiveGrid
-from tests.fakes import EOS
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, after, shown
 
 
@@ -32,7 +30,7 @@ def test_each_token_is_decoded_once_however_often_it_is_drawn() -> None:
 
 
 def test_a_word_piece_is_marked_as_going_on_with_its_word() -> None:
-    view = LiveGrid(lambda ids: "".join(["", "", "plan", "et", "."][token] for token in ids), eos=EOS)
+    view = LiveGrid(lambda ids: "".join(["", "", "plan", "et", "."][token] for token in ids))
     script = Script([["x", "y", "z"]])  # ids 2, 3 and 4
     for event in islice(script.events(Fixed(1)), 4):
         view.on(event)
@@ -87,14 +85,16 @@ def test_no_text_and_no_size_makes_the_drawing_overflow(
     example: list[list[str]], delay: int, calls: int, width: int, height: int
 ) -> None:
     script = Script(example)
-    events = script.events(Fixed(delay), explore="retry")
-    view = after(script, events, 1 + calls)
+    view = script.view()
+    finished = None
+    for event in islice(script.events(Fixed(delay), explore="retry"), 1 + calls):
+        finished = view.on(event)
     lines = shown(view, width, height)
     assert all(cell_len(line) <= width for line in lines)
     assert not any(
         ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for line in lines for character in line
     )
-    if view.followed is not None and not isinstance(events[min(calls, len(events) - 1)], Finished):
+    if view.followed is not None and finished is None:
         assert len(lines) < height
 
 

@@ -7,7 +7,6 @@ import pytest
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
-from tests.fakes import EOS
 from tests.terminal.live.scripts import FIGURE_2, Script, console
 
 
@@ -72,7 +71,7 @@ def test_a_large_grid_is_drawn_less_often_than_a_small_one() -> None:
                 return "frame\n"
 
         talker = talk(terminal=True)
-        with LiveScreen(talker, Slow(FIGURE_2.words, eos=EOS), clock=lambda: now[0]) as screen:
+        with LiveScreen(talker, Slow(FIGURE_2.words), clock=lambda: now[0]) as screen:
             for event in Script([["w"] * 40]).events(Fixed(1)):
                 now[0] += 0.05
                 screen.on(event)
