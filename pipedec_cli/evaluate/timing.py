@@ -131,7 +131,7 @@ class Timing:
             setup_seconds=_of_known([one.setup_seconds for one in passes], median),
             decoding_seconds=decoding,
             decoder_calls=passes[-1].calls,
-            seconds_per_call=None if decoding is None else decoding / passes[-1].calls,
+            seconds_per_call=decoding / passes[-1].calls if decoding and passes[-1].calls else None,
             steps_per_example=steps / len(outputs),
             tokens_per_step=tokens / max(1, steps),
             tokens=tokens,

@@ -45,7 +45,8 @@ _speed = partial(option, panel="Speed")
 
 def parse_delays(value: Any) -> tuple[Delay, ...]:
     """Delays with commas between them, rising, the schedule that waits last; ``sequential`` is its older name."""
-    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+    written = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    parts = [part.strip() for part in written.split(",")]
     given = [part for part in parts if part not in ("wait", "sequential")]
     return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
 

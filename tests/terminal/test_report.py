@@ -5,12 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.evaluate import timing
 from pipedec_cli.evaluate.child import ChildError, Memory
-from pipedec_cli.terminal import measuring
+from pipedec_cli.terminal import measuring, report
 from pipedec_cli.terminal.app import app
 from tests.checkpoints import TOLD, tiny_checkpoint
 
@@ -330,3 +331,17 @@ def test_numbers_that_are_none_are_a_usage_error(workspace, options):
     result = run(*options)
     assert result.exit_code == 2
     assert "whole numbers" in result.output
+
+
+@pytest.mark.parametrize("written", ["2", '"2,1,sequential"', '[2, 1, "wait"]'])
+def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
+    asked = []
+
+    def compare(settings, *_):
+        asked.append(settings.delays)
+        raise typer.Exit
+
+    monkeypatch.setattr(report, "compare", compare)
+    (tmp_path / "settings.toml").write_text(f"[report]\ndelays = {written}\n")
+    result = CliRunner().invoke(app, ["report", "--config", str(tmp_path / "settings.toml")])
+    assert (result.exit_code, asked) == (0, [(2,) if written == "2" else (1, 2, "wait")]), result.output
