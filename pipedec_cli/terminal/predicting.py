@@ -312,28 +312,20 @@ class Predictions:
 
 
 def _name(settings: GenerateSettings, method: Method, usual: Limits) -> str:
-    plain = isinstance(method.schedule, Whole)
-    parts = ["sequential" if plain else f"pipelined-{method.schedule.name}"]
-    if method.explore == "once" and not plain:
-        parts.append("once")
-    for name, limit in asdict(method.limits).items():
-        if limit != getattr(usual, name):
-            parts.append(f"{name.replace('_', '')}{limit}")
-    if settings.max_source_tokens is not None:
-        parts.append(f"source{settings.max_source_tokens}")
-    if settings.dtype != "float32":
-        parts.append(settings.dtype)
-    if settings.model is not None:
-        parts.append(Path(settings.model).resolve().name)
-    if settings.text:
-        parts.append("text")
-    elif settings.data == STDIN:
-        parts.append("stdin")
-    elif settings.data is not None:  # a file's name without its endings, a data set's without its owner
+    plain, data = isinstance(method.schedule, Whole), None
+    if settings.data is not None:  # a file's name without its endings, a data set's without its owner
         name = Path(settings.data).resolve().name
-        parts.append(name.removesuffix(".gz").rpartition(".")[0] or name)
-    if settings.split not in (None, "test"):
-        parts.append(settings.split)
-    if settings.limit is not None:
-        parts.append(f"first{settings.limit}")
-    return re.sub(r"[^\w.-]+", "-", "-".join(parts))
+        data = "stdin" if settings.data == STDIN else name.removesuffix(".gz").rpartition(".")[0] or name
+    limits = asdict(method.limits).items()
+    parts = [
+        "sequential" if plain else f"pipelined-{method.schedule.name}",
+        "once" if method.explore == "once" and not plain else None,
+        *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
+        settings.max_source_tokens and f"source{settings.max_source_tokens}",
+        settings.dtype if settings.dtype != "float32" else None,
+        settings.model and Path(settings.model).resolve().name,
+        "text" if settings.text else data,
+        settings.split if settings.split != "test" else None,
+        settings.limit and f"first{settings.limit}",
+    ]
+    return re.sub(r"[^\w.-]+", "-", "-".join(map(str, filter(None, parts))))
