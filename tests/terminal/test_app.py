@@ -107,3 +107,20 @@ def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments: list[str], 
     assert result.stderr.count("\n") == 1
     assert "--help`" in result.stderr
     assert "Value error" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot read the config file"),
+        ("delay =", "not a TOML file"),
+        ("[generate]\nnon-sense = 1\n", "unknown setting 'non-sense' for `pipedec generate`"),
+    ],
+)
+def test_a_config_file_that_does_not_fit_is_refused(tmp_path: Path, content: str | None, told: str) -> None:
+    path = tmp_path / "c.toml"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=told) as raised:
+        CliRunner().invoke(app, ["generate", "--config", str(path)], catch_exceptions=False)
+    assert raised.value.where == str(path)
