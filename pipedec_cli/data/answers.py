@@ -12,21 +12,19 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import keyphrases, multispanqa, parallel
+from pipedec_cli.data.importers.phrases import multispanqa, parallel, split_phrases
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.records import Generated, Record, checked, record_of
 from pipedec_cli.data.rows import read_rows, text_lines
 
 #: ``records``: JSON lines, as `generate` writes them. ``answers``: ``{id: [answers]}``. ``lines``: ``;`` lines.
 Format = Literal["records", "answers", "lines"]
-
-_PRESENT_END: Final = "<peos>"  # some models write it between present and absent phrases; it is no phrase
 
 
 class _Answers(Struct):
@@ -36,16 +34,13 @@ class _Answers(Struct):
 def load_predictions(
     path: Path, *, gold: Path | None = None, sources: Path | None = None
 ) -> tuple[list[Generated], Format]:
-    """Read predictions, and the right answers that they are to be held against.
+    """Read predictions in any of the formats, and the right answers that they are to be held against.
 
-    Args:
-        path: the predictions, in any of the formats.
-        gold: the right answers, where the predictions do not hold them: JSON lines with the fields of a record,
-            MultiSpanQA's data file, or ``;`` lines. Joined by id; with ``;`` lines on either side, line by line.
-        sources: the sources of a ``gold`` of ``;`` lines, a document a line.
+    `gold` has these where the predictions do not: JSON lines with the fields of a record, MultiSpanQA's data file, or
+    ``;`` lines, whose sources are in `sources`, a document a line. The two are joined by id, ``;`` lines line by line.
     """
     form = _format(path)
-    right = None if gold is None else read_gold(gold, sources)
+    right = None if gold is None else _read_gold(gold, sources)
     if right is None and form != "records":
         what = "holds answers only, nothing to score them against"
         raise UserError(what, where=str(path), todo="give the right ones with --gold FILE")
@@ -55,7 +50,7 @@ def load_predictions(
     return predictions if right is None else _joined(predictions, right), form
 
 
-def read_gold(path: Path, sources: Path | None = None) -> list[Record]:
+def _read_gold(path: Path, sources: Path | None = None) -> list[Record]:
     """Right answers: a record each, with its place in the file."""
     form = _format(path)
     if form == "records":
@@ -64,15 +59,15 @@ def read_gold(path: Path, sources: Path | None = None) -> list[Record]:
     if lines and sources is None:
         what = "holds targets only; which sources are they of?"
         raise UserError(what, where=str(path), todo="name them with --sources FILE")
-    examples = parallel.read(str(sources), None, targets=path) if lines else multispanqa.read(str(path), None)
+    examples = parallel(str(sources), None, targets=path) if lines else multispanqa(str(path), None)
     records = []
     for number, example in enumerate(examples, start=1):
         if example.target is None:
             what = "has no labels, as the published test split has none: nothing to score against"
             raise UserError(what, where=example.where)
         # The target stays a list, so that its parts are the answers.
-        listed = [example.target] if isinstance(example.target, str) else list(example.target)
-        record = record_of({"source": example.source, "target": listed}, example.where, number)
+        target = list(example.target)
+        record = record_of({"source": example.source, "target": target}, example.where, number)
         records.append(replace(record, id=example.id or record.id))
     return records
 
@@ -143,25 +138,17 @@ def _joined(predictions: Sequence[Generated], gold: Sequence[Record]) -> list[Ge
             where = prediction.record.where if prediction.record else None
             raise UserError(f"id {prediction.id!r} is not in the right answers", where=where)
     predicted = {prediction.id for prediction in predictions}
-    missing = [record for record in gold if record.id not in predicted]
-    if missing:
-        raise UserError(
-            f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all",
-            where=missing[0].where,
-            todo="predict for all of them; an empty prediction counts as wrong, a missing one would not count",
-        )
+    if missing := [record for record in gold if record.id not in predicted]:
+        what = f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all"
+        todo = "predict for all of them; an empty prediction counts as wrong, a missing one would not count"
+        raise UserError(what, where=missing[0].where, todo=todo)
     return [replace(prediction, record=records[prediction.id]) for prediction in predictions]
 
 
 def _line_by_line(path: Path, gold: Sequence[Record]) -> list[Generated]:
-    lines = [keyphrases.split_phrases(line) for _, line in text_lines(path)]
+    lines = [split_phrases(line) for _, line in text_lines(path)]
     if len(lines) != len(gold):
-        raise UserError(
-            f"has {len(lines)} lines for {len(gold)} right answers",
-            where=str(path),
-            todo="write one line a document, an empty one where nothing was predicted",
-        )
-    return [
-        _bare(record, [phrase for phrase in phrases if phrase != _PRESENT_END])
-        for phrases, record in zip(lines, gold, strict=True)
-    ]
+        what = f"has {len(lines)} lines for {len(gold)} right answers"
+        todo = "write one line a document, an empty one where nothing was predicted"
+        raise UserError(what, where=str(path), todo=todo)
+    return list(map(_bare, gold, lines))

@@ -49,9 +49,8 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
         drawn = rng.sample(attributes, rng.randint(FEWEST_FACTS, MOST_FACTS) - 1)
         chosen = ["kind", *sorted(drawn, key=attributes.index)]
         facts = {name: rng.choice(kinds[kind][name][1]) for name in chosen}
-        source = "; ".join(
-            [facts["kind"], f"kind: {kind}", *(f"{name}: {facts[name]}" for name in chosen[1:])]
-        )
+        named = (f"{name}: {facts[name]}" for name in chosen[1:])
+        source = "; ".join([facts["kind"], f"kind: {kind}", *named])
         made.setdefault(
             source, {"id": f"demo-{len(made) + 1}", "source": source, "target": _say(kind, facts)}
         )
@@ -62,10 +61,7 @@ def check_facts(prediction: str, source: str) -> dict[str, int]:
     """Count the facts that a prediction states, in whatever order, by its sentences to the letter, white space aside.
 
     ``right`` are the facts of the source that are stated, once or more, ``missing`` those that are not, and ``wrong``
-    the sentences that state no fact of the source.
-
-    Raises:
-        ValueError: the source is not one of `make_demo`'s.
+    the sentences that state no fact of the source. A source that is not of `make_demo` is a ValueError.
     """
     name, *fields = source.split("; ")
     facts = {attribute: value for attribute, _, value in (field.partition(": ") for field in fields)}
@@ -74,12 +70,8 @@ def check_facts(prediction: str, source: str) -> dict[str, int]:
     except KeyError:
         raise ValueError(f"not a source of the demo data: {source!r}") from None
     said = _sentences(prediction)
-    right = len(due.intersection(said))
-    return {
-        "right": right,
-        "wrong": sum(sentence not in due for sentence in said),
-        "missing": len(due) - right,
-    }
+    right, wrong = len(due.intersection(said)), sum(sentence not in due for sentence in said)
+    return {"right": right, "wrong": wrong, "missing": len(due) - right}
 
 
 def _say(kind: str, facts: Mapping[str, str]) -> str:

@@ -1,4 +1,8 @@
-"""The figures that the paper reports, read from paper.toml, so that a report can show them beside what was measured.
+"""What the paper sets and what it reports for its data sets, both read from TOML.
+
+Its settings are in recipes/, a file for each data set, which `--config` can read as well: those of its section 4.3, which
+hold for all six; what differs is the level of the subsequences and the metrics. Its figures are in paper.toml, so that
+a report can show them beside what was measured.
 
 Source: "Pipelined Decoder for Efficient Context-Aware Text Generation" (Huang et al.), Tables 1 to 5 and the text
 of its section 5.3. Speeds are examples per second at batch 1 on one RTX 4090, Î”t = 1; quality is on the test set.
@@ -6,12 +10,15 @@ of its section 5.3. Speeds are examples per second at batch 1 on one RTX 4090, Î
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+
+from pipedec_cli.data.errors import UserError
 
 Backbone = Literal["T5-Base", "T5-Large"]
 
@@ -115,3 +122,37 @@ def paper_row(dataset: str, backbone: Backbone = "T5-Base") -> PaperRow | None:
 def delay_rows(dataset: str) -> tuple[DelayRow, ...]:
     """The data set's rows of Table 5, by rising delay; () where there are none."""
     return _CONTENT.by_delay.get(dataset, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How the paper treats one data set, whose title is as it writes it; ``paper`` is what it does whatever the data.
+
+    The file has a table for each command that the recipe has something to say to; options have ``_`` for ``-``.
+    """
+
+    name: str
+    path: Path
+    title: str
+    options: Mapping[str, Mapping[str, Any]]
+
+    def settings_for(self, command: str) -> dict[str, Any]:
+        """The defaults that this recipe gives a command."""
+        return dict(self.options.get(command, {}))
+
+
+def _read(name: str) -> Recipe:
+    path = Path(__file__).parent / "recipes" / f"{name}.toml"
+    options = tomllib.loads(path.read_text(encoding="utf-8"))
+    return Recipe(name, path, options.pop("recipe")["title"], options)
+
+
+#: The recipes by name, in the order of the paper's Table 1, the general one first.
+RECIPES: Final[Mapping[str, Recipe]] = {name: _read(name) for name in ("paper", *TARGET_LENGTHS)}
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of that name; a `UserError` with the names that there are if there is none."""
+    if name not in RECIPES:
+        raise UserError(f"no recipe is called {name!r}", todo=f"the recipes are {', '.join(RECIPES)}")
+    return RECIPES[name]

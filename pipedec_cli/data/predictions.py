@@ -103,10 +103,7 @@ class Inputs:
 def look_through(
     read: Callable[[], Iterator[Record]], names: FieldNames, *, limit: int | None = None, keep: bool = False
 ) -> Inputs:
-    """Check and count the first `limit` records that `read` gives.
-
-    With `keep` they are held in memory, as what comes through a pipe can be read only once.
-    """
+    """Check and count the first `limit` records; `keep` those that come through a pipe, which can be read only once."""
     kept: list[Record] = []
     count = longest = 0
     digest = hashlib.sha256()
@@ -150,8 +147,7 @@ class GenerationFiles:
             raise UserError(what, where=str(self.lines), todo="leave out --resume to start anew")
         if changed := "; ".join(differences(read_manifest(self.manifest), manifest)):
             raise self._other_run(changed)
-        following = iter(records)
-        count = 0
+        following, count = iter(records), 0
         for count, written in enumerate(read_whole_lines(self.lines), start=1):
             record, found = next(following, None), written.get("id")
             if record is None:
@@ -193,15 +189,12 @@ def first_lines(
     """
     before, now = longer.made_with, manifest["settings"]
     settings = {**before["settings"], "limit": now["limit"]}
-    taken = {
-        **before,
-        **{name: manifest[name] for name in ("examples", "data", "inputs")},
-        "settings": settings,
-    }
+    taken = (
+        before | {name: manifest[name] for name in ("examples", "data", "inputs")} | {"settings": settings}
+    )
     if any(differences(taken, {**manifest, "settings": {**now, "trace": settings.get("trace")}})):
         return None
-    lines = []
-    written = read_whole_lines(longer.lines)
+    lines, written = [], read_whole_lines(longer.lines)
     for record in records:
         found = next(written, None)
         given = {name: value for name, value in record.fields.items() if name != "id"}
@@ -236,8 +229,5 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
 def other_versions(manifest: Path, now: Mapping[str, Any]) -> list[str]:
     """Packages that have another version than when a run was begun, in words: their results may differ a little."""
     before = read_manifest(manifest).get("versions") or {}
-    return [
-        f"{name} {before.get(name)} → {version}"
-        for name, version in now["versions"].items()
-        if before.get(name) != version
-    ]
+    pairs = ((name, before.get(name), version) for name, version in now["versions"].items())
+    return [f"{name} {old} → {new}" for name, old, new in pairs if old != new]

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.data.scripts import count_words, mostly_spaceless
-from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, clause_ends
+from pipedec_cli.data.segmentation import Segmenter
+from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceless
 from pipedec_cli.data.writing import rounded
 
 #: How long texts are, each at least 1.
@@ -24,11 +24,7 @@ Measure = Callable[[Sequence[str]], list[int]]
 
 
 def measure_of(tokenizer: str | None) -> Measure:
-    """Counts the tokens of texts, special ones left out, by the tokenizer of a folder or the hub; without one, words.
-
-    Raises:
-        UserError: there is no tokenizer of that name.
-    """
+    """Counts the tokens of texts, special ones left out, by the tokenizer of a folder or the hub; without one, words."""
     if tokenizer is None:
         return lambda texts: [max(1, count_words(text)) for text in texts]
     from transformers import AutoTokenizer
@@ -40,10 +36,8 @@ def measure_of(tokenizer: str | None) -> Measure:
         loaded: Any = AutoTokenizer.from_pretrained(tokenizer, local_files_only=Path(tokenizer).exists())
     except Exception as error:  # whatever its parsers and its HTTP client raise
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UserError(
-            f"no tokenizer can be loaded from {tokenizer!r}: {why}",
-            todo="give a checkpoint folder or a hub name",
-        ) from error
+        what = f"no tokenizer can be loaded from {tokenizer!r}: {why}"
+        raise UserError(what, todo="give a checkpoint folder or a hub name") from error
     finally:
         logging.set_verbosity(verbosity)
 
@@ -88,13 +82,11 @@ class Preparer:
         target, counts = record.target or "", self.counts
         most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a place
         if record.target_segments is None:
-            segments = self.segmenter.cut(target)
-            if isinstance(self.segmenter, PhraseSegmenter):
-                counts.dropped += self.segmenter.dropped(target)
+            cut = segments = self.segmenter.cut(target)
+            counts.dropped += self.segmenter.dropped(target)
             if self.split_long:
-                pieces = split_long(segments, self.time_max, most, self.measure)
-                counts.split += len(pieces) - len(segments)
-                segments = pieces
+                segments = split_long(cut, self.time_max, most, self.measure)
+                counts.split += len(segments) - len(cut)
         else:
             given = record.target_segments
             segments = tuple(filter(None, map(str.strip, given)))
@@ -104,8 +96,7 @@ class Preparer:
                 target = self.segmentation.joiner.join(segments)
         if len(segments) > most:
             counts.merged += 1
-            rest = iter(segments)
-            sizes = group_adjacent(self.measure(segments), most)
+            rest, sizes = iter(segments), group_adjacent(self.measure(segments), most)
             segments = tuple(self.segmentation.joiner.join(islice(rest, size)) for size in sizes)
         lengths = self.measure(segments)
         # Subsequence i, from 1, fits at Δt = 1 if its <eos> stands within time_max: start_i + m_i + 1 ≤ time_max.
@@ -154,16 +145,13 @@ def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measu
     Where no clause end fits it is the last white space, in scripts without spaces the last character. A single word
     that is too long stays whole. There may be more than `most` pieces: merging keeps to it later.
     """
-    waiting = list(reversed(segments))
     done: list[str] = []
-    while waiting:
-        segment = waiting.pop()
-        allowed = max(1, time_max - min(len(done) + 1, most))
-        if measure([segment])[0] > allowed:
-            segment, rest = _split(segment, allowed, measure)
-            if rest:
-                waiting.append(rest)
-        done.append(segment)
+    for segment in segments:
+        rest = segment
+        while rest:
+            allowed = max(1, time_max - min(len(done) + 1, most))
+            piece, rest = (rest, "") if measure([rest])[0] <= allowed else _split(rest, allowed, measure)
+            done.append(piece)
     return tuple(done)
 
 
@@ -173,10 +161,8 @@ def _split(segment: str, allowed: int, measure: Measure) -> tuple[str, str]:
     places = spaces or (range(1, len(segment)) if mostly_spaceless([segment]) else ())
     for ends in (clause_ends(segment), places):
         fitting = bisect_right(ends, allowed, key=lambda end: measure([segment[:end]])[0])
-        if fitting:
-            head, rest = segment[: ends[fitting - 1]].strip(), segment[ends[fitting - 1] :].strip()
-            if rest:
-                return head, rest
+        if fitting and (rest := segment[ends[fitting - 1] :].strip()):
+            return segment[: ends[fitting - 1]].strip(), rest
     if places:  # the first word alone does not fit; what follows may
         return segment[: places[0]].strip(), segment[places[0] :].strip()
     return segment, ""
@@ -206,10 +192,6 @@ def describe_targets(records: Iterable[Record]) -> TargetStatistics:
             words += sum(map(count_words, record.target_segments))
             histogram[len(record.target_segments)] += 1
     examples, subsequences = histogram.total(), sum(n * count for n, count in histogram.items())
-    return TargetStatistics(
-        examples=examples,
-        words_per_target=words / examples if examples else 0.0,
-        subsequences_per_target=subsequences / examples if examples else 0.0,
-        words_per_subsequence=words / subsequences if subsequences else 0.0,
-        histogram=dict(sorted(histogram.items())),
-    )
+    a_target, a_subsequence = max(1, examples), max(1, subsequences)  # of nothing the means are 0
+    means = (words / a_target, subsequences / a_target, words / a_subsequence)
+    return TargetStatistics(examples, *means, dict(sorted(histogram.items())))

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -33,9 +32,6 @@ SPLIT_NAMES: Final[Mapping[str, SplitName]] = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 
-_EXAMPLE: Final = 'write {"source": "…", "target": "…"}'
-_PREDICTION_EXAMPLE: Final = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
-
 
 class Record(Struct, frozen=True):
     """One example as read from a file."""
@@ -50,15 +46,14 @@ class Record(Struct, frozen=True):
 
 
 class Segmentation(Struct, frozen=True):
-    """How the targets of a data set were split, as saved beside the data and in a checkpoint's config.json.
-
-    Targets hold at most ``sub_max - 1`` segments: the empty subsequence that closes every target needs a place.
-    """
+    """How the targets of a data set were split, as saved beside the data and in a checkpoint's config.json."""
 
     level: Level
     separators: tuple[str, ...]  # what ends a phrase at level phrase; () at the other levels
     joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
-    sub_max: int = 20  # the decoder's bound on subsequences
+    sub_max: int = (
+        20  # the decoder's bound on subsequences, the empty one that closes every target among them
+    )
 
 
 class Generated(Struct, frozen=True, kw_only=True):
@@ -117,8 +112,7 @@ class _Output(Struct):
 OUTPUT_FIELDS: Final = _Output.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True)
-class FieldNames:
+class FieldNames(NamedTuple):
     """What the input calls its fields."""
 
     source: str = "source"
@@ -128,12 +122,11 @@ class FieldNames:
     def check(self, records: Iterable[Record]) -> None:
         """Refuse records with a field that a later command would write over."""
         for record in records:
-            for name in OUTPUT_FIELDS:
-                if name in record.fields:
-                    what = f"field {name!r} is one that `pipedec generate` writes"
-                    raise UserError(what, where=record.where, todo="rename it")
-            for ours, theirs in (("source", self.source), ("target", self.target), ("id", self.id)):
-                if ours != theirs and theirs in record.fields and ours in record.fields:
+            for name in filter(record.fields.__contains__, OUTPUT_FIELDS):
+                what = f"field {name!r} is one that `pipedec generate` writes"
+                raise UserError(what, where=record.where, todo="rename it")
+            for ours, theirs in self._asdict().items():
+                if ours != theirs and {ours, theirs} <= record.fields.keys():
                     what = f"field {ours!r} would be written over with {theirs!r}"
                     todo = f"rename {ours!r}, or leave out --{ours}-field"
                     raise UserError(what, where=record.where, todo=todo)
@@ -141,14 +134,13 @@ class FieldNames:
 
 def record_of(value: Any, where: str, number: int, names: FieldNames | None = None) -> Record:
     """The record that a decoded object holds: its `number` is the identifier where it has none."""
-    given = checked(value, _Input, where, names=names, example=_EXAMPLE)
-    target, segments = given.target, given.target_segments
+    given = checked(value, _Input, where, names, 'write {"source": "…", "target": "…"}')
+    target, segments, references = given.target, given.target_segments, given.references or ()
     if isinstance(target, tuple):
         segments = target if segments is None else segments
         target = " ".join(target)
     elif target is None and segments is not None:
         target = " ".join(segments)
-    references = given.references or ()
     if target in references:
         references = (target, *(other for other in references if other != target))
     identifier = str(number) if given.id is None or given.id == "" else str(given.id)
@@ -161,7 +153,8 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     ``prediction`` is needed, a string, or a list of strings for its segments. ``segments`` are the prediction's lines
     where they are not given. The numbers that `generate` measures are 0 where they are missing.
     """
-    given = checked(value, _Output, where, example=_PREDICTION_EXAMPLE)
+    example = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
+    given = checked(value, _Output, where, example=example)
     text, segments = given.prediction, given.segments
     if text is None:
         raise missing(value, "prediction", where)
@@ -206,33 +199,25 @@ _NOT: Final = {
 _FOUND: Final = {
     "null": "null",
     "bool": "true or false",
-    "int": "a number",
-    "float": "a number",
     "str": "a string",
     "array": "a list",
-}
+} | dict.fromkeys(("int", "float"), "a number")
 
 
 def checked(
-    value: object,
-    shape: type[Shape],
-    where: str,
-    *,
-    names: FieldNames | None = None,
-    example: str | None = None,
+    value: object, shape: type[Shape], where: str, names: FieldNames | None = None, example: str | None = None
 ) -> Shape:
     """A decoded JSON object as a Struct; further fields are passed over, and `names` says what the file calls ours.
 
-    Raises:
-        UserError: a field is not as it must be, or, with an `example` of what to write, there is no object at all.
+    A field that is not as it must be is a `UserError`, and so is no object at all, with an `example` of what to write.
     """
-    called = asdict(names) if names is not None and names != FieldNames() else {}
+    called = names._asdict() if names is not None and names != FieldNames() else {}
     if called and isinstance(value, dict):
         value = value | {ours: value.get(theirs) for ours, theirs in called.items()}
     try:
         return msgspec.convert(value, shape)
     except UnicodeEncodeError:  # half a surrogate pair, in a string where another type belongs
-        return checked(whole(value), shape, where, names=names, example=example)
+        return checked(whole(value), shape, where, names, example)
     except msgspec.ValidationError as error:
         misfit = _MISFIT.fullmatch(str(error))
         if misfit is None:  # a number out of range, say
@@ -244,6 +229,14 @@ def checked(
         place = f"holds {found} at place {int(item) + 1}" if item else f"is {found}"
         what = f"{called.get(path, path)!r} {place}, {_NOT.get(expected, f'not {expected}')}"
         raise UserError(what, where=where) from None
+
+
+def is_whole(text: str) -> bool:
+    """Whether there is no half of a surrogate pair in a text."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def whole_text(text: str) -> str:

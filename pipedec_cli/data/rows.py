@@ -21,14 +21,22 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, missing, record_of, whole
+from pipedec_cli.data.records import (
+    SPLIT_NAMES,
+    FieldNames,
+    Record,
+    SplitName,
+    is_whole,
+    missing,
+    record_of,
+    whole,
+)
 
 STDIN: Final = "-"
 
 _MARK: Final = b"\xef\xbb\xbf"  # the byte order mark that some editors begin a file with
-_SPLIT_FILE: Final = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
+_SPLIT_FILE: Final = re.compile(rf"^({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
 _HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
-_CELL_SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
 _SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
 
 
@@ -49,27 +57,19 @@ def read_records(
     allow_empty: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> Iterator[Record]:
-    """Read records in file order, checking each.
+    """Read the records of `read_rows` in order, checking each; one without a target too is refused if it is needed.
 
     A target that is a list of strings is already segmented, and so is a record with ``target_segments``, as `segment`
     writes it. Half surrogate pairs, which no tokenizer takes, become U+FFFD in the text that models see; the object
-    in `Record.fields` stays as it was.
-
-    Args:
-        location: see `read_rows`.
-        names: what the input calls its fields.
-        need_target: refuse records without a target, too.
-        split: see `read_rows`.
-        allow_empty: yield nothing for an empty file rather than refuse it.
-        warn: called once, when reading ends, if text had to be mended.
+    in `Record.fields` stays as it was. `warn` is told once, when reading ends, if text had to be mended.
     """
-    names = names or FieldNames()
+    names, mended = names or FieldNames(), list[str]()
     seen: dict[str, str] = {}
-    mended: list[str] = []
     try:
         for number, where, fields in read_rows(location, split):
             record = record_of(fields, where, number, names)
-            if _has_half_pairs(record):
+            listed = (*(record.target_segments or ()), *record.references)
+            if not is_whole("".join((record.id, record.source, record.target or "", *listed))):
                 mended.append(where)
                 record = replace(record_of(whole(fields), where, number, names), fields=fields)
             if record.id in seen:
@@ -91,28 +91,16 @@ def read_records(
             warn(f"{mended[0]}: half a surrogate pair replaced by U+FFFD, in {records}")
 
 
-def _has_half_pairs(record: Record) -> bool:
-    listed = (*(record.target_segments or ()), *record.references)
-    try:
-        "".join((record.id, record.source, record.target or "", *listed)).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[Row]:
-    """The raw objects of one place, in order, one at a time.
+    """The raw objects of one place, in order, one at a time; of a folder or hub data set those of a split, or train's.
 
-    Args:
-        location: ``-`` for JSON lines on standard input; a file (JSON lines, gzipped or not; ``.json``, an array or
-            lines; ``.csv`` and ``.tsv``, the first line naming the columns; ``.parquet``); a folder with a file for
-            each split; or, where nothing of that name is here, a data set of the hub, ``owner/name`` or
-            ``owner/name:config``.
-        split: which split of a folder or hub data set; None for what has no splits.
+    The place is ``-`` for JSON lines on standard input; a file (JSON lines, gzipped or not; ``.json``, an array or
+    lines; ``.csv`` and ``.tsv``, the first line naming the columns; ``.parquet``); a folder with a file for each split;
+    or, where nothing of that name is here, a data set of the hub, ``owner/name`` or ``owner/name:config``.
     """
     path = Path(location)
     if str(location) == STDIN:
-        yield from json_lines(sys.stdin.buffer, "stdin")
+        yield from _json_lines(sys.stdin.buffer, "stdin")
     elif path.is_dir():
         files = _split_files(path).get(split or "train", ())
         for number, row in enumerate((row for file in files for row in _file_rows(file)), start=1):
@@ -121,19 +109,17 @@ def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[
         yield from _file_rows(path)
     else:
         name, config, splits = _hub(location)
-        theirs = splits.get(split or "train")
-        if theirs is None:
+        if (theirs := splits.get(split or "train")) is None:
             raise UserError(f"has no split for {split or 'train'}", where=name)
-        for number, value in enumerate(_stream(name, name, config, split=theirs), start=1):
-            yield Row(number, f"{name} {theirs} row {number}", value)
+        yield from _streamed(f"{name} {theirs}", name, name, config, split=theirs)
 
 
 def given_splits(location: str | Path) -> tuple[SplitName, ...]:
     """The splits that a folder or a hub data set comes in; () for a single file or standard input."""
     path = Path(location)
-    if str(location) == STDIN or (path.exists() and not path.is_dir()):
-        return ()
-    return tuple(_split_files(path) if path.is_dir() else _hub(location)[2])
+    if path.is_dir():
+        return tuple(_split_files(path))
+    return () if str(location) == STDIN or path.exists() else tuple(_hub(location)[2])
 
 
 def is_hub_name(location: str | Path) -> bool:
@@ -141,7 +127,7 @@ def is_hub_name(location: str | Path) -> bool:
     return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
 
 
-def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
+def _json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
     """The values of a JSON-lines stream; blank lines and a byte order mark at the start are passed over."""
     for number, line in enumerate(stream, start=1):
         content = line.removeprefix(_MARK) if number == 1 else line
@@ -151,10 +137,7 @@ def json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file, gzipped or not, each with its number from 1 and without its end.
-
-    Only a line feed ends a line: text may hold any other separator that Unicode knows.
-    """
+    """The lines of a text file, gzipped or not, each with its number from 1; only line feeds end them, and are left out."""
     with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             content = line.removeprefix(_MARK) if number == 1 else line
@@ -197,41 +180,35 @@ def _file_rows(path: Path) -> Iterator[Row]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if kind == ".parquet":
-        objects = _stream("parquet", str(path), split="train", data_files=str(path))
-        for number, value in enumerate(objects, start=1):
-            yield Row(number, f"{path} row {number}", value)
+        yield from _streamed(str(path), str(path), "parquet", split="train", data_files=str(path))
         return
     with _opened(path) as file:
-        if kind in _CELL_SEPARATORS:
-            yield from _table_rows(file, str(path), _CELL_SEPARATORS[kind])
+        if kind in (".csv", ".tsv"):
+            yield from _table_rows(file, str(path), "," if kind == ".csv" else "\t")
         elif kind == ".json" and file.peek(4096).removeprefix(_MARK).lstrip().startswith(b"["):
             for number, value in enumerate(_parse(file.read().removeprefix(_MARK), str(path)), start=1):
                 yield Row(number, f"{path} item {number}", value)
         else:
-            yield from json_lines(file, str(path))
+            yield from _json_lines(file, str(path))
 
 
 def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: str) -> Iterator[Row]:
-    """The rows of a table, its first line naming the columns.
-
-    Every cell stays the text it is. Libraries for tables guess numbers, dates and missing values, and shift the
-    columns of a row that has one cell too many; here such a row is refused.
-    """
+    # Libraries for tables guess numbers, dates and missing values, and shift the columns of a row that has one cell too
+    # many. Here every cell stays the text it is, and such a row is refused.
     csv.field_size_limit(sys.maxsize)  # for the whole process; the default stops at some 20,000 words
     line = 1
     try:
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, delimiter=separator, strict=True)
             columns = next(reader, [])
-            repeated = next((column for column in columns if columns.count(column) > 1), None)
-            if repeated is not None:
-                raise UserError(f"column {repeated!r} is there twice", where=f"{name}:1")
+            for column in columns:
+                if columns.count(column) > 1:
+                    raise UserError(f"column {column!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
             for cells in reader:
                 if len(cells) not in (0, len(columns)):
-                    raise UserError(
-                        f"{len(cells)} cells under {len(columns)} columns", where=f"{name}:{line}"
-                    )
+                    what = f"{len(cells)} cells under {len(columns)} columns"
+                    raise UserError(what, where=f"{name}:{line}")
                 if cells:
                     yield Row(line, f"{name}:{line}", dict(zip(columns, cells, strict=True)))
                 line = reader.line_num + 1
@@ -242,17 +219,25 @@ def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: s
         raise UserError(f"not a table: {error}", where=f"{name}:{line}", todo=todo) from None
 
 
+def files_by_split(
+    folder: Path, named: re.Pattern[str], accepts: Callable[[Path], bool]
+) -> dict[SplitName, list[Path]]:
+    """The files of a folder by split, as the first group of a pattern finds it in their names; no empty splits."""
+    found: dict[SplitName, list[Path]] = {split: [] for split in SPLIT_NAMES.values()}
+    for file in sorted(folder.iterdir()):
+        word = named.search(file.name)
+        if word and file.is_file() and accepts(file):
+            found[SPLIT_NAMES[word[1].lower()]].append(file)
+    return {split: files for split, files in found.items() if files}
+
+
 def _split_files(folder: Path) -> dict[SplitName, list[Path]]:
     """The data files of each split in a folder, by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
-    found: dict[SplitName, list[Path]] = {"train": [], "dev": [], "test": []}
-    for file in sorted(folder.iterdir()):
-        match = _SPLIT_FILE.match(file.name)
-        if match and file.name.lower().endswith(_SUFFIXES) and file.is_file():
-            found[SPLIT_NAMES[match[1].lower()]].append(file)
-    if not any(found.values()):
+    found = files_by_split(folder, _SPLIT_FILE, lambda file: file.name.lower().endswith(_SUFFIXES))
+    if not found:
         todo = "name them train.jsonl, dev.jsonl, test.jsonl"
         raise UserError("a folder without a file for any split", where=str(folder), todo=todo)
-    return {split: files for split, files in found.items() if files}
+    return found
 
 
 def _hub_match(location: str | Path) -> re.Match[str] | None:
@@ -264,8 +249,7 @@ def _hub_match(location: str | Path) -> re.Match[str] | None:
 
 def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     """Name, configuration and splits (by our names, each with its own) of a data set that is no file and no folder."""
-    found = _hub_match(location)
-    if found is None:
+    if (found := _hub_match(location)) is None:
         todo = "give a file, a folder, `-` for standard input, or a hub data set `owner/name`"
         raise UserError("no such file", where=str(location), todo=todo)
     name, config = found["name"], found["config"]
@@ -276,12 +260,13 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
 
 
-def _stream(builder: str, where: str, *arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
+def _streamed(place: str, where: str, *arguments: Any, **options: Any) -> Iterator[Row]:
     """Rows as `datasets` streams them: nothing is copied to its cache, and memory stays bounded."""
     with _datasets(where):
         from datasets import load_dataset
 
-        yield from load_dataset(builder, *arguments, streaming=True, **options)
+        for number, value in enumerate(load_dataset(*arguments, streaming=True, **options), start=1):
+            yield Row(number, f"{place} row {number}", value)
 
 
 @contextmanager
@@ -304,9 +289,9 @@ def _datasets(where: str, todo: str | None = None) -> Iterator[None]:
         deepest: BaseException = error
         while deepest.__cause__ is not None:
             deepest = deepest.__cause__
-        lines = str(deepest).strip().splitlines() or [type(deepest).__name__]
-        what = f"cannot be read: {lines[0]}"
-        if "script" in lines[0]:
+        line = next(iter(str(deepest).strip().splitlines()), type(deepest).__name__)
+        what = f"cannot be read: {line}"
+        if "script" in line:
             what = "needs a loading script, and no program of a data set is run here"
             todo = f"fetch its files (`hf download {where} --repo-type dataset --local-dir DIR`) and import those"
         raise UserError(what, where=where, todo=todo) from error

@@ -15,18 +15,7 @@ from itertools import pairwise
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Level, Record
-from pipedec_cli.data.scripts import CLAUSE_ENDERS, SURE_CLOSERS, mostly_spaceless
-from pipedec_cli.data.sentences import SentenceModel, ends_of_words, train_sentences
-
-_CLAUSE_END = re.compile(
-    rf"""
-    (?: [,;:!?…‥] [,;:!?….‥]* | \.{{2,}} | [—–] | -- )  # what ends a clause where white space follows;
-    ["'{SURE_CLOSERS}]* (?=\s)                          # the single full stop is for Punkt to judge
-    | [{CLAUSE_ENDERS}] [{CLAUSE_ENDERS}!?]* [{SURE_CLOSERS}]*  # what ends one anywhere,
-    (?! (?<=\d[{CLAUSE_ENDERS}]) \d )                           # but inside of a number
-    """,
-    re.VERBOSE,
-)
+from pipedec_cli.data.sentences import SentenceModel, mostly_spaceless, train_sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +33,14 @@ class SentenceSegmenter:
         """The segments; a text without an end ends where it ends."""
         return tuple(text[start:end] for start, end in self.spans(text))
 
+    def dropped(self, text: str) -> int:
+        """None: all that is left out is white space."""
+        return 0
+
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where each segment starts and ends."""
-        ends = self.model.ends(text)
-        if self.clauses:
-            ends = ends_of_words(text, sorted({*ends, *clause_ends(text)}))
         spans = []
-        for start, end in pairwise([0, *ends]):
+        for start, end in pairwise([0, *self.model.ends(text, clauses=self.clauses)]):
             if segment := text[start:end].strip():
                 first = text.index(segment, start)
                 spans.append((first, first + len(segment)))
@@ -90,19 +80,14 @@ def make_segmenter(
     sources: Sequence[str] = (),
     model: SentenceModel | None = None,
 ) -> Segmenter:
-    """The segmenter of a level; where no sentence model is given, one is trained on the targets and sources.
-
-    Raises:
-        UserError: separators at a level that has none, or an empty one.
-    """
+    """The segmenter of a level; where no sentence model is given, one is trained on the targets and sources."""
     if level == "phrase":
         if not all(separators):
             raise UserError("a separator must not be empty")
         return PhraseSegmenter(tuple(separators)) if separators else PhraseSegmenter()
     if separators:
-        raise UserError(
-            f"level {level} has no separators", todo="leave out --separator, or use --level phrase"
-        )
+        todo = "leave out --separator, or use --level phrase"
+        raise UserError(f"level {level} has no separators", todo=todo)
     return SentenceSegmenter(model or train_sentences(targets, sources), clauses=level == "clause")
 
 
@@ -127,8 +112,3 @@ def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
     if telling:
         return " " if 2 * sum(map(bool, telling)) >= len(telling) else ""
     return "" if mostly_spaceless(record.target or "" for record in sample) else " "
-
-
-def clause_ends(text: str) -> list[int]:
-    """The positions right after the punctuation that ends a clause, the single full stop left out."""
-    return [match.end() for match in _CLAUSE_END.finditer(text)]

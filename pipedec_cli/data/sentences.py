@@ -1,4 +1,4 @@
-"""Where sentences end: Punkt, trained on the data's own text, and the marks that need no training."""
+"""Where words and sentences end: by the writing system, and by Punkt, trained on the data's own text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
+from unicodedata import category
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.scripts import SENTENCE_ENDERS, SPACELESS, SURE_CLOSERS, has_words
 
 if TYPE_CHECKING:
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
@@ -26,9 +26,42 @@ COMMON_ABBREVIATIONS: Final = """
 #: The share of an abbreviation's occurrences that must stand inside of a sentence, by what follows, for it to be learnt.
 INSIDE_SHARE: Final = 0.2
 
+# For character classes.
+#: Scripts that put no space between words: Thai and Lao, Tibetan, Myanmar, Khmer, kana, Han.
+_SPACELESS: Final = (
+    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"
+    "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+
+#: Marks that end a sentence wherever they stand: unlike the full stop they do nothing else.
+_SENTENCE_ENDERS: Final = (
+    "。｡！？‼⁇⁈⁉"  # Chinese and Japanese, and the doubled marks
+    "؟۔।॥։\u037e"  # Arabic and Urdu, Devanagari and its neighbours, Armenian, the Greek question mark
+    "།༎၊။។៕።፧፨᠃᠉"  # Tibetan, Myanmar, Khmer, Ethiopic, Mongolian
+)
+
+#: Marks of the same kind that end a clause wherever they stand, but not between two digits.
+_CLAUSE_ENDERS: Final = _SENTENCE_ENDERS + "，、；：．､،؛፣፤፥፦᠂᠄…‥"
+
+#: What may follow such a mark and still belongs to what it ends. The straight quotation marks are not among them:
+#: without a space, nothing tells whether they close or open.
+_SURE_CLOSERS: Final = "’”»›)\\]}」』）】》〉〕］｝"
+
 _BREAK = re.compile("[\n\r\u2028\u2029\u0085\v\f]+")
 _SURE_END = re.compile(
-    rf"[{SENTENCE_ENDERS}][{SENTENCE_ENDERS}!?…]*[{SURE_CLOSERS}]*|[!?]+[{SURE_CLOSERS}]*(?=[{SPACELESS}])"
+    rf"[{_SENTENCE_ENDERS}][{_SENTENCE_ENDERS}!?…]*[{_SURE_CLOSERS}]*|[!?]+[{_SURE_CLOSERS}]*(?=[{_SPACELESS}])"
+)
+_WORD = re.compile(rf"[{_SPACELESS}][^\w\s]*|[^\s{_SPACELESS}]+")
+_SPACELESS_CHARACTER = re.compile(f"[{_SPACELESS}]")
+_LETTER = re.compile(r"[^\W\d_]")
+_CLAUSE_END = re.compile(
+    rf"""
+    (?: [,;:!?…‥] [,;:!?….‥]* | \.{{2,}} | [—–] | -- )  # what ends a clause where white space follows;
+    ["'{_SURE_CLOSERS}]* (?=\s)                          # the single full stop is for Punkt to judge
+    | [{_CLAUSE_ENDERS}] [{_CLAUSE_ENDERS}!?]* [{_SURE_CLOSERS}]*  # what ends one anywhere,
+    (?! (?<=\d[{_CLAUSE_ENDERS}]) \d )                           # but inside of a number
+    """,
+    re.VERBOSE,
 )
 _ACRONYM = re.compile(r"(?<!\w)((?:[^\W\d_]{1,2}\.){2,})(?=[\s,;:)\]]|$)")
 _LIST_NUMBER = re.compile(r"\(?\d{1,3}[.)]")
@@ -36,6 +69,33 @@ _WINDOW = 20_000  # characters
 _CLOSERS = "\"')]}”’»,;:"
 _OPENERS = "\"'([{“‘«„¿¡"
 _LONGEST_LINE = 100_000  # characters; what a training line holds beyond them is left out
+
+
+def clause_ends(text: str) -> list[int]:
+    """The positions right after the punctuation that ends a clause, the single full stop left out."""
+    return [match.end() for match in _CLAUSE_END.finditer(text)]
+
+
+def count_words(text: str) -> int:
+    """Words by white space; where a script has no spaces, its characters."""
+    return len(text.split()) if text.isascii() else len(_WORD.findall(text))
+
+
+def mostly_spaceless(texts: Iterable[str]) -> bool:
+    """Whether more than half of the letters belong to scripts that put no space between words."""
+    letters = spaceless = 0
+    for text in texts:
+        if text.isascii():
+            letters += len(text)
+            continue
+        letters += len(_LETTER.findall(text))
+        spaceless += len(_SPACELESS_CHARACTER.findall(text))
+    return 2 * spaceless > letters
+
+
+def has_words(text: str) -> bool:
+    """Whether anything but punctuation and white space is in the text; a symbol, such as an emoji, counts as a word."""
+    return any(map(str.isalnum, text)) or any(not c.isspace() and category(c)[0] != "P" for c in text)
 
 
 class SentenceModel:
@@ -47,8 +107,8 @@ class SentenceModel:
         self._parameters = parameters
         self._tokenizer: PunktSentenceTokenizer = PunktSentenceTokenizer(parameters)
 
-    def ends(self, text: str) -> list[int]:
-        """The positions in the text, ascending, at which a sentence ends; the last is the end of the text.
+    def ends(self, text: str, *, clauses: bool = False) -> list[int]:
+        """The positions in the text, ascending, at which a sentence ends or a clause, too; the last is the text's end.
 
         A line break ends a sentence, and so do the marks of scripts in which they do nothing else. A piece
         without a word, such as a bracket, goes with the one before it, the number of a list with the one after.
@@ -57,7 +117,8 @@ class SentenceModel:
         for start, line in _lines(text):
             marks = (match.end() for match in _SURE_END.finditer(line))
             ends.update(start + end for end in (len(line), *self._punkt_ends(line), *marks))
-        return ends_of_words(text, sorted(ends))
+        kept = _ends_of_words(text, ends)
+        return _ends_of_words(text, {*kept, *clause_ends(text)}) if clauses else kept
 
     def _punkt_ends(self, line: str) -> Iterator[int]:
         # Punkt gives up on a text that takes it longer than some seconds; windows keep it far from that.
@@ -81,11 +142,7 @@ class SentenceModel:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: str) -> SentenceModel:
-        """The model that `to_json` wrote into the file `where`.
-
-        Raises:
-            UserError: it is not such an object.
-        """
+        """The model that `to_json` wrote into the file `where`."""
         from nltk.tokenize.punkt import PunktParameters
 
         parameters = PunktParameters()
@@ -95,9 +152,8 @@ class SentenceModel:
             parameters.sent_starters.update(value["sentence_starters"])
             parameters.ortho_context.update(value["orthography"])
         except (KeyError, TypeError, ValueError):
-            raise UserError(
-                "not what `pipedec segment` writes", where=where, todo="run `pipedec segment` again"
-            ) from None
+            todo = "run `pipedec segment` again"
+            raise UserError("not what `pipedec segment` writes", where=where, todo=todo) from None
         return cls(parameters)
 
 
@@ -163,10 +219,10 @@ def _inside_sentences(text: str, targets: Sequence[str], known: set[str]) -> set
     return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
 
 
-def ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
+def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
     """The ends, ascending, without those that would leave a piece of punctuation, or the number of a list, alone."""
     kept: list[int] = []
-    for end in ends:
+    for end in sorted(ends):
         piece = text[kept[-1] if kept else 0 : end].strip()
         if end < len(text) and _LIST_NUMBER.fullmatch(piece):
             continue

@@ -30,9 +30,6 @@ def gather_splits(
     and test, a ``split`` field. What is missing is split off from train by `split_by_source`. No more than `limit`
     records are read of each place; `warn` is told about text that had to be mended. Returns the records by split, and
     where each split comes from, in words.
-
-    Raises:
-        UserError: bad input, or two places for the same split.
     """
 
     def read(place: str | Path, split: SplitName | None = None) -> list[Record]:
@@ -53,11 +50,9 @@ def gather_splits(
         splits[name] = read(place)
         origins[name] = f"given in {place}"
     if not splits.get("train"):
-        raise UserError(
-            "has no records to train on", where=str(data), todo=f"its splits are {', '.join(splits)}"
-        )
-    missing = {name: share for name, share in fractions.items() if name not in splits}
-    if missing:
+        todo = f"its splits are {', '.join(splits)}"
+        raise UserError("has no records to train on", where=str(data), todo=todo)
+    if missing := {name: share for name, share in fractions.items() if name not in splits}:
         parts = split_by_source(splits["train"], missing, seed)
         splits |= {name: parts[name] for name in ("train", *missing)}
         origins |= dict.fromkeys(missing, "split off by source")
@@ -69,24 +64,19 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
 
     Records with equal sources come into the same split, and a record stays where it is when others are added. Where
     chance leaves a wanted split empty although there is a source for each, it is given the one nearest to it. What the
-    fractions of dev and test leave is train's.
-
-    Raises:
-        UserError: the fractions leave nothing to train on.
+    fractions of dev and test leave is train's, and must be something.
     """
-    if not 0 <= sum(fractions.values()) < 1 or any(share < 0 for share in fractions.values()):
-        raise UserError(
-            f"dev and test take {sum(fractions.values()):g} of the data, which leaves nothing to train on",
-            todo="let --dev-fraction and --test-fraction come to less than 1",
-        )
+    share = sum(fractions.values())
+    if not 0 <= share < 1 or min(fractions.values(), default=0) < 0:
+        what = f"dev and test take {share:g} of the data, which leaves nothing to train on"
+        raise UserError(what, todo="let --dev-fraction and --test-fraction come to less than 1")
     records = list(records)
     drawn: dict[str, float] = {}  # a number in [0, 1) that depends on source and seed alone
     for source in {record.source for record in records}:
         digest = hashlib.blake2b(f"{seed}\0{source}".encode("utf-8", "surrogatepass"), digest_size=8)
         drawn[source] = int.from_bytes(digest.digest(), "big") / 2**64
     order = sorted(drawn, key=lambda source: (drawn[source], source))
-    held_out: tuple[SplitName, ...] = ("test", "dev")
-    wanted = [name for name in held_out if fractions.get(name, 0.0) > 0]
+    wanted = [name for name in reversed(SPLITS) if fractions.get(name, 0.0) > 0]
     bounds = accumulate((fractions[name] for name in wanted), initial=0.0)
     sizes = [sum(low <= drawn[source] < high for source in order) for low, high in pairwise(bounds)]
     if len(order) <= len(wanted):  # too few to hold any out
@@ -101,20 +91,13 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
 
 
 def split_by_field(records: Sequence[Record]) -> Splits | None:
-    """Deal records out as their ``split`` field says; None if it does not speak of splits.
-
-    Raises:
-        UserError: some records name a split there, and others do not.
-    """
+    """Deal records out as their ``split`` field says, in all of them or in none; None if it does not speak of splits."""
     named = [SPLIT_NAMES.get(str(record.fields.get("split")).lower()) for record in records]
     if not any(named):
         return None
     if None in named:
-        raise UserError(
-            "'split' names no split, as it does in other records",
-            where=records[named.index(None)].where,
-            todo="write train, dev or test",
-        )
+        what, where = "'split' names no split, as it does in other records", records[named.index(None)].where
+        raise UserError(what, where=where, todo="write train, dev or test")
     return {name: list(compress(records, (name == one for one in named))) for name in SPLITS}
 
 

@@ -30,7 +30,6 @@ from pipedec_cli.data.writing import atomic_writer, naming, read_json, record_fi
 
 SEGMENTATION_FILE: Final = "segmentation.json"
 SENTENCES_FILE: Final = "sentences.json"
-_SEGMENT_FIRST: Final = "run `pipedec segment DATA` first, or give a path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +101,12 @@ def load_segmentation(path: Path) -> Segmentation:
         raise UserError("not what `pipedec segment` writes", where=str(path), todo=todo) from None
 
 
-def load_segmenter(folder: Path) -> Segmenter:
-    """The segmenter that cut the targets in a folder written by `segment`, to cut predictions in the same way."""
-    return segmenter_of(load_segmentation(folder / SEGMENTATION_FILE), folder)
+def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Segmenter:
+    """The segmenter that cut the targets in a data folder, or of a segmentation, to cut predictions in the same way.
 
-
-def segmenter_of(segmentation: Segmentation, folder: Path) -> Segmenter:
-    """The segmenter of a segmentation, with the sentence model that a data or checkpoint folder holds."""
+    The folder, one that `segment` wrote or a checkpoint's, holds the sentence model.
+    """
+    segmentation = segmentation or load_segmentation(folder / SEGMENTATION_FILE)
     if segmentation.level == "phrase":
         return make_segmenter("phrase", separators=segmentation.separators)
     path = _there(folder / SENTENCES_FILE)
@@ -116,7 +114,7 @@ def segmenter_of(segmentation: Segmentation, folder: Path) -> Segmenter:
 
 
 def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
-    """Write the sentence model of a segmenter that has one, for `segmenter_of` to find."""
+    """Write the sentence model of a segmenter that has one, for `load_segmenter` to find."""
     if not isinstance(segmenter, PhraseSegmenter):
         write_json(folder / SENTENCES_FILE, segmenter.model.to_json())
 
@@ -158,5 +156,7 @@ def recipe_of(path: Path) -> str | None:
 
 def _there(path: Path) -> Path:
     if not path.exists():
-        raise UserError("no such file", where=str(path), todo=_SEGMENT_FIRST)
+        raise UserError(
+            "no such file", where=str(path), todo="run `pipedec segment DATA` first, or give a path"
+        )
     return path

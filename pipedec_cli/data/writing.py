@@ -24,8 +24,7 @@ PACKAGES: Final = ("pipedec", "torch", "transformers", "tokenizers", "datasets",
 def atomic_writer(path: Path) -> Iterator[TextIO]:
     """Open a UTF-8 text file that takes its name only once all of it is on disk; line ends are written as given.
 
-    It is written under a temporary name in the same folder (made if need be), synchronised, and renamed at the
-    end. On any exception, Ctrl-C and a full disk among them, it is removed and what stood at `path` stays.
+    Its folder is made if need be. On any exception, Ctrl-C and a full disk among them, what stood at `path` stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
@@ -81,14 +80,10 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, to_json(value, indent=2) + "\n")
 
 
-def write_json_lines(path: Path, objects: Iterable[Mapping[str, Any]]) -> int:
-    """Write one object a line, the file whole; returns how many there were."""
-    count = 0
+def write_json_lines(path: Path, objects: Iterable[Mapping[str, Any]]) -> None:
+    """Write one object a line, the file whole."""
     with atomic_writer(path) as file:
-        for item in objects:
-            file.write(to_json(item) + "\n")
-            count += 1
-    return count
+        file.writelines(to_json(item) + "\n" for item in objects)
 
 
 def record_fields(record: Record) -> dict[str, Any]:
@@ -105,8 +100,8 @@ def record_fields(record: Record) -> dict[str, Any]:
         fields["target"] = record.target
     if record.target_segments is not None:
         fields["target_segments"] = list(record.target_segments)
-    if record.references and "references" not in fields:
-        fields["references"] = list(record.references)
+    if record.references:
+        fields.setdefault("references", list(record.references))
     return fields
 
 
@@ -130,15 +125,12 @@ class JsonLinesAppender:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         if resume and path.exists():
-            os.truncate(path, whole_lines_size(path))
+            os.truncate(path, _whole_lines_size(path))
         # Unbuffered: what a full disk has refused must not be tried again when the file is closed.
         self._file: RawIOBase = path.open("ab" if resume else "wb", buffering=0)
 
     def write(self, item: Mapping[str, Any]) -> None:
-        """Append one object as a line and hand it to the operating system.
-
-        A line that could not be written in full (a full disk) is taken back, so that the file ends in a whole one.
-        """
+        """Append one object as a line; one that could not be written in full, on a full disk, is taken back."""
         line = (to_json(item) + "\n").encode("utf-8")
         size = os.fstat(self._file.fileno()).st_size
         try:
@@ -155,22 +147,21 @@ class JsonLinesAppender:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the file. Lines were flushed as they came; nothing is left to write."""
-        with suppress(OSError):
+        with suppress(OSError):  # lines were flushed as they came; nothing is left to write
             self._file.close()
 
 
-def whole_lines_size(path: Path) -> int:
-    """Bytes of a JSON-lines file up to the end of its last whole line: one that a line feed ends and that is JSON."""
+def _whole_lines_size(path: Path) -> int:
+    """Bytes up to the end of the last whole line: one that a line feed ends and that is JSON."""
     size, last = 0, b""
     with path.open("rb") as file:
         for last in file:
             size += len(last)
-    try:
+    with suppress(ValueError):
         json.loads(last)
-    except ValueError:
-        return size - len(last)
-    return size if last.endswith(b"\n") else size - len(last)
+        if last.endswith(b"\n"):
+            return size
+    return size - len(last)
 
 
 def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -178,7 +169,7 @@ def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 
     An earlier line that is no JSON object, which no kill explains, is a `UserError`.
     """
-    end, number = whole_lines_size(path), 0
+    end, number = _whole_lines_size(path), 0
     with path.open("rb") as file:
         while file.tell() < end:
             number, value = number + 1, None
@@ -196,14 +187,12 @@ def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) 
     It holds no time of day: the same command on the same data writes the same. Paths are written as strings; standard
     input, folders and hub data sets have no hash.
     """
+    read = [(path, file_sha256(Path(path)) if Path(path).is_file() else None) for path in inputs]
     return {
         "versions": package_versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "inputs": [
-            {"path": str(path), "sha256": file_sha256(Path(path)) if Path(path).is_file() else None}
-            for path in inputs
-        ],
+        "inputs": [{"path": str(path), "sha256": sha256} for path, sha256 in read],
         "settings": json.loads(json.dumps(dict(settings), default=os.fspath)),
     }
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.recipes import RECIPES
+from pipedec_cli.data.paper import RECIPES
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, recipe_of
 from pipedec_cli.data.writing import read_json

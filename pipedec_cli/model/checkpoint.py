@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
-from pipedec_cli.data.workspace import save_segmenter, segmenter_of
+from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
 from pipedec_cli.model.text import TextCodec
 
@@ -129,7 +129,7 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
             where=f"{name}/config.json",
             todo="train the checkpoint anew, or use the version that wrote it",
         ) from error
-    segmenter = segmenter_of(settings.segmentation, Path(name)) if settings and local else None
+    segmenter = load_segmenter(Path(name), settings.segmentation) if settings and local else None
     return Checkpoint(model.eval().to(device), tokenizer, settings, name, torch.device(device), segmenter)
 
 

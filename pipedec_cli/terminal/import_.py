@@ -218,7 +218,7 @@ def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: 
     tally = Tally()
     read = IMPORTERS[settings.name].read
     if settings.name == "parallel":
-        read = partial(parallel.read, targets=settings.targets, separator=settings.separator)
+        read = partial(parallel, targets=settings.targets, separator=settings.separator)
     examples = read(settings.location, split)
     objects = islice(cleaned(examples, tally), settings.limit)
     write_json_lines(path, track(talk, objects, None, f"reading {split or settings.location}"))

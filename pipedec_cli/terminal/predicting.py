@@ -98,7 +98,7 @@ class Predictions:
             "max_source_tokens": longest,
             "dtype": settings.dtype,
             "device": checkpoint.device.type,
-            **{f"{name}_field": value for name, value in asdict(inputs.names).items()},
+            **{f"{name}_field": value for name, value in inputs.names._asdict().items()},
             "limit": settings.limit,
             "trace": settings.trace,
             "batch_size": self.batch_size,

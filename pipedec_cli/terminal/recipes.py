@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipedec_cli.data import paper
-from pipedec_cli.data.recipes import RECIPES, Recipe, recipe
+from pipedec_cli.data.paper import RECIPES, Recipe, recipe
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import make_console, write_stdout
 from pipedec_cli.terminal.settings import JsonOption, Settings

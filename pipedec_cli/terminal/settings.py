@@ -163,7 +163,7 @@ def read_config(path: Path, command: str) -> dict[str, Any]:
 def _load_recipe(context: typer.Context, name: str | None) -> str | None:
     """Make the recipe's settings this command's defaults, under those of a config file."""
     if name is not None and not context.resilient_parsing:
-        from pipedec_cli.data.recipes import recipe
+        from pipedec_cli.data.paper import recipe
 
         settings = recipe(name).settings_for(context.info_name or "")
         context.default_map = {**settings, **(context.default_map or {})}

@@ -4,8 +4,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS
-from pipedec_cli.data.paper import TARGET_LENGTHS
-from pipedec_cli.data.recipes import RECIPES, recipe
+from pipedec_cli.data.paper import RECIPES, TARGET_LENGTHS, recipe
 
 GRID = {"time_max": 50, "sub_max": 20}
 PHRASE = {"level": "phrase", "separator": [";"], "joiner": "; ", **GRID}

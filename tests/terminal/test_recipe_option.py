@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.recipes import RECIPES, recipe
+from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.terminal import generate, report
 from pipedec_cli.terminal.app import app
 

@@ -5,7 +5,7 @@ import json
 from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.recipes import RECIPES
+from pipedec_cli.data.paper import RECIPES
 from pipedec_cli.terminal.app import app
 
 

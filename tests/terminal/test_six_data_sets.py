@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.paper import paper_row
-from pipedec_cli.data.recipes import recipe
+from pipedec_cli.data.paper import paper_row, recipe
 from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
 from pipedec_cli.terminal.app import app

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
-from pipedec_cli.data.importers import keyphrases, multispanqa, parallel, summaries
+from pipedec_cli.data.importers import summaries
 from pipedec_cli.data.importers.layout import Example, splits_at
+from pipedec_cli.data.importers.phrases import keyphrases, multispanqa, parallel
 from pipedec_cli.data.records import Level, SplitName
 
-__all__ = ["IMPORTERS", "Example", "Tally", "cleaned", "splits_at"]
+__all__ = ["IMPORTERS", "Example", "Tally", "cleaned", "parallel", "splits_at"]
 
 
 class Importer(NamedTuple):
@@ -26,14 +28,14 @@ class Importer(NamedTuple):
 
 #: The importers by the names that `pipedec import` takes: the paper's six data sets, then the general ones.
 IMPORTERS: Final[Mapping[str, Importer]] = {
-    "msqa": Importer("phrase", multispanqa.read),
-    "kp20k": Importer("phrase", keyphrases.read),
-    "kptimes": Importer("phrase", keyphrases.read),
+    "msqa": Importer("phrase", multispanqa),
+    "kp20k": Importer("phrase", keyphrases),
+    "kptimes": Importer("phrase", keyphrases),
     "wikihowqa": Importer("sentence", summaries.wikihowqa),
     "cnn_dailymail": Importer("sentence", summaries.cnn_dailymail),
     "pubmed": Importer("sentence", summaries.pubmed),
-    "keyphrases": Importer("phrase", keyphrases.read),
-    "parallel": Importer("phrase", parallel.read),
+    "keyphrases": Importer("phrase", keyphrases),
+    "parallel": Importer("phrase", parallel),
 }
 
 #: What may have to be said of examples, by its name in JSON.
@@ -55,17 +57,14 @@ class Tally:
         self._first: dict[str, str] = {}
 
     def add(self, what: str, where: str) -> None:
-        """Count one, and keep the first place."""
+        """Count one."""
         self.times[what] += 1
         self._first.setdefault(what, where)
 
     def notes(self) -> list[str]:
         """A sentence for each thing that happened, with the first place where it did."""
-        return [
-            f"{self.times[what]:,} {words} (first: {self._first[what]})"
-            for what, words in _NOTES.items()
-            if self.times[what]
-        ]
+        happened = ((self.times[what], words, self._first.get(what)) for what, words in _NOTES.items())
+        return [f"{times:,} {words} (first: {first})" for times, words, first in happened if times]
 
     def as_json(self) -> dict[str, int]:
         """The counts by name."""
@@ -79,25 +78,24 @@ def cleaned(examples: Iterable[Example], tally: Tally) -> Iterator[dict[str, Any
     which in a file of lines is its line number. The tally counts along, and is complete once the last was taken.
     """
     taken: set[str] = set()
-    for number, example in enumerate(examples, start=1):
-        if not example.source.strip():
-            tally.add("left_out", example.where)
+    for number, (where, given, source, target, extra) in enumerate(examples, start=1):
+        if not source.strip():
+            tally.add("left_out", where)
             continue
-        identifier = wanted = example.id or str(number)
-        if wanted in taken:
-            tally.add("renamed", example.where)
-            again = 2
-            while (identifier := f"{wanted}-{again}") in taken:
-                again += 1
+        wanted = given or str(number)
+        names = chain([wanted], (f"{wanted}-{again}" for again in count(2)))
+        identifier = next(name for name in names if name not in taken)
         taken.add(identifier)
         tally.examples += 1
-        fields: dict[str, Any] = {"id": identifier, "source": example.source}
-        if example.target is None:
-            tally.add("without_target", example.where)
+        fields: dict[str, Any] = {"id": identifier, "source": source}
+        if identifier != wanted:
+            tally.add("renamed", where)
+        if target is None:
+            tally.add("without_target", where)
         else:
-            fields["target"] = list(example.target) if isinstance(example.target, tuple) else example.target
-            if not example.target:
-                tally.add("empty_targets", example.where)
-        if "keyphrase_variants" in example.extra:
-            tally.add("with_variants", example.where)
-        yield fields | dict(example.extra)
+            fields["target"] = list(target) if isinstance(target, tuple) else target
+            if not target:
+                tally.add("empty_targets", where)
+        if "keyphrase_variants" in extra:
+            tally.add("with_variants", where)
+        yield fields | dict(extra)

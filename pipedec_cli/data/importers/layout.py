@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, SplitName
-from pipedec_cli.data.rows import Row, given_splits, read_rows
+from pipedec_cli.data.records import SPLIT_NAMES, SplitName
+from pipedec_cli.data.rows import Row, files_by_split, given_splits, read_rows
 
 _DATA_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source")
 #: What marks a folder that is one data set without splits: the stories of CNN/DailyMail, the summaries of SumPubMed.
@@ -22,11 +21,7 @@ _NO_SPLITS: Final = ("*.story", "shorter_abstract/")
 #: The name of a split, set off from the rest of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``,
 #: ``validation-00000-of-00001.parquet``.
 _SPLIT_WORD: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(SPLIT_NAMES)})(?![a-z0-9])", re.IGNORECASE)
-_SHOWN_FIELDS, _SHOWN_CHARACTERS = 8, 40
 _KINDS = {type(None): "null", bool: "true or false", dict: "an object"}
-
-
-# --- the files --------------------------------------------------------------------------------------------
 
 
 def splits_at(location: str) -> tuple[SplitName, ...]:
@@ -65,24 +60,15 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
     """
     accepts = accepts or (lambda file: file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES))
     for place in (folder, folder / "data"):
-        found: dict[SplitName, list[Path]] = {split: [] for split in SPLITS}
-        for file in sorted(place.iterdir()) if place.is_dir() else ():
-            word = _SPLIT_WORD.search(file.name)
-            if word and file.is_file() and accepts(file):
-                found[SPLIT_NAMES[word[1].lower()]].append(file)
-        if any(found.values()):
-            return {split: files for split, files in found.items() if files}
+        if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
+            return found
     inside = sorted(child.name for child in folder.iterdir() if child.is_dir())
     todo = f"give one of its folders ({', '.join(inside[:8])}) or a file" if inside else "give a file"
     what = "a folder without a file for any split (train…, valid…, test…)"
     raise UserError(what, where=str(folder), todo=todo)
 
 
-# --- what stands in them -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(NamedTuple):
     """One example of a data set, its identifier and its source, which may be empty, as they are published.
 
     The target is text, or its segments where the data set has them apart; None in an unlabelled split.
@@ -92,7 +78,7 @@ class Example:
     id: str | None
     source: str
     target: str | tuple[str, ...] | None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = {}
 
 
 class Fields:
@@ -110,11 +96,10 @@ class Fields:
 
     def first_of(self, *names: str) -> str:
         """The first of several names that a field has among the published layouts; one of them must be there."""
-        for name in names:
-            if self.has(name):
-                return name
+        if found := next(filter(self.has, names), None):
+            return found
         wanted = " or ".join(map(repr, names))
-        have = ", ".join(list(map(str, self.values))[:_SHOWN_FIELDS]) or "none"
+        have = ", ".join(list(map(str, self.values))[:8]) or "none"
         raise UserError(f"expected a field {wanted}, found the fields {have}", where=self.where)
 
     def text(self, name: str) -> str:
@@ -138,18 +123,16 @@ class Fields:
         target: str | tuple[str, ...] | None,
         *,
         identified_by: Iterable[str] = ("id",),
-        extra: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] = {},
     ) -> Example:
         """The example that the row gives; its identifier is the first of some fields that is there and not empty."""
-        identifier = None
         for name in identified_by:
             value = self.values.get(name)
             if value is not None and value != "":
                 if isinstance(value, bool) or not isinstance(value, str | int):
                     self.refuse(name, "a string or a whole number", value)
-                identifier = str(value)
-                break
-        return Example(self.where, identifier, source, target, extra or {})
+                return Example(self.where, str(value), source, target, extra)
+        return Example(self.where, None, source, target, extra)
 
     def refuse(self, name: str, expected: str, found: object, place: int | None = None) -> NoReturn:
         """Say what a field, or the item of a list at a place counted from 1, should have been."""
@@ -160,8 +143,7 @@ class Fields:
 def kind(value: object) -> str:
     """What a value is, in words for a message; a number or a short string is shown."""
     if isinstance(value, str):
-        short = len(value) <= _SHOWN_CHARACTERS
-        return f"the string {value!r}" if short else f"a string of {len(value)} characters"
+        return f"the string {value!r}" if len(value) <= 40 else f"a string of {len(value)} characters"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"the number {value}"
     if isinstance(value, list):
@@ -179,6 +161,6 @@ def parts(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(filter(None, map(one_line, texts)))
 
 
-def question_and_context(question: str, context: str) -> str:
+def qa_source(question: str, context: str) -> str:
     """Question and passage as one source, marked as T5 was trained on SQuAD (Raffel et al. 2020, appendix D)."""
     return f"question: {question} context: {context}"

@@ -19,24 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.layout import (
-    Example,
-    Fields,
-    files_of,
-    one_line,
-    parts,
-    question_and_context,
-    rows_at,
-)
+from pipedec_cli.data.importers.layout import Example, Fields, files_of, one_line, parts, qa_source, rows_at
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.rows import text_lines
 
 _HIGHLIGHT = "@highlight"
 _SENTENCE_MARKS = re.compile(r"</?S>")
 _SHORT_SUMMARY = "shorter_abstract"
-
-
-# --- WikiHowQA --------------------------------------------------------------------------------------------
 
 
 def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
@@ -55,7 +44,7 @@ def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
         for fields in map(Fields, rows_at(location, split)):
             answer = fields.text(fields.first_of("answer", "article", "text")).strip()
             question = fields.text("question").strip() if fields.has("question") else ""
-            source = question_and_context(question, answer) if question and answer else answer
+            source = qa_source(question, answer) if question and answer else answer
             yield fields.example(source, fields.text("summary").strip())
 
 
@@ -73,7 +62,7 @@ def _answered(pairs: Path, summaries: Path) -> Iterator[Example]:
         where = f"{summaries}:{number}"
         identifier, answer, summary = _columns(line, ("answer id", "answer", "summary"), where)
         for question, _ in questions.pop(identifier, ()):
-            source = question_and_context(question, answer.strip()) if answer.strip() else ""
+            source = qa_source(question, answer.strip()) if answer.strip() else ""
             yield Example(where, identifier, source, summary.strip())
     for identifier, asked in questions.items():
         raise UserError(f"answer id {identifier!r} is not in {summaries.name}", where=asked[0][1])
@@ -85,9 +74,6 @@ def _columns(line: str, names: tuple[str, str, str], where: str) -> tuple[str, s
         what = f"expected {len(names)} columns with tabs between them ({', '.join(names)})"
         raise UserError(f"{what}, found {len(columns)}", where=where)
     return columns[0], columns[1].strip(), columns[2].strip()
-
-
-# --- CNN/DailyMail ----------------------------------------------------------------------------------------
 
 
 def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
@@ -108,13 +94,11 @@ def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
             yield fields.example(article, highlights)
 
 
-# --- PubMed -----------------------------------------------------------------------------------------------
-
-
 def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
     """The articles of PubMed or SumPubMed; the target is a list of sentences where they are apart, else text."""
-    if (Path(location) / "text").is_dir() and (Path(location) / _SHORT_SUMMARY).is_dir():
-        yield from _sumpubmed(Path(location))
+    folder = Path(location)
+    if (folder / "text").is_dir() and (folder / _SHORT_SUMMARY).is_dir():
+        yield from _sumpubmed(folder)
         return
     target: str | tuple[str, ...]
     for fields in map(Fields, rows_at(location, split)):

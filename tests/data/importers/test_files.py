@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import splits_at
-from pipedec_cli.data.importers.parallel import read as parallel
+from pipedec_cli.data.importers.phrases import parallel
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 
 STORY = [

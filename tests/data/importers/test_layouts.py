@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.keyphrases import read as keyphrases
-from pipedec_cli.data.importers.keyphrases import split_phrases
-from pipedec_cli.data.importers.multispanqa import read as msqa
-from pipedec_cli.data.importers.multispanqa import spans
+from pipedec_cli.data.importers.phrases import keyphrases, spans, split_phrases
+from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 from tests.data.importers.published import question, questions_file
 

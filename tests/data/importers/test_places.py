@@ -4,9 +4,9 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import layout, splits_at
-from pipedec_cli.data.importers.keyphrases import read as keyphrases
 from pipedec_cli.data.importers.layout import rows_at, split_files
-from pipedec_cli.data.importers.multispanqa import read as msqa
+from pipedec_cli.data.importers.phrases import keyphrases
+from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail
 from pipedec_cli.data.rows import Row
 from tests.data.importers.published import question, questions_file
