@@ -197,10 +197,10 @@ def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) 
     }
 
 
-def package_versions() -> dict[str, str | None]:
+def package_versions(*others: str) -> dict[str, str | None]:
     """The installed versions of what results depend on, read without importing any of it; None if not installed."""
-    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
-    for name in PACKAGES:
+    versions: dict[str, str | None] = dict.fromkeys((*PACKAGES, *others))
+    for name in versions:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions

@@ -1,14 +1,20 @@
-"""What a report ends in: which delay to take on these data, or that the method does not help here."""
+"""Is the method worth it? Decoder calls counted on the targets before training; and advice, once all is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from pipedec_cli.evaluate.competitor import Competitor
-from pipedec_cli.evaluate.estimate import WORTHWHILE
+from pipedec_cli.data.writing import rounded
+from pipedec_cli.pipeline.grid import Limits, replay
+from pipedec_cli.pipeline.schedule import Fixed
 
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.competitor import Competitor
+
+#: Fewer steps by less than this factor, or less time, are not worth a method of one's own.
+WORTHWHILE: Final = 1.3
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its
 #: longest answers.
 TOLERANCE: Final = 0.5
@@ -18,29 +24,71 @@ AS_FAST: Final = 1.1
 FEW_SUBSEQUENCES: Final = 2.0
 #: How much more often than in the baseline something may go wrong before it is pointed out; shares of 1.
 MORE_DROPPED: Final = 0.05
-MORE_DUPLICATED: Final = 0.02
-MORE_TRUNCATED: Final = 0.02
+MORE_OFTEN: Final = 0.02
 #: A baseline that is cut short more often than this is no measure of anything.
 BASELINE_TRUNCATED: Final = 0.1
 #: By so much longer may the baseline's texts be before it is said that part of the speedup is shorter text.
 SHORTER: Final = 1.25
-USED_UP: Final = 0.02
 
-Verdict = Literal["take", "trade", "few-subsequences", "no-gain"]
+
+class Estimate(NamedTuple):
+    """Mean decoder calls a target at one Δt, if both decoders wrote just the targets, to their ends.
+
+    The sequential decoder makes each token of the target, and <eos>. `truncated` is the share of targets that time_max
+    or sub_max would cut, 0 to 1; their steps are counted uncut.
+    """
+
+    delay: int
+    targets: int
+    sequential_steps: float
+    pipelined_steps: float
+    truncated: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer calls."""
+        return self.sequential_steps / self.pipelined_steps if self.pipelined_steps else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures, rounded, with the ratio."""
+        return rounded({**self._asdict(), "ratio": self.ratio}, 4)
+
+
+def estimate(
+    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = (1, 2, 3)
+) -> list[Estimate]:
+    """Replay targets on the grid, a result for each Δt: `wholes` and `parts` are their tokens and their subsequences'."""
+    count = max(1, len(parts))
+    sequential = sum(length + 1 for length in wholes) / count
+    endless = replace(limits, time_max=10**9)  # a text that is cut has fewer steps, which is no gain
+    results = []
+    for delay in delays:
+        steps = sum(replay(lengths, Fixed(delay), endless).steps for lengths in parts)
+        cut = sum(replay(lengths, Fixed(delay), limits).truncated is not None for lengths in parts)
+        results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
+    return results
+
+
+def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
+    """Why the method will not help on these targets; None if it may."""
+    best = max((entry.ratio for entry in estimates), default=0.0)
+    if subsequences_per_target > FEW_SUBSEQUENCES and best >= WORTHWHILE:
+        return None
+    return (
+        f"the targets have {subsequences_per_target:.1f} subsequences on average, which saves at best a factor of "
+        f"{best:.1f} in decoder steps: pipelined decoding will hardly help here"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do.
+    """What to do: ``take`` a delay, ``trade`` quality for speed, or stay sequential for one of two reasons.
 
-    Attributes:
-        verdict: ``take`` a delay, ``trade`` quality for speed, or stay sequential for one of two reasons.
-        options: the options of `pipedec generate` that are advised; None for the sequential decoder.
-        text: the advice in a sentence or two.
-        cautions: what speaks against relying on it.
+    `options` are those of `pipedec generate` that are advised, None for the sequential decoder; `text` is the advice in
+    a sentence or two, and `cautions` what speaks against relying on it.
     """
 
-    verdict: Verdict
+    verdict: Literal["take", "trade", "few-subsequences", "no-gain"]
     options: str | None
     text: str
     cautions: tuple[str, ...] = ()
@@ -55,54 +103,45 @@ def advise(
     metric: str,
     label: str,
 ) -> Advice:
-    """Choose among the delays that were tried.
+    """Choose among the delays that were tried, at least one: with gains over the baseline and, as that one, totals.
 
-    Args:
-        tried: at least one, each with its gains over the baseline and its totals.
-        baseline: with its totals.
-        called: what the baseline is, in words.
-        subsequences: mean number of subsequences of a target; None if it is not known.
-        metric: the metric that stands for quality.
-        label: its name in tables.
+    `called` is what the baseline is, in words; `subsequences` their mean number in a target, None if it is not known;
+    `metric` stands for quality and is a `label` in tables.
     """
     if not tried:
         raise ValueError("no decoder to choose from")
+    fast = [one for one in tried if one.speedup >= WORTHWHILE]
+    if not fast:
+        return _stay(max(tried, key=lambda one: one.speedup), baseline, called, subsequences)
 
     def quality(one: Competitor) -> float:
         return one.differences[metric].value if metric in one.differences else 0.0
 
-    def in_words(one: Competitor) -> str:
-        if metric not in one.differences:
-            return ""
-        found = one.differences[metric]
-        ends = ""
-        if found.low is not None and found.high is not None:
-            ends = f", 95 % interval {found.low:+.1f} to {found.high:+.1f}"
-        return f", {label} {found.value:+.1f}{ends}"
-
-    fast = [one for one in tried if one.speedup >= WORTHWHILE]
-    if not fast:
-        return _stay(max(tried, key=lambda one: one.speedup), baseline, called, subsequences)
     good = [one for one in fast if quality(one) >= -TOLERANCE]
+    fastest = max((one.speedup for one in good), default=0.0)
+    chosen = max([one for one in good if one.speedup * AS_FAST >= fastest] or fast, key=quality)
+    take = f"{chosen.name} (`pipedec generate {chosen.options}`)"
+    found, change = chosen.differences.get(metric), ""
+    if found is not None:
+        sure = found.low is not None and found.high is not None
+        ends = f", 95 % interval {found.low:+.1f} to {found.high:+.1f}" if sure else ""
+        change = f", {label} {found.value:+.1f}{ends}"
     if good:
-        fastest = max(one.speedup for one in good)
-        chosen = max((one for one in good if one.speedup * AS_FAST >= fastest), key=quality)
         text = (
-            f"Take {chosen.name} (`pipedec generate {chosen.options}`): {chosen.speedup:.1f} times as fast as {called}, "
-            f"with {_fewer('steps', chosen, baseline):.1f} times fewer decoder steps{in_words(chosen)}."
+            f"Take {take}: {chosen.speedup:.1f} times as fast as {called}, "
+            f"with {_fewer('steps', chosen, baseline):.1f} times fewer decoder steps{change}."
         )
     else:
-        chosen = max(fast, key=quality)
-        found = chosen.differences[metric]
-        cost = (
-            "Every delay that is worthwhile costs quality."
-            if found.low is None or found.excludes_zero
-            else "Every delay that is worthwhile seems to cost quality, but that may be chance: score more examples."
+        chance = found is not None and found.low is not None and not found.excludes_zero
+        costs = (
+            "seems to cost quality, but that may be chance: score more examples."
+            if chance
+            else "costs quality."
         )
         text = (
-            f"{cost} {chosen.name} (`pipedec generate {chosen.options}`) costs least: {chosen.speedup:.1f} times as "
-            f"fast as {called}{in_words(chosen)}. Take it if the speed is worth that, try larger delays, which give "
-            "some quality back, or stay with the sequential decoder."
+            f"Every delay that is worthwhile {costs} {take} costs least: {chosen.speedup:.1f} times as fast as "
+            f"{called}{change}. Take it if the speed is worth that, try larger delays, which give some quality back, or "
+            "stay with the sequential decoder."
         )
     cautions = tuple(_cautions(chosen, baseline, metric, label))
     return Advice("take" if good else "trade", chosen.options, text, cautions)
@@ -117,10 +156,11 @@ def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competit
 
 def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: float | None) -> Advice:
     """Why nothing that was tried is worth it."""
-    steps = _fewer("steps", best, baseline)
-    verdict: Verdict = "no-gain"
-    if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
-        verdict = "few-subsequences"
+    steps, few = (
+        _fewer("steps", best, baseline),
+        subsequences is not None and subsequences <= FEW_SUBSEQUENCES,
+    )
+    if few:
         why = (
             f"the targets have {subsequences:.1f} subsequences on average, and with one or two there is hardly anything "
             "to generate at once"
@@ -132,18 +172,17 @@ def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: flo
         )
     else:
         why = f"it saves hardly any decoder steps, {steps:.1f} times: one long subsequence sets the pace"
-    return Advice(
-        verdict,
-        None,
+    text = (
         f"The method does not help here: {why}; at best it is {best.speedup:.1f} times as fast as {called} "
-        f"({best.name}). Stay with the sequential decoder.",
+        f"({best.name}). Stay with the sequential decoder."
     )
+    return Advice("few-subsequences" if few else "no-gain", None, text)
 
 
 def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) -> Iterator[str]:
-    """What the metric hardly shows."""
+    """What the metric hardly shows, and what goes wrong more often than in the baseline."""
     assert one.scored is not None and baseline.scored is not None
-    failures, usual, difference = one.scored.failures, baseline.scored.failures, one.differences.get(metric)
+    found, usual, difference = one.scored.failures, baseline.scored.failures, one.differences.get(metric)
     if usual.truncated_rate > BASELINE_TRUNCATED:
         yield (
             f"The baseline is cut short in {usual.truncated_rate:.0%} of its texts, which makes it slow and poor: train "
@@ -157,22 +196,18 @@ def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) ->
         yield "One example says nothing of quality: score more."
     elif difference.value >= -TOLERANCE and difference.low < -2 * TOLERANCE:
         yield f"The interval reaches down to {difference.low:+.1f} {label}: too few examples to rule such a loss out."
-    dropped, dropped_before = failures.dropped_rate, usual.dropped_rate
-    if dropped is not None and dropped_before is not None and dropped > dropped_before + MORE_DROPPED:
+    dropped, before = found.dropped_rate, usual.dropped_rate
+    if dropped is not None and before is not None and dropped > before + MORE_DROPPED:
         yield (
-            f"It leaves out {dropped:.0%} of the subsequences that the references have, the baseline "
-            f"{dropped_before:.0%}; a larger delay may mend that."
+            f"It leaves out {dropped:.0%} of the subsequences that the references have, the baseline {before:.0%}; "
+            "a larger delay may mend that."
         )
-    if failures.duplicated_rate > usual.duplicated_rate + MORE_DUPLICATED:
-        yield (
-            f"{failures.duplicated_rate:.0%} of its subsequences repeat an earlier one, in the baseline "
-            f"{usual.duplicated_rate:.0%}."
-        )
-    if failures.truncated_rate > usual.truncated_rate + MORE_TRUNCATED:
-        yield (
-            f"{failures.truncated_rate:.0%} of its texts are cut short: raise --time-max or --sub-max, or segment finer."
-        )
-    if one.used_up is not None and one.used_up > USED_UP:
+    repeated, before = found.duplicated_rate, usual.duplicated_rate
+    if repeated > before + MORE_OFTEN:
+        yield f"{repeated:.0%} of its subsequences repeat an earlier one, in the baseline {before:.0%}."
+    if (cut := found.truncated_rate) > usual.truncated_rate + MORE_OFTEN:
+        yield f"{cut:.0%} of its texts are cut short: raise --time-max or --sub-max, or segment finer."
+    if one.used_up is not None and one.used_up > MORE_OFTEN:
         yield (
             f"In {one.used_up:.0%} of the examples failed explorations used up the places of sub_max: --explore once "
             "avoids that."

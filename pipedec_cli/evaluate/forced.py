@@ -7,6 +7,7 @@ on a machine, each subsequence gets the number of tokens that it is to have.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -25,12 +26,9 @@ SOURCE_TOKENS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What is read and written.
+    """What is read and written: tokens of the source, <eos> included, and of each subsequence, without it.
 
-    Attributes:
-        source: tokens of the source, its <eos> included.
-        targets: tokens of each subsequence, <eos> not counted.
-        origin: where these numbers are from, for a reader.
+    `origin` says where these numbers are from, for a reader.
     """
 
     source: int
@@ -39,11 +37,7 @@ class Lengths:
 
     @classmethod
     def even(cls, source: int, subsequences: int, tokens: int, origin: str = "as given") -> Self:
-        """So many tokens in subsequences that differ by no more than one, the longer ones first.
-
-        Raises:
-            UserError: a subsequence would be empty, or there is no source.
-        """
+        """So many tokens in subsequences that differ by no more than one, the longer ones first; none is empty."""
         if source < 2 or subsequences < 1 or tokens < subsequences:
             raise UserError(
                 f"{tokens} tokens in {subsequences} subsequences from {source} source tokens cannot be had",
@@ -54,15 +48,10 @@ class Lengths:
 
     @classmethod
     def of_dataset(cls, name: str, source: int = SOURCE_TOKENS) -> Self:
-        """Lengths as in one of the paper's data sets, from its Table 1: means, in words, made tokens.
-
-        Raises:
-            UserError: the paper has no such data set.
-        """
+        """Lengths as in one of the paper's data sets, from its Table 1: means, in words, made tokens."""
         if name not in TARGET_LENGTHS:
-            raise UserError(
-                f"no shape is called {name!r}", todo=f"the shapes are {', '.join(TARGET_LENGTHS)}"
-            )
+            shapes = ", ".join(TARGET_LENGTHS)
+            raise UserError(f"no shape is called {name!r}", todo=f"the shapes are {shapes}")
         row = TARGET_LENGTHS[name]
         words, subsequences = row.words_per_target, row.subsequences_per_target
         origin = f"{name}: the paper's {row.table}, {words} words in {subsequences} subsequences, 4 tokens for 3 words"
@@ -76,8 +65,7 @@ class Lengths:
     @property
     def line(self) -> str:
         """What is forced, in words."""
-        few, many = min(self.targets), max(self.targets)
-        each = f"{few}" if few == many else f"{few} to {many}"
+        each = " to ".join(map(str, sorted({min(self.targets), max(self.targets)})))
         return (
             f"{self.source:,} source tokens, {self.tokens:,} target tokens in {len(self.targets)} subsequences of {each} "
             f"({self.origin})"
@@ -88,8 +76,7 @@ class Lengths:
         if delay is None:
             return Method(Whole(), bos, eos, Limits(None, None, self.tokens + 1), explore)
         usual, needed = Limits(), delay * len(self.targets) + max(self.targets) + 2
-        assert usual.time_max is not None and usual.sub_max is not None
-        limits = Limits(max(usual.time_max, needed), max(usual.sub_max, len(self.targets) + 1))
+        limits = Limits(max(usual.time_max or 0, needed), max(usual.sub_max or 0, len(self.targets) + 1))
         return Method(Fixed(delay), bos, eos, limits, explore)
 
     def sources(self, count: int, vocabulary: int, eos: int, seed: int = 0) -> list[list[int]]:
@@ -101,34 +88,27 @@ class Lengths:
 class ForcedAnswers:
     """A `StepModel` that runs another one in earnest and gives its answers the lengths that are asked for.
 
-    The model's own token is kept wherever it does not end the subsequence too early.
+    The model's own token is kept wherever it does not end the subsequence too early. `targets` are the tokens of each
+    subsequence, and whatever comes after them is empty.
     """
 
     def __init__(self, model: StepModel, targets: Sequence[int], eos: int) -> None:
-        """Wrap a model; `targets` are the tokens of each subsequence, and whatever comes after them is empty."""
-        self.model = model
-        self.targets = targets
-        self.eos = eos
-        self._other = 3 if eos != 3 else 4
-        self._made: dict[int, dict[int, int]] = {}
+        self._model, self._targets, self._eos = model, targets, eos
+        self._made: dict[int, Counter[int]] = {}
+        self.release = model.release
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Pass on."""
-        self._made.update({sequence: {} for sequence, _ in newcomers})
-        self.model.admit(newcomers)
+        self._made.update({sequence: Counter() for sequence, _ in newcomers})
+        self._model.admit(newcomers)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """Compute, then force."""
-        return [self._forced(row, token) for row, token in zip(rows, self.model.step(rows), strict=True)]
-
-    def release(self, sequence: int) -> None:
-        """Pass on."""
-        self.model.release(sequence)
+        return [self._forced(row, token) for row, token in zip(rows, self._model.step(rows), strict=True)]
 
     def _forced(self, row: Row, token: int) -> int:
         made, number = self._made[row.sequence], row.slot.subsequence
-        made[number] = 1 + made.get(number, 0)
-        wanted = self.targets[number - 1] if number <= len(self.targets) else 0
-        if made[number] > wanted:
-            return self.eos
-        return self._other if token == self.eos else token
+        made[number] += 1
+        if made[number] > (self._targets[number - 1] if number <= len(self._targets) else 0):
+            return self._eos
+        return token if token != self._eos else 4 if self._eos == 3 else 3

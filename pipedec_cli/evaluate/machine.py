@@ -8,49 +8,32 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from pipedec_cli.data.writing import package_versions
-
-#: Share of all processors that others may use while decoders are timed.
-_DISTURBED: Final = 0.1
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What bears on speed and memory.
-
-    Attributes:
-        cores: physical ones; None where the system does not tell.
-        processors: logical ones that this process may use.
-        threads: those that a matrix product runs on.
-        accelerator: the GPU's model name and memory.
-    """
+    """What bears on speed and memory."""
 
     processor: str
-    cores: int | None
-    processors: int
-    threads: int
+    cores: int | None  # physical ones; None where the system does not tell
+    processors: int  # logical ones that this process may use
+    threads: int  # those that a matrix product runs on
     memory_bytes: int
-    accelerator: str | None
+    accelerator: str | None  # the GPU's model name and memory; None on a CPU
     system: str
     python: str
 
     @property
     def line(self) -> str:
         """All of it in one line for a person."""
+        gpu = "" if self.accelerator is None else f"{self.accelerator}; "
         cores = "" if self.cores is None else f"{self.cores} cores, "
-        parts = [
-            self.accelerator,
-            self.processor,
-            f"{cores}{self.processors} processors, {self.threads} threads used",
-            f"{self.memory_bytes / 2**30:.0f} GiB RAM",
-            self.system,
-            f"Python {self.python}",
-        ]
-        return "; ".join(part for part in parts if part is not None)
+        return (
+            f"{gpu}{self.processor}; {cores}{self.processors} processors, {self.threads} threads used; "
+            f"{self.memory_bytes / 2**30:.0f} GiB RAM; {self.system}; Python {self.python}"
+        )
 
 
 def this_machine(device: str = "cpu") -> Machine:
@@ -58,8 +41,7 @@ def this_machine(device: str = "cpu") -> Machine:
     import psutil
     import torch
 
-    affinity = getattr(os, "sched_getaffinity", None)
-    accelerator = None
+    affinity, accelerator = getattr(os, "sched_getaffinity", None), None
     if device.startswith("cuda"):
         properties = torch.cuda.get_device_properties(device)
         accelerator = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
@@ -90,14 +72,6 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return platform.processor() or platform.machine()
 
 
-def versions() -> dict[str, str | None]:
-    """The versions of everything that is timed; None for what is not installed."""
-    try:
-        return {**package_versions(), "ctranslate2": version("ctranslate2")}
-    except PackageNotFoundError:
-        return {**package_versions(), "ctranslate2": None}
-
-
 class ProcessorTime(NamedTuple):
     """How much the processors have worked up to a moment: in all, stolen time included, and for this process."""
 
@@ -117,14 +91,13 @@ class ProcessorTime(NamedTuple):
 
     def others(self, since: ProcessorTime, processors: int) -> float:
         """The share of all processors that went to others between two moments, 0 to 1."""
-        wall = (self.wall - since.wall) * processors
-        others = (self.all - since.all) - (self.own - since.own)
-        return min(1.0, max(0.0, others / wall)) if wall > 0 else 0.0
+        wall, everyone, own = (now - then for now, then in zip(self, since, strict=True))
+        return min(1.0, max(0.0, (everyone - own) / (wall * processors))) if wall > 0 else 0.0
 
 
 def disturbance(others: float) -> str | None:
     """That others took this share of the processors while decoders were timed, in words; None if it is no matter."""
-    if others < _DISTURBED:
+    if others < 0.1:
         return None
     return (
         f"other work took {others:.0%} of the machine's processors while decoders were timed: these speeds are too low "

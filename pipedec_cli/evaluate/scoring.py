@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
@@ -13,7 +15,6 @@ from pipedec_cli.data.paper import RECIPES
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, recipe_of
 from pipedec_cli.data.writing import read_json
-from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
@@ -27,14 +28,13 @@ LABELS: Final = {metric: label for kind in _KINDS for metric, label in kind.head
 #: Where a record may keep its right answers as a list, before `segment` merged any of them: asked for first.
 ANSWER_FIELDS: Final[Mapping[Task, str]] = {"keyphrases": "keyphrases", "multispan": "answers"}
 
+_NO_WORD = re.compile(r"[\W_]+")
 
-@dataclass(frozen=True, slots=True)
-class LoadedRun:
+
+class LoadedRun(NamedTuple):
     """A file of predictions as it was read.
 
-    Attributes:
-        name: what it is called in tables and in the files of its scores.
-        manifest: what `generate` says of the run; {} where it says nothing.
+    `name` is what tables and the files of its scores call it; `manifest` is what `generate` says of the run, or {}.
     """
 
     path: Path
@@ -42,6 +42,55 @@ class LoadedRun:
     predictions: Sequence[Generated]
     form: Format
     manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """What goes wrong with this method in particular, and hardly shows in ROUGE: counts, and their rates in [0, 1].
+
+    A pipelined decoder writes a subsequence before it has seen the earlier ones to their end. It can say the same
+    thing twice, leave something out, or run into its bounds on time and subsequences.
+    """
+
+    examples: int
+    subsequences: int  # predicted, in all
+    duplicated: int  # those that say the same as an earlier one of their prediction
+    with_duplicates: int  # predictions that have such
+    expected: int  # subsequences of the references, where they are known
+    dropped: int  # how many of these are missing, prediction by prediction
+    with_dropped: int  # predictions that have fewer subsequences than their reference
+    compared: int  # predictions whose reference has known subsequences
+    truncated: Mapping[str, int]  # predictions cut short, by what cut them (time_max, sub_max, max_tokens)
+    duplicated_rate: float  # of the predicted subsequences
+    dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
+    truncated_rate: float  # of the predictions
+
+
+def count_failures(items: Sequence[ScoringItem]) -> Failures:
+    """Count repeats, omissions and cuts over a set of predictions."""
+
+    def words(text: str) -> str:  # the text itself where there are none, so that ! and ? stay two things
+        return _NO_WORD.sub(" ", text.casefold()).strip() or text.strip()
+
+    repeats = [len(item.segments) - len(set(map(words, item.segments))) for item in items]
+    compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
+    missing = [max(0, right - predicted) for predicted, right in compared]
+    truncated = Counter(item.truncated for item in items if item.truncated is not None)
+    subsequences, expected = sum(len(item.segments) for item in items), sum(right for _, right in compared)
+    return Failures(
+        examples=len(items),
+        subsequences=subsequences,
+        duplicated=sum(repeats),
+        with_duplicates=sum(map(bool, repeats)),
+        expected=expected,
+        dropped=sum(missing),
+        with_dropped=sum(map(bool, missing)),
+        compared=len(compared),
+        truncated=dict(sorted(truncated.items())),
+        duplicated_rate=sum(repeats) / subsequences if subsequences else 0.0,
+        dropped_rate=(sum(missing) / expected if expected else 0.0) if compared else None,
+        truncated_rate=truncated.total() / len(items) if items else 0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +114,8 @@ class ScoredRun:
         found = self.scores.notes
         limit = (self.run.manifest.get("settings") or {}).get("limit")
         if limit is not None:
-            found.append(
-                f"a run of the first {limit:,} example{'' if limit == 1 else 's'} only, made with --limit"
-            )
+            first = f"the first {limit:,} example{'' if limit == 1 else 's'}"
+            found.append(f"a run of {first} only, made with --limit")
         if self.expected is not None and self.expected != len(self.items):
             found.append(
                 f"{len(self.items)} of {self.expected} rows are there and were scored; "
@@ -95,13 +143,8 @@ class ScoredRun:
 def load_runs(
     paths: Sequence[Path], gold: Path | None = None, sources: Path | None = None
 ) -> list[LoadedRun]:
-    """Read each file of predictions, and give each a name of its own.
-
-    Raises:
-        UserError: a file is not as it must be.
-    """
-    stems = [Path(path.name.removesuffix(".gz")).stem for path in paths]
-    names = stems
+    """Read each file of predictions, and give each a name of its own."""
+    stems = names = [Path(path.name.removesuffix(".gz")).stem for path in paths]
     if len(set(names)) < len(names):
         names = [f"{path.absolute().parent.name}-{stem}" for path, stem in zip(paths, stems, strict=True)]
     if len(set(names)) < len(names):
@@ -161,8 +204,7 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
 def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measure:
     """A task's protocol, its usual one by default, with settings such as ``stemmer``; None is a setting's usual value.
 
-    Raises:
-        UserError: the task has no such protocol, or the protocol no such setting.
+    A UserError if the task has no such protocol, or the protocol no such setting.
     """
     known = {kind.name: kind for kind in _KINDS if TASK_OF[kind.name] == task}
     kind = known.get(name or next(iter(known)))
@@ -170,23 +212,18 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
         raise UserError(f"{task} has no protocol {name!r}", todo=f"choose from {', '.join(known)}")
     given = {key: value for key, value in settings.items() if value is not None}
     allowed = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # each is a dataclass
-    for key in given:
-        if key not in allowed:
-            raise UserError(
-                f"the setting `{key}` does not belong to the protocol {kind.name}",
-                todo=f"it has {', '.join(sorted(allowed)) or 'none'}",
-            )
+    if foreign := [key for key in given if key not in allowed]:
+        raise UserError(
+            f"the setting `{foreign[0]}` does not belong to the protocol {kind.name}",
+            todo=f"it has {', '.join(sorted(allowed)) or 'none'}",
+        )
     return kind(**given)
 
 
 def score_run(
     run: LoadedRun, measure: Measure, *, on_example: Callable[[], None] = lambda: None
 ) -> ScoredRun:
-    """Score one run, calling `on_example` after each prediction.
-
-    Raises:
-        UserError: a prediction has nothing to be scored against.
-    """
+    """Score one run, calling `on_example` after each prediction; each must have something to be held against."""
     items = [scoring_item(prediction, TASK_OF[measure.name]) for prediction in run.predictions]
     return ScoredRun(run, items, score(items, measure, on_example=on_example), count_failures(items))
 
@@ -198,26 +235,20 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
     where there is none, a ``target`` that is a list; else ``target_segments``. A keyphrase never holds a ``;``:
     segments, predicted or right, are split there, and so is a target that is one string. The right answers of
     ``summarization`` are the references, or the target where there are none.
-
-    Raises:
-        UserError: the record has nothing to score against, or a string where a list of answers belongs.
     """
     record = prediction.record
     assert record is not None, "a prediction is scored against its record"
-    segments, gold, references = prediction.segments, record.target_segments, record.references
-    if task == "summarization":
-        if not references and record.target is not None:
-            references = (record.target,)
-        lacking = "" if references else "neither `target` nor `references`"
-    else:
+    segments, gold, references, lacking = prediction.segments, record.target_segments, record.references, ""
+    if task != "summarization":
         gold = _answers(record, task)
         lacking = f"no `{ANSWER_FIELDS[task]}`, `target` or `target_segments`" if gold is None else ""
+    elif not references and record.target is not None:
+        references = (record.target,)
+    elif not references:
+        lacking = "neither `target` nor `references`"
     if lacking:
-        raise UserError(
-            f"nothing to score against: the record has {lacking}",
-            where=record.where,
-            todo="give the right answers with --gold FILE",
-        )
+        lacking = f"nothing to score against: the record has {lacking}"
+        raise UserError(lacking, where=record.where, todo="give the right answers with --gold FILE")
     if task == "keyphrases":
         segments, gold = _phrases(segments), _phrases(gold or ())
         if not record.source.strip():
@@ -232,18 +263,17 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
 
 def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
     """The right phrases or spans of a record; None if it has none."""
-    for field in (ANSWER_FIELDS[task], "target"):
-        value = record.fields.get(field)
-        if isinstance(value, list) or (field != "target" and value is not None):
-            if isinstance(value, str):
-                wrong = f"be a list of strings, not the string {value[:40]!r}"
-            elif not isinstance(value, list):
-                wrong = f"be a list of strings, not {value!r}"
-            elif other := [item for item in value if not isinstance(item, str)]:
-                wrong = f"hold strings, not {type(other[0]).__name__}"
-            else:
-                return tuple(value)
-            raise UserError(f"`{field}` must {wrong}", where=record.where)
+    field, target = ANSWER_FIELDS[task], record.fields.get("target")
+    answers = record.fields.get(field)
+    if answers is None and isinstance(target, list):
+        field, answers = "target", target
+    if isinstance(answers, list):
+        if not (others := [item for item in answers if not isinstance(item, str)]):
+            return tuple(answers)
+        raise UserError(f"`{field}` must hold strings, not {type(others[0]).__name__}", where=record.where)
+    if answers is not None:
+        found = f"the string {answers[:40]!r}" if isinstance(answers, str) else repr(answers)
+        raise UserError(f"`{field}` must be a list of strings, not {found}", where=record.where)
     if record.target_segments is not None or record.target is None:
         return record.target_segments
     if task == "multispan":
@@ -258,15 +288,11 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
 def _phrases(segments: Iterable[str]) -> tuple[str, ...]:
     """Phrases without those that two or more of them were merged into, and without empty ones."""
     parts = (part.strip() for segment in segments for part in segment.split(";"))
-    return tuple(part for part in parts if part)
+    return tuple(filter(None, parts))
 
 
 def compare_runs(first: ScoredRun, second: ScoredRun, *, resamples: int, seed: int) -> dict[str, Difference]:
-    """First minus second by metric, from the examples in pairs.
-
-    Raises:
-        UserError: they are not of the same examples, or not held against the same answers.
-    """
+    """First minus second by metric, from the examples in pairs: both of the same ones, held against the same answers."""
     one, other = first.run.path, second.run.path
     right = {item.id: (item.references, item.gold) for item in second.items}
     unpaired = []

@@ -42,10 +42,10 @@ def method(resamples: int, seed: int) -> str:
     """How the intervals of `score_differences` come about, library and version included."""
     import scipy
 
-    return (
-        f"paired bootstrap, percentile interval at {CONFIDENCE:.0%}, {resamples} resamples, seed {seed}, "
-        f"scipy.stats.bootstrap {scipy.__version__}"
+    interval = (
+        f"paired bootstrap, percentile interval at {CONFIDENCE:.0%}, {resamples} resamples, seed {seed}"
     )
+    return f"{interval}, scipy.stats.bootstrap {scipy.__version__}"
 
 
 def score_differences(
@@ -53,10 +53,8 @@ def score_differences(
 ) -> dict[str, Difference]:
     """First minus second, metric by metric, in points of per cent; {} if nothing was scorable.
 
-    The same seed gives the same intervals.
-
-    Raises:
-        ValueError: the two are not of the same examples, whatever their order, by the same protocol.
+    The same seed gives the same intervals. A ValueError if the two are not of the same examples, whatever their order,
+    by the same protocol.
     """
     measure, place = first.measure, {example: row for row, example in enumerate(second.ids)}
     if measure.signature != second.measure.signature or place.keys() != set(first.ids):
@@ -76,22 +74,20 @@ def score_differences(
         drawn = np.bincount(apart.ravel(), minlength=flat.size).reshape(flat.shape).astype(np.float64)
         return np.moveaxis(difference(drawn @ rows / examples), -1, 0).reshape(-1, *draws.shape[:-1])
 
-    values = dict(zip(measure.metrics, difference(rows.mean(axis=0)).tolist(), strict=True))
-    if examples < 2:
-        return {metric: Difference(value, None, None) for metric, value in values.items()}
-    from scipy.stats import bootstrap
+    values = difference(rows.mean(axis=0)).tolist()
+    ends: list[list[Any]] = [[None] * len(values)] * 2
+    if examples > 1:
+        from scipy.stats import bootstrap
 
-    result: Any = bootstrap(
-        (np.arange(examples),),
-        of_draws,
-        n_resamples=resamples,
-        batch=max(1, _BATCH_ELEMENTS // examples),
-        vectorized=True,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    low, high = (np.ravel(ends).tolist() for ends in result.confidence_interval)
-    return {
-        metric: Difference(*ends) for metric, *ends in zip(values, values.values(), low, high, strict=True)
-    }
+        result: Any = bootstrap(
+            (np.arange(examples),),
+            of_draws,
+            n_resamples=resamples,
+            batch=max(1, _BATCH_ELEMENTS // examples),
+            vectorized=True,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        )
+        ends = [np.ravel(end).tolist() for end in result.confidence_interval]
+    return dict(zip(measure.metrics, map(Difference, values, *ends), strict=True))

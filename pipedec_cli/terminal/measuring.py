@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError
 from pipedec_cli.evaluate.competitor import Competitor
-from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine, versions
+from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import device_clock, pause, time_together
 from pipedec_cli.terminal.console import Talk, many
@@ -98,7 +99,7 @@ def measure(
         "absent": tuple(absent),
         "device": device,
         "machine": this_machine(device),
-        "versions": versions(),
+        "versions": package_versions("ctranslate2"),
         "disturbed": disturbed,
     }
 

@@ -24,7 +24,7 @@ from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segme
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits
 from pipedec_cli.data.workspace import Workspace, load_split, save_segmented
 from pipedec_cli.data.writing import manifest, to_json
-from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate
+from pipedec_cli.evaluate.advice import Estimate, doubt, estimate
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import stage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.metrics.measure import ScoringItem
+from pipedec_cli.evaluate.scoring import count_failures
 
 
 def item(

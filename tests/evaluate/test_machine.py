@@ -2,13 +2,13 @@
 
 from importlib.metadata import version
 
+from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.machine import (
     Machine,
     ProcessorTime,
     disturbance,
     processor_name,
     this_machine,
-    versions,
 )
 
 
@@ -40,7 +40,7 @@ def test_this_machine_is_described():
 
 
 def test_versions_tell_those_of_the_peers_too():
-    found = versions()
+    found = package_versions("ctranslate2")
     assert found["torch"] == version("torch")
     assert "ctranslate2" in found
 

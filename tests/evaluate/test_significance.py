@@ -30,7 +30,7 @@ class Mean(Measure):
     primary = "mean"
     metrics = ("mean",)
     headline = {"mean": "mean"}  # noqa: RUF012
-    settings = ""
+    _settings = ""
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
         raise NotImplementedError

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, Literal
 
 Task = Literal["summarization", "keyphrases", "multispan"]
 ProtocolName = Literal["rouge", "chan2019", "meng2017", "multispanqa"]
 
 #: The task that each protocol scores; a task's first protocol is its usual one.
-TASK_OF: Final[Mapping[str, Task]] = {
+TASK_OF: Final[dict[str, Task]] = {
     "rouge": "summarization",
     "chan2019": "keyphrases",
     "meng2017": "keyphrases",

@@ -8,11 +8,12 @@ Chen et al. (ACL 2020) and the pipelined decoder's paper use it; meng2017 is Men
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
-from typing import ClassVar, Final, Literal
+from itertools import chain
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -42,25 +43,18 @@ _MENG = re.compile(r"<\w+>|[_<>,().']|(?:[^\W_]|[#&+*])+")
 class _Keyphrases(Measure):
     """What the two protocols share.
 
-    Attributes:
-        pretokenized: the text, targets and predictions are tokenised already: cut them at white space alone.
-        hard: precision at 5 divides by 5 even where fewer were predicted, rather than by their number.
+    With `pretokenized`, text, targets and predictions are tokenised already: they are cut at white space alone. With
+    `hard`, precision at 5 divides by 5 even where fewer were predicted, rather than by their number.
     """
 
     pretokenized: bool = False
 
     headline: ClassVar[Mapping[str, str]] = {
-        "present_f1@5": "present F1@5",
-        "present_f1@M": "present F1@M",
-        "absent_f1@5": "absent F1@5",
-        "absent_f1@M": "absent F1@M",
+        f"{kind}_f1@{cut}": f"{kind} F1@{cut}" for kind in ("present", "absent") for cut in ("5", "M")
     }
     primary: ClassVar[str] = "present_f1@M"
     precision_recall: ClassVar = {f1: (f1.replace("f1", "p"), f1.replace("f1", "r")) for f1 in headline}
-    metrics: ClassVar[tuple[str, ...]] = (
-        *headline,
-        *(name for pair in precision_recall.values() for name in pair),
-    )
+    metrics: ClassVar[tuple[str, ...]] = (*headline, *chain.from_iterable(precision_recall.values()))
     counted: ClassVar[tuple[str, ...]] = (
         "present_targets",
         "present_predictions",
@@ -75,8 +69,7 @@ class _Keyphrases(Measure):
     macro: ClassVar[str]
 
     @property
-    def settings(self) -> str:
-        """Whatever bears on a score."""
+    def _settings(self) -> str:
         kept = "predictions+targets" if self.deduplicate_targets else "predictions"
         divisor = "of-5" if self.hard else "of-min"
         words = f"tok:{self._tokenizer}|lower:yes|stem:porter|dedup:{kept}"
@@ -112,9 +105,7 @@ class _Keyphrases(Measure):
         """
         # Stems hold no space, so a run of whole stems is a substring once spaces stand around all.
         haystack = f" {' '.join(source)} "
-        present: list[Stems] = []
-        absent: list[Stems] = []
-        seen: set[Stems] = set()
+        present, absent, seen = list[Stems](), list[Stems](), set[Stems]()
         duplicates = invalid = 0
         for phrase in filter(None, (tuple(stems(text, self._tokenizer)) for text in phrases)):
             if phrase in seen and (predicted or self.deduplicate_targets):
@@ -128,7 +119,7 @@ class _Keyphrases(Measure):
 
     def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
         """What is averaged over documents: precision and recall in [0, 1], in the order of `precision_recall`."""
-        return (value for part in parts for value in part)
+        return chain.from_iterable(parts)
 
 
 @dataclass(frozen=True)
@@ -147,8 +138,7 @@ class Chan2019(_Keyphrases):
     def corpus(self, means: Floats) -> Floats:
         """F1 as the harmonic mean of mean precision and mean recall."""
         parts = PERCENT * means[..., : -len(self.counted)]
-        f1 = harmonic_mean(parts[..., 0::2], parts[..., 1::2])
-        return np.concatenate([f1, parts], axis=-1)
+        return np.concatenate([harmonic_mean(parts[..., 0::2], parts[..., 1::2]), parts], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -165,10 +155,6 @@ class Meng2017(_Keyphrases):
     def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
         return (*(2 * p * r / (p + r) if p + r else 0.0 for p, r in parts), *super()._row(parts))
 
-    def corpus(self, means: Floats) -> Floats:
-        """The means."""
-        return PERCENT * means[..., : -len(self.counted)]
-
 
 def stems(text: str, tokenizer: Tokenizer) -> list[str]:
     """The text's words, lower-cased and cut to their stems by nltk's Porter stemmer in its default mode."""
@@ -178,17 +164,21 @@ def stems(text: str, tokenizer: Tokenizer) -> list[str]:
 @lru_cache(maxsize=1 << 18)
 def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
     """The stems of one run of non-space characters: texts repeat their words, and stemming is slow."""
-    if tokenizer == "whitespace":
-        return (_porter()(word),)
-    return tuple(map(_porter(), _detach(word) if tokenizer == "edges" else _MENG.findall(word)))
+    parts = (
+        [word]
+        if tokenizer == "whitespace"
+        else _detach(word)
+        if tokenizer == "edges"
+        else _MENG.findall(word)
+    )
+    return tuple(map(_porter(), parts))
 
 
 @cache
-def _porter() -> Callable[[str], str]:
+def _porter() -> Any:
     from nltk.stem.porter import PorterStemmer
 
-    stem: Callable[[str], str] = PorterStemmer().stem
-    return stem
+    return PorterStemmer().stem
 
 
 def _detach(word: str) -> list[str]:

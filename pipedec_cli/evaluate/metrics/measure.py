@@ -21,14 +21,8 @@ PERCENT = 100.0
 class ScoringItem:
     """One prediction and what it is held against, whichever file it came from.
 
-    Attributes:
-        target: the right answer as one string; None where there is none of its own.
-        gold: the target's subsequences (sentences, phrases, spans); None where they are not known.
-        references: every right answer, for the tasks that score text.
-        truncated: what cut the prediction short, as in `Generated`.
-
-    Raises:
-        TypeError: a string stands where a list of strings belongs.
+    `target` is the right answer as one string, `gold` its subsequences (sentences, phrases, spans), each None where
+    not known; `references` are all right answers, for the tasks that score text; `truncated` is that of `Generated`.
     """
 
     id: str
@@ -73,25 +67,21 @@ class Measure(ABC):
 
     @property
     @abstractmethod
-    def settings(self) -> str:
+    def _settings(self) -> str:
         """Whatever bears on a score, versions of packages among it: ``stem:yes|…|rouge-score:0.1.2``."""
 
     @property
     def signature(self) -> str:
         """Protocol, settings and versions, after sacrebleu's manner: two scores compare only if theirs are equal."""
-        return f"{self.name}|{self.settings}|pipedec:{version('pipedec')}"
+        return f"{self.name}|{self._settings}|pipedec:{version('pipedec')}"
 
     @abstractmethod
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """One example's row, `counted` at its end; None if this protocol cannot score it.
+        """One example's row, `counted` at its end; None if this protocol cannot score it, a ValueError without answers."""
 
-        Raises:
-            ValueError: the item has no right answers.
-        """
-
-    @abstractmethod
     def corpus(self, means: Floats) -> Floats:
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
+        return PERCENT * means[..., : len(self.metrics)]
 
 
 def harmonic_mean(precision: Floats, recall: Floats) -> Floats:
@@ -102,12 +92,9 @@ def harmonic_mean(precision: Floats, recall: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a protocol says of a set of predictions.
+    """What a protocol says of predictions; those that it could not score are in no mean.
 
-    Attributes:
-        ids: the scored examples, in input order.
-        statistics: their rows; float64, shape [scored, numbers in a row].
-        not_scorable: the ids that the protocol could not score; they are in no mean.
+    `ids` are the scored examples in input order, `statistics` their rows [scored, numbers in a row].
     """
 
     measure: Measure
@@ -133,38 +120,34 @@ class Scores:
         """Each metric of each example alone, in per cent, by id; those that are not scorable last, with None."""
         metrics = self.measure.metrics
         values = self.measure.corpus(self.statistics).tolist() if self.ids else []
-        return {
-            example: dict(zip(metrics, row, strict=True))
-            for example, row in zip(self.ids, values, strict=True)
-        } | {example: dict.fromkeys(metrics) for example in self.not_scorable}
+        found = {
+            name: dict(zip(metrics, row, strict=True)) for name, row in zip(self.ids, values, strict=True)
+        }
+        return {**found, **{name: dict.fromkeys(metrics) for name in self.not_scorable}}
 
     @property
     def counts(self) -> dict[str, int]:
         """How many examples there were and could not be scored, and what else the protocol counted."""
         names = self.measure.counted
         sums = self.statistics.sum(axis=0)[-len(names) :] if self.ids else [0] * len(names)
+        lost = len(self.not_scorable)
         return {
-            "examples": len(self.ids) + len(self.not_scorable),
-            "not_scorable": len(self.not_scorable),
+            "examples": len(self.ids) + lost,
+            "not_scorable": lost,
             **dict(zip(names, map(int, sums), strict=True)),
         }
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the scores must be told."""
-        lost, count = len(self.not_scorable), len(self.ids) + len(self.not_scorable)
-        why = self.measure.unscorable
-        return [f"{lost} of {count} examples are not scorable and left out: {why}"] if lost else []
+        lost, of = len(self.not_scorable), f"of {len(self.ids) + len(self.not_scorable)} examples"
+        return [f"{lost} {of} are not scorable and left out: {self.measure.unscorable}"] if lost else []
 
 
 def score(
     items: Iterable[ScoringItem], measure: Measure, *, on_example: Callable[[], None] = lambda: None
 ) -> Scores:
-    """Score predictions, calling `on_example` after each.
-
-    Raises:
-        ValueError: there are no items, two have the same id, or one has nothing to be held against.
-    """
+    """Score predictions, calling `on_example` after each; at least one, no two with the same id, else a ValueError."""
     rows: dict[str, tuple[float, ...] | None] = {}
     for item in items:
         if item.id in rows:
@@ -174,9 +157,5 @@ def score(
     if not rows:
         raise ValueError("there is nothing to score")
     scored = {example: row for example, row in rows.items() if row is not None}
-    return Scores(
-        measure=measure,
-        ids=tuple(scored),
-        statistics=np.array(list(scored.values()), dtype=np.float64),
-        not_scorable=tuple(example for example, row in rows.items() if row is None),
-    )
+    statistics = np.array(list(scored.values()), dtype=np.float64)
+    return Scores(measure, tuple(scored), statistics, tuple(name for name in rows if name not in scored))

@@ -26,9 +26,8 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 class MultiSpanQA(Measure):
     """EM and PM F1, micro: precision and recall are ratios of sums over all questions.
 
-    Attributes:
-        autojunk: difflib's heuristic, which the published script has on: in a prediction of 200 characters and more,
-            a character that makes up over 1 % of it starts no match, so that long common runs can go unseen.
+    `autojunk` is difflib's heuristic, which the published script has on: in a prediction of 200 characters and more, a
+    character that makes up over 1 % of it starts no match, so that long common runs can go unseen.
     """
 
     autojunk: bool = True
@@ -41,9 +40,8 @@ class MultiSpanQA(Measure):
     precision_recall: ClassVar = {"em_f1": ("em_p", "em_r"), "pm_f1": ("pm_p", "pm_r")}
 
     @property
-    def settings(self) -> str:
-        """Whatever bears on a score; difflib comes with Python."""
-        autojunk = "yes" if self.autojunk else "no"
+    def _settings(self) -> str:
+        autojunk = "yes" if self.autojunk else "no"  # difflib comes with Python
         return f"norm:squad|avg:micro|autojunk:{autojunk}|python:{platform.python_version()}"
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
@@ -54,9 +52,8 @@ class MultiSpanQA(Measure):
         gold = frozenset(map(normalise_answer, item.gold))
         predicted = frozenset(map(normalise_answer, item.segments))
         hits = len(gold & predicted) if gold or predicted else 1
-        precision, recall = partial_match(gold, predicted, autojunk=self.autojunk)
-        divisors = max(len(predicted), 1), max(len(gold), 1)
-        return (hits, precision, recall, *divisors, len(predicted), len(gold))
+        partial = partial_match(gold, predicted, autojunk=self.autojunk)
+        return (hits, *partial, max(len(predicted), 1), max(len(gold), 1), len(predicted), len(gold))
 
     def corpus(self, means: Floats) -> Floats:
         """Ratios of sums."""
@@ -84,16 +81,14 @@ def partial_match(
     answered = bool(predicted - {""})  # as published, a lone empty prediction is no answer
     if not gold or not answered:
         return (0.0, 0.0) if gold or answered else (1.0, 1.0)
-    precision = 0.0
-    best_recall = dict.fromkeys(sorted(gold), 0.0)
+    precision, best_recall = 0.0, dict.fromkeys(sorted(gold), 0.0)
     for guess in sorted(predicted):  # in a fixed order, so that sums of floats come out the same each time
         matcher = SequenceMatcher(None, "", guess, autojunk=autojunk)
-        best_precision = 0.0
+        longest = 0
         for answer in best_recall:
             matcher.set_seq1(answer)
-            run = matcher.find_longest_match(0, len(answer), 0, len(guess)).size
-            if run:
-                best_precision = max(best_precision, run / len(guess))
+            if run := matcher.find_longest_match(0, len(answer), 0, len(guess)).size:
+                longest = max(longest, run)
                 best_recall[answer] = max(best_recall[answer], run / len(answer))
-        precision += best_precision
+        precision += longest / len(guess) if longest else 0.0
     return precision, sum(best_recall.values())

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem
+from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class Rouge(Measure):
     ROUGE-L looks at the whole text. ROUGE-Lsum compares line by line: a line is a segment, predicted or right, and a
     reference whose segments are not known is taken by its own lines, most often one.
 
-    Attributes:
-        stemmer: cut tokens of more than three characters to their Porter stems.
+    `stemmer` cuts tokens of more than three characters to their Porter stems.
     """
 
     stemmer: bool = True
@@ -40,8 +39,7 @@ class Rouge(Measure):
     )
 
     @property
-    def settings(self) -> str:
-        """Whatever bears on a score."""
+    def _settings(self) -> str:
         stem, nltk = ("yes", f"|nltk:{version('nltk')}") if self.stemmer else ("no", "")
         package = f"rouge-score:{version('rouge-score')}{nltk}"
         return f"score:f1|stem:{stem}|refs:best-per-type|lsum:segments|corpus:mean|{package}"
@@ -61,10 +59,6 @@ class Rouge(Measure):
         scores |= by_line.score_multi(targets, _lines(item.segments))
         return (*(float(scores[metric].fmeasure) for metric in self.metrics), len(item.references))
 
-    def corpus(self, means: Floats) -> Floats:
-        """The means of the F1 values."""
-        return PERCENT * means[..., : -len(self.counted)]
-
 
 def is_scorable(reference: str) -> bool:
     """Whether ROUGE's tokenizer, which keeps a-z and 0-9 alone, sees at least half of a text's letters and digits.
@@ -81,21 +75,13 @@ def _lines(segments: Iterable[str]) -> str:
 
 
 @lru_cache(maxsize=2)
-def _scorers(stemmer: bool) -> tuple[Any, Any]:
+def _scorers(stemmer: bool) -> list[Any]:
     """The package's scorers, of whole texts and of lines, with its own tokenizer and a stemmer that remembers."""
     from nltk.stem.porter import PorterStemmer
-    from rouge_score import rouge_scorer, tokenize, tokenizers
+    from rouge_score import rouge_scorer, tokenize
 
     # Stemming takes most of the tokenizer's time, and texts repeat their words.
-    stemmer_that_remembers = SimpleNamespace(stem=lru_cache(maxsize=1 << 18)(PorterStemmer().stem))
-
-    class PackageTokenizer(tokenizers.Tokenizer):  # type: ignore[misc]  # the package has no types
-        """The package's default tokenizer."""
-
-        def tokenize(self, text: str) -> Any:
-            return tokenize.tokenize(text, stemmer_that_remembers if stemmer else None)
-
-    tokenizer = PackageTokenizer()
-    whole = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=tokenizer)
-    by_line = rouge_scorer.RougeScorer(["rougeLsum"], tokenizer=tokenizer)
-    return whole, by_line
+    remembering = SimpleNamespace(stem=lru_cache(maxsize=1 << 18)(PorterStemmer().stem)) if stemmer else None
+    tokenizer = SimpleNamespace(tokenize=lambda text: tokenize.tokenize(text, remembering))
+    kinds = (["rouge1", "rouge2", "rougeL"], ["rougeLsum"])
+    return [rouge_scorer.RougeScorer(types, tokenizer=tokenizer) for types in kinds]

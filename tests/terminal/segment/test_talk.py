@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipedec_cli.data.preparation import TargetStatistics
-from pipedec_cli.evaluate.estimate import Estimate
+from pipedec_cli.evaluate.advice import Estimate
 from pipedec_cli.terminal.segment import EXAMPLES, render_summary
 from tests.terminal.segment.running import data_of, examples, refusal, run, write
 
