@@ -47,7 +47,7 @@ TOY: Final[Texts] = (
 TOY_SHAPE: Final = Shape(d_model=64, d_ff=128, layers=2, heads=4, vocabulary=300, dropout=0.0, d_kv=16)
 TOY_UPDATES: Final = 240
 #: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
-SMALL: Final = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
+SMALL: Final = TOY_SHAPE._replace(d_model=32, d_ff=32, heads=2, dropout=0.1)
 #: A training so short that a test can have several.
 QUICK: Final = Hyperparameters(
     epochs=10.0,

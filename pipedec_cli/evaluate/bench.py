@@ -49,8 +49,7 @@ class MemoryProbe:
         """Fill so many bytes on ``cpu``, ``cuda`` or ``cuda:N``; the clock waits for the device."""
         import torch
 
-        from pipedec_cli.model.native.build import BuildError
-        from pipedec_cli.model.native.library import library
+        from pipedec_cli.model.native.library import BuildError, library
 
         self.size = size
         self.readings: list[float] = []

@@ -20,10 +20,7 @@ from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
 from pipedec_cli.model.text import TextCodec
 
-#: The key in config.json under which the method's settings stand.
-_KEY: Final = "pipedec"
-#: Δt of a checkpoint that serves any.
-_DEFAULT_DELAY: Final = 2
+_KEY: Final = "pipedec"  # of the method's settings in config.json
 
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -31,12 +28,8 @@ Positive = Annotated[int, Meta(ge=1)]
 class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint was trained for, and what decoding it must do alike; it stands in config.json.
 
-    Attributes:
-        delay: Δt in time-steps, or ``any`` after training over random schedules; of no meaning for ``sequential``.
-        segmentation: how the targets were split; its joiner puts predictions together again.
-        source_prefix: put before every source.
-        max_source_tokens: longer sources are cut to this many.
-        time_max: the last time-step that decoding allows by default.
+    The delay is Δt, or ``any`` after training over random schedules; it has no meaning for ``sequential``. The
+    segmentation's joiner puts predictions together again; time_max is the last time-step by default.
     """
 
     decoder: DecoderKind
@@ -47,26 +40,21 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     time_max: Positive = 50
 
     @property
-    def sub_max(self) -> int:
-        """The bound on subsequences that the targets were merged for."""
-        return self.segmentation.sub_max
-
-    @property
     def usual_delay(self) -> int:
         """Δt where none is asked for: as trained, 2 if trained for any."""
-        return _DEFAULT_DELAY if self.delay == "any" else self.delay
+        return 2 if self.delay == "any" else self.delay
+
+
+#: The settings of a checkpoint that this tool has not trained: those of an ordinary T5.
+PLAIN_T5: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), " "))
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A model with its tokenizer and settings.
+    """A model of one of the `backbones`, in evaluation mode, with its tokenizer and the folder or hub name it came from.
 
-    Attributes:
-        model: of one of the `backbones`, in evaluation mode.
-        settings: what it was trained for; None for one that this tool has not trained.
-        name: the folder or hub name it came from.
-        segmenter: cuts a whole text as the training targets were cut, for a sequential decoder's output; None
-            where that is not known.
+    The settings are None for one that this tool has not trained. The segmenter, where it is known, cuts a whole text
+    as the training targets were cut, for a sequential decoder's output.
     """
 
     model: Any
@@ -93,17 +81,12 @@ class Checkpoint:
 
     def codec(self) -> TextCodec:
         """Texts to ids as this checkpoint wants them."""
-        used = self.settings
-        prefix, limit = (used.source_prefix, used.max_source_tokens) if used else ("", 2048)
-        return TextCodec(self.tokenizer, prefix=prefix, max_source_tokens=limit, eos=self.eos)
+        used = self.settings or PLAIN_T5
+        return TextCodec(self.tokenizer, used.source_prefix, used.max_source_tokens, self.eos)
 
 
 def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Checkpoint:
-    """Load a local folder or a hub model. A local path never calls the hub.
-
-    Raises:
-        UserError: nothing is there, it is of no family that is known, or its files cannot be read.
-    """
+    """Load a local folder or a hub model, or say in a UserError why not. A local path never calls the hub."""
     local = name != "" and Path(name).is_dir()
     if not local and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         raise UserError(
@@ -156,10 +139,7 @@ def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write config.json, generation_config.json, model.safetensors, the tokenizer's files and sentences.json.
-
-    They take their names when all of them have been written: what fails on the way leaves the folder as it was.
-    """
+    """Write config.json, model.safetensors, the tokenizer's files and sentences.json, all of them or none."""
     assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
     setattr(checkpoint.model.config, _KEY, msgspec.to_builtins(checkpoint.settings))
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +155,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' own bars and notes off the terminal: loading is announced by the command that asks for it."""
+    """Keep transformers' own bars and notes off the terminal: the command says what is loaded."""
     from transformers.utils import logging
 
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Delay, Generated, Segmentation
+from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.writing import file_sha256
-from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
-from pipedec_cli.model.device import choose_device, choose_dtype
+from pipedec_cli.model.checkpoint import PLAIN_T5, Checkpoint, load_checkpoint
 from pipedec_cli.model.steps.engine import Engine
 from pipedec_cli.model.steps.weights import DecoderWeights, lay_out
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, decode
@@ -25,8 +27,12 @@ from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
 SORTED_BATCHES: Final = 16
 
-#: The settings of a checkpoint that this tool has not trained: those of an ordinary T5.
-_PLAIN_T5: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), " "))
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+#: Beyond this many examples a step is bound by arithmetic, and more of them gain little.
+MOST_ON_CPU: Final = 8
+MOST_ON_GPU: Final = 64
+#: The share of the free memory that examples in flight may take, and the tokens of a grid that room is reckoned for.
+_SHARE, _GRID_TOKENS = 0.25, 512
 
 #: Files that have no say in what is generated: logs and manifests of the training, and the decoding defaults of others.
 _SILENT: Final = frozenset({"generation_config.json", "trainer_state.json", "training.json"})
@@ -44,15 +50,11 @@ class _Open:
 
 
 class Decoder:
-    """A checkpoint ready to generate.
+    """A checkpoint ready to generate, in its dtype and on its device.
 
-    Its output does not depend on the batch size: in float32 the tokens are those of one at a time, near-ties apart.
-
-    Attributes:
-        checkpoint: the model, in the dtype and on the device to decode with.
-        settings: what it was trained for; those of an ordinary T5 where it does not say.
-        text: texts to ids and back.
-        batch_size: examples in flight where `run` is not told otherwise.
+    Its output does not depend on the batch size, which is the number of examples in flight where `run` is not told
+    otherwise: in float32 the tokens are those of one at a time, near-ties apart. The settings are those of an ordinary
+    T5 where the checkpoint has none.
     """
 
     def __init__(
@@ -63,13 +65,13 @@ class Decoder:
         max_source_tokens: int | None = None,
         consume: bool = False,
     ) -> None:
-        """Do nothing yet: the weights are laid out when they are first needed.
+        """Lay the weights out when they are first needed.
 
         With `consume` the model's own matrices are emptied then, so that they are in memory once; of the model only its
         config is of use afterwards. `max_source_tokens` is another limit than the checkpoint's.
         """
         self.checkpoint = checkpoint
-        self.settings = checkpoint.settings or _PLAIN_T5
+        self.settings = checkpoint.settings or PLAIN_T5
         self.text = checkpoint.codec()
         if max_source_tokens is not None:
             self.text.max_source_tokens = max_source_tokens
@@ -97,8 +99,7 @@ class Decoder:
         """
         folder = Path(self.checkpoint.name)
         if not folder.is_dir():
-            commit = getattr(self.checkpoint.model.config, "_commit_hash", None)
-            return None if commit is None else str(commit)
+            return getattr(self.checkpoint.model.config, "_commit_hash", None)
         digest = hashlib.sha256()
         for file in sorted(folder.iterdir()):
             if file.is_file() and file.suffix in _TELLING and file.name not in _SILENT:
@@ -119,14 +120,12 @@ class Decoder:
 
         The delay is Δt, or ``wait`` for the schedule that waits; by default as trained, 2 if trained for any. An
         ordinary T5 takes none. With a fixed delay, time_max and sub_max are the checkpoint's by default, and max_tokens
-        is not bounded; else max_tokens is 512 by default, and the other two have no bound.
-
-        Raises:
-            UserError: the checkpoint was not trained for that delay, and `untrained` does not allow it.
+        is not bounded; else max_tokens is 512 by default, and the other two have no bound. A UserError where the
+        checkpoint was not trained for that delay, and `untrained` does not allow it.
         """
-        schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
+        schedule, usual = self._schedule("wait" if delay == "sequential" else delay, untrained), self.settings
         if isinstance(schedule, Fixed):
-            limits = Limits(time_max or self.settings.time_max, sub_max or self.settings.sub_max, max_tokens)
+            limits = Limits(time_max or usual.time_max, sub_max or usual.segmentation.sub_max, max_tokens)
         else:
             limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
         return Method(schedule, self.checkpoint.bos, self.checkpoint.eos, limits, explore)
@@ -152,14 +151,9 @@ class Decoder:
     def run(
         self, sources: Iterable[str], method: Method | None = None, batch_size: int | None = None
     ) -> Iterator[Event | Generated]:
-        """Generate from texts, which are read a window at a time.
-
-        Yields:
-            The decoding's events as they happen, and each `Generated` in input order as soon as the order allows.
-        """
+        """Texts, read a window at a time, to events as they happen and each `Generated` as soon as input order allows."""
         waiting: dict[int, _Open] = {}
-        due = 0
-        size = batch_size or self.batch_size
+        due, size = 0, batch_size or self.batch_size
         admissions = self._sorted(sources, waiting, 1 if size == 1 else size * SORTED_BATCHES)
         for event in decode(self.engine(size), admissions, method or self.method(), size):
             if isinstance(event, Admitted):
@@ -176,9 +170,7 @@ class Decoder:
         self, sources: Iterable[str], method: Method | None = None, batch_size: int | None = None
     ) -> Iterator[Generated]:
         """Generate from texts, the results alone."""
-        for item in self.run(sources, method, batch_size):
-            if isinstance(item, Generated):
-                yield item
+        return (item for item in self.run(sources, method, batch_size) if isinstance(item, Generated))
 
     def _sorted(
         self, sources: Iterable[str], waiting: dict[int, _Open], size: int
@@ -227,11 +219,58 @@ def load(
     """Load a folder that `pipedec train` made, another local T5 or a hub model, and make it ready to generate.
 
     The dtype is ``float32``, ``bfloat16`` or, on a GPU, ``float16``; the device ``auto``, ``cpu``, ``cuda`` or
-    ``cuda:N``. The rest is as in `Decoder`; with `consume` the `checkpoint.model` of what comes back may be empty.
-
-    Raises:
-        UserError: the checkpoint is not there or is no T5, or the machine has no such device.
+    ``cuda:N``; the rest is as in `Decoder`. A UserError where the checkpoint or the device is not there, or is no T5.
     """
     where = choose_device(device)
     checkpoint = load_checkpoint(str(name), dtype=choose_dtype(dtype, where), device=str(where))
     return Decoder(checkpoint, batch_size=batch_size, max_source_tokens=max_source_tokens, consume=consume)
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """The device of that name, or a UserError; ``auto`` takes a CUDA GPU where there is one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] == "mps":
+        raise UserError("Apple's GPU is not supported", todo="use --device cpu")
+    form = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
+    if form is None:
+        raise UserError(f"there is no device {name!r}", todo="use auto, cpu, cuda or cuda:N")
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name != "cpu" and int(form[1] or 0) >= there:
+        raise UserError(f"{name} is not here", todo="use --device cpu")
+    return torch.device(name)
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype of that name, or a UserError where it is not known or not to be used on that device."""
+    if name not in DTYPES:
+        raise UserError(f"there is no dtype {name!r}", todo=f"use one of {', '.join(DTYPES)}")
+    if name == "float16" and device.type == "cpu":
+        raise UserError("float16 is not for the CPU", todo="use bfloat16 or float32")
+    return DTYPES[name]
+
+
+def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:
+    """As many examples as make a step worth its while and fit a share of the free memory, with sources so long."""
+    most = MOST_ON_CPU if model.device.type == "cpu" else MOST_ON_GPU
+    fitting = int(_SHARE * _free_memory(model.device) / bytes_per_example(model, source_tokens))
+    return max(1, min(most, fitting, examples))
+
+
+def bytes_per_example(model: Any, source_tokens: int) -> int:
+    """Memory that one example in flight takes at most: in the encoder, and in the decoder's cache."""
+    config = model.config
+    width = torch.finfo(model.dtype).bits // 8
+    # scores of every head over all pairs of source tokens, before and after the softmax, which is in float32
+    attention = 3 * config.num_heads * source_tokens**2 * 4
+    hidden = source_tokens * (4 * config.d_model + 2 * config.d_ff) * 4
+    column = 2 * config.num_decoder_layers * config.num_heads * config.d_kv * width
+    return int(attention + hidden + column * (source_tokens + _GRID_TOKENS))
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    import psutil
+
+    return int(psutil.virtual_memory().available)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -14,8 +13,7 @@ from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """The sizes of a T5: `layers` of the encoder and of the decoder, at most `vocabulary` tokens of its tokenizer."""
 
     d_model: int
@@ -45,17 +43,10 @@ def start_checkpoint(
     seed: int,
     segmenter: Segmenter | None = None,
 ) -> Checkpoint:
-    """The model that training begins with: a shape, a local folder or a hub name.
+    """The model that training begins with, of a shape, a local folder or a hub name; a UserError if there is none.
 
-    Args:
-        name: which.
-        settings: what the checkpoint is to be trained for.
-        records: the training records, on which a fresh tokenizer is trained.
-        seed: of fresh weights.
-        segmenter: what cut the targets, to be kept with the checkpoint.
-
-    Raises:
-        UserError: no such shape, or the checkpoint cannot be loaded.
+    The seed is that of fresh weights, and the training records are for a fresh tokenizer. Settings and segmenter are
+    kept with the checkpoint.
     """
     if name in SHAPES:
         torch.manual_seed(seed)
@@ -72,11 +63,7 @@ def start_checkpoint(
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
-    """A byte-level BPE tokenizer with T5's special tokens.
-
-    It has at most so many tokens, and bytes to fall back on, so that no text is lost: newlines, braces and emoji come
-    back as they were.
-    """
+    """A byte-level BPE tokenizer of at most so many tokens, with T5's special ones; no text is lost to it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -92,13 +79,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     )
     backend.train_from_iterator(texts, trainer)
     backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", EOS)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        extra_special_tokens=[],
-    )
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "extra_special_tokens": []}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
 
 def make_model(shape: Shape, vocabulary: int) -> Any:

@@ -13,7 +13,7 @@ from pipedec_cli.data.records import whole_text
 class TextCodec:
     """A transformers tokenizer, the prefix of every source, and the number of tokens, <eos> included, that one is cut to."""
 
-    def __init__(self, tokenizer: Any, *, prefix: str, max_source_tokens: int, eos: int) -> None:
+    def __init__(self, tokenizer: Any, prefix: str, max_source_tokens: int, eos: int) -> None:
         self.tokenizer = tokenizer
         # Special tokens that stand in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True
@@ -24,9 +24,8 @@ class TextCodec:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
-        if not texts:
+        if not (texts := [whole_text(text) for text in texts]):
             return []
-        texts = [whole_text(text) for text in texts]
         encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         for row, ids in enumerate(encoded):
             if not self._reserved.isdisjoint(ids) and self._literal is not None:
@@ -37,9 +36,8 @@ class TextCodec:
     def _literal(self) -> Any | None:
         """A copy of a unigram tokenizer to which special tokens in a text are text; None for other tokenizers.
 
-        T5's vocabulary has its special tokens among the pieces of the unigram model, which matches them in any text,
-        whatever `split_special_tokens` says; sentencepiece itself never does. In the copy those pieces have names
-        that no text holds; the ids are the same.
+        T5's unigram model has its special tokens among its pieces and matches them in any text, whatever
+        `split_special_tokens` says. In the copy those pieces have names that no text holds; the ids are the same.
         """
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         content = json.loads(backend.to_str()) if backend is not None else {}
@@ -50,7 +48,7 @@ class TextCodec:
         special = set(self.tokenizer.all_special_tokens)
         for number, piece in enumerate(content["model"]["vocab"]):
             if piece[0] in special:
-                piece[0] = f"\U0010ffff{number}"  # U+10FFFF is no character
+                piece[0] = f"\U0010ffff{number}"  # which is no character
         for token in content["added_tokens"]:
             if token["content"] in special:
                 token["content"] = f"\U0010ffff{token['id']}"
@@ -64,7 +62,5 @@ class TextCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens and outer white space."""
-        decoded: str = self.tokenizer.decode(
-            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return decoded.strip()
+        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **options)).strip()

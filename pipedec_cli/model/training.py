@@ -24,15 +24,9 @@ from pipedec_cli.model.teacher_forcing import TeacherForcing
 class Hyperparameters:
     """How to train. `pipedec train` makes it of its options, where the defaults stand, and saves it in the manifest.
 
-    Attributes:
-        batch_size: examples a device and step; `accumulation` of them make an update.
-        optimizer: the rate of ``adafactor`` counts in units of each matrix's own size (the root of the mean of its
-            squares).
-        learning_rate: its peak, after a rise over `warmup`, a share of the updates.
-        schedule: how the rate goes on: ``linear`` to zero, or ``constant`` as where a paper names no decay.
-        evaluations: how often the dev set is looked at, over the whole training.
-        max_steps: stop after this many updates; None for whole epochs.
-        cpu: train on the CPU even where there is a GPU.
+    `accumulation` batches on each device make an update; max_steps are updates, None for whole epochs. The learning
+    rate is the peak, after a rise over `warmup`, a share of the updates; for ``adafactor`` it counts in units of each
+    matrix's own size (the root of the mean of its squares). `cpu` is: even where there is a GPU.
     """
 
     epochs: float
@@ -57,18 +51,12 @@ class Hyperparameters:
         return max(1, round(per_epoch * self.epochs))
 
 
-#: The usual batch size for fresh weights, which learn most from many small updates (a text of a hundred tokens is much to
-#: learn from), and the paper's for trained ones.
+#: The usual batch size, by whether weights are fresh, which learn most from many small updates; else the paper's.
 _BATCH: Final = {True: 8, False: 24}
-#: The usual peak rates by optimizer, for fresh and for trained weights; the last is the paper's. T5's matrices differ in
-#: size by two orders of magnitude when they are fresh (embeddings 1, queries 0.008): one rate for all is too small for
-#: some and too large for others, and Adafactor's relative one, with which T5 itself was trained, suits them all.
-_RATES: Final = {
-    ("adafactor", True): 3e-2,
-    ("adafactor", False): 1e-3,
-    ("adamw", True): 1e-3,
-    ("adamw", False): 1e-4,
-}
+#: The usual peak rates, likewise; the last is the paper's. The matrices of a fresh T5 differ in size by two orders of
+#: magnitude (embeddings 1, queries 0.008): one rate for all is too small for some and too large for others, and
+#: Adafactor's relative one, with which T5 itself was trained, suits them all.
+_RATES: Final = {"adafactor": {True: 3e-2, False: 1e-3}, "adamw": {True: 1e-3, False: 1e-4}}
 
 
 def hyperparameters(
@@ -81,16 +69,12 @@ def hyperparameters(
 ) -> Hyperparameters:
     """What was asked for; where that is None, what is usual for fresh or for trained weights."""
     chosen = optimizer or ("adafactor" if fresh else "adamw")
-    return Hyperparameters(
-        batch_size=batch_size or _BATCH[fresh],
-        optimizer=chosen,
-        learning_rate=_RATES[chosen, fresh] if learning_rate is None else learning_rate,
-        **others,
-    )
+    rate = _RATES[chosen][fresh] if learning_rate is None else learning_rate
+    size = batch_size or _BATCH[fresh]
+    return Hyperparameters(batch_size=size, optimizer=chosen, learning_rate=rate, **others)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """What training has come to: updates done, training loss since the last report, dev figures after a look."""
 
     step: int
@@ -116,8 +100,7 @@ def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperpa
     collate = collator(checkpoint, hyper.seed)
     device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
     module = TeacherForcing(checkpoint.model).to(torch.device(device)).train()
-    stride = max(1, len(examples) // hyper.batch_size)
-    typical = [examples[i] for i in range(0, len(examples), stride)][: hyper.batch_size]
+    typical = examples[:: max(1, len(examples) // hyper.batch_size)][: hyper.batch_size]
     batch = {name: tensor.to(device) for name, tensor in collate(typical).items()}
     seconds = []
     for _ in range(3):  # the first one warms up
@@ -128,8 +111,7 @@ def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperpa
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
         module.zero_grad(set_to_none=True)
-    parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
-    updates = hyper.updates(len(examples))
+    parameters, updates = checkpoint.model.num_parameters(), hyper.updates(len(examples))
     # float32 weights, and in each of two checkpoint-N folders the weights and AdamW's two moments; of Adafactor's
     # one moment a row and a column are kept for each matrix, which is next to nothing
     size = 4 * parameters * (1 + 2 * (3 if hyper.optimizer == "adamw" else 1))
@@ -149,18 +131,8 @@ def train(
 ) -> Mapping[str, float]:
     """Train a checkpoint in place and save it; gives ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
 
-    Args:
-        checkpoint: the model with its settings.
-        examples: what it is trained on.
-        dev: examples that are looked at but never trained on; may be empty.
-        folder: where the result and the ``checkpoint-N`` folders go.
-        hyper: how to train.
-        resume: go on from the last ``checkpoint-N`` in the folder.
-        show: is told of progress.
-        score: called at each look at the dev set.
-
-    Raises:
-        UserError: nothing to train on, or nothing to resume.
+    Dev examples are looked at but never trained on, and `score` is called at each look. The folder gets the result and
+    the ``checkpoint-N`` folders, from the last of which `resume` goes on. A UserError if there is none, or no example.
     """
     _require(examples)
     if resume and not _last_checkpoint(folder):
@@ -202,9 +174,7 @@ def train(
     trainer = _Trainer(
         checkpoint,
         args=arguments,
-        optimizer_cls_and_kwargs=adafactor
-        if hyper.optimizer == "adafactor"
-        else None,  # AdamW is the Trainer's
+        optimizer_cls_and_kwargs=adafactor if hyper.optimizer == "adafactor" else None,  # else AdamW
         train_dataset=examples,
         eval_dataset=dev or None,
         data_collator=collator(checkpoint, hyper.seed),
@@ -238,8 +208,7 @@ def _last_checkpoint(folder: Path) -> str | None:
 class _LikeLengths(LengthGroupedSampler):
     """Examples by groups of like lengths, in an order that depends on the seed and the epoch alone.
 
-    Trainer's own draws it from the global generator: a run resumed within a later epoch would go through the
-    first epoch's order, see some examples again and miss others.
+    Trainer's own draws it from the global generator: a resumed run would see some examples again and miss others.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -289,10 +258,9 @@ class _Reporter(TrainerCallback):
             self.show(Progress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
-        if not state.is_world_process_zero:
-            return
-        score = self.score() if self.score else None
-        if score is not None:
-            metrics["eval_score"] = score
-        loss = float(metrics["eval_loss"])
-        self.show(Progress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss, loss, score))
+        if state.is_world_process_zero:
+            loss, score = float(metrics["eval_loss"]), self.score() if self.score else None
+            metrics |= {} if score is None else {"eval_score": score}
+            self.show(
+                Progress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss, loss, score)
+            )

@@ -12,8 +12,7 @@ from pipedec_cli.data.records import FieldNames, Record, whole_text
 from pipedec_cli.data.rows import STDIN, given_splits, read_records
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.model.decoder import Decoder, load
-from pipedec_cli.model.native.build import is_compiled
-from pipedec_cli.model.native.library import VARIABLE
+from pipedec_cli.model.native.library import VARIABLE, is_compiled
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
 

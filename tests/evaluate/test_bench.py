@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from pipedec_cli.evaluate.bench import CACHED, STEPS, MemoryProbe, step_bytes, time_steps
-from pipedec_cli.model.native.build import BuildError
-from pipedec_cli.model.native.library import VARIABLE, library
+from pipedec_cli.model.native.library import VARIABLE, BuildError, library
 from pipedec_cli.model.steps.engine import Engine
 from tests.evaluate.decoders import FakeClock
 from tests.model.families import KINDS, SOURCES, small_model

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 import pytest
 import torch
 
-from pipedec_cli.model.native.build import BuildError
-from pipedec_cli.model.native.library import library
+from pipedec_cli.model.native.library import BuildError, library
 from pipedec_cli.model.steps.engine import Engine
 from pipedec_cli.model.steps.operators import TorchStepper
 from pipedec_cli.model.steps.weights import DecoderWeights, Matrices, can_prepack, lay_out

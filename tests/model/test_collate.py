@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.records import DecoderKind, Record
-from pipedec_cli.model.collate import IGNORED, Collator, Encoded, collator, encode, scheduler
+from pipedec_cli.data.records import DecoderKind, Record, Segmentation
+from pipedec_cli.model.checkpoint import MethodSettings
+from pipedec_cli.model.collate import IGNORED, Encoded, collate, collator, encode, schedules
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole, place
 from tests.checkpoints import fresh_toy
@@ -28,8 +30,8 @@ SCHEDULES: Final[dict[str, Schedule]] = {
 }
 
 
-def collate(batch: Sequence[Encoded], schedule: Schedule, *, closing: bool = True) -> dict[str, Any]:
-    made = Collator(lambda batch: [schedule] * len(batch), bos=BOS, eos=EOS, pad=0, closing=closing)(batch)
+def laid_out(batch: Sequence[Encoded], schedule: Schedule, *, closing: bool = True) -> dict[str, Any]:
+    made = collate(batch, [schedule] * len(batch), bos=BOS, eos=EOS, pad=0, closing=closing)
     return {name: tensor.tolist() for name, tensor in made.items()}
 
 
@@ -38,7 +40,7 @@ def encoded(*texts: Sequence[int], source: Sequence[int] = (5, EOS)) -> Encoded:
 
 
 def test_figure_2_is_laid_out_as_the_paper_draws_it() -> None:
-    batch = collate([encoded([A, B, C], [D, E])], Fixed(1))
+    batch = laid_out([encoded([A, B, C], [D, E])], Fixed(1))
     assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS, BOS, D, E, EOS, BOS, EOS]]
     assert batch["subsequence"] == [[1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3]]
     assert batch["time"] == [[0, 1, 2, 3, 4, 1, 2, 3, 4, 2, 3]]
@@ -52,7 +54,7 @@ def test_a_target_has_as_many_predictions_as_tokens_ends_and_the_one_that_closes
 ) -> None:
     """sum(m_i + 1) + 1 for each example, padding or not."""
     texts = [[[A] * length for length in example] for example in lengths]
-    batch = collate([encoded(*example) for example in texts], SCHEDULES[schedule])
+    batch = laid_out([encoded(*example) for example in texts], SCHEDULES[schedule])
     predictions = [sum(label != IGNORED for label in labels) for labels in batch["labels"]]
     assert predictions == [sum(length + 1 for length in example) + 1 for example in lengths]
 
@@ -60,7 +62,7 @@ def test_a_target_has_as_many_predictions_as_tokens_ends_and_the_one_that_closes
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(lengths=st.lists(st.integers(1, 6), max_size=5))
 def test_every_token_stands_where_the_schedule_places_it(schedule: str, lengths: list[int]) -> None:
-    batch = collate([encoded(*([A] * length for length in lengths))], SCHEDULES[schedule])
+    batch = laid_out([encoded(*([A] * length for length in lengths))], SCHEDULES[schedule])
     closed = [*lengths, 0]
     starts = place(SCHEDULES[schedule], closed)
     expected = [
@@ -73,7 +75,7 @@ def test_every_token_stands_where_the_schedule_places_it(schedule: str, lengths:
 
 def test_padding_is_told_by_position_and_never_by_id() -> None:
     """The shorter example holds the pad id in its text and in its source: both count."""
-    batch = collate([encoded([A, B, C], [D]), encoded([BOS, A], source=[0, 0, 6, EOS])], Fixed(1))
+    batch = laid_out([encoded([A, B, C], [D]), encoded([BOS, A], source=[0, 0, 6, EOS])], Fixed(1))
     assert batch["input_ids"] == [[5, EOS, 0, 0], [0, 0, 6, EOS]]
     assert batch["attention_mask"] == [[1, 1, 0, 0], [1, 1, 1, 1]]
     assert batch["decoder_input_ids"][1] == [BOS, BOS, A, EOS, BOS, EOS, 0, 0, 0, 0]
@@ -82,7 +84,7 @@ def test_padding_is_told_by_position_and_never_by_id() -> None:
 
 
 def test_the_sequential_decoder_has_one_text_and_nothing_closes_it() -> None:
-    batch = collate([encoded([A, B, C])], Whole(), closing=False)
+    batch = laid_out([encoded([A, B, C])], Whole(), closing=False)
     assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS]]
     assert batch["labels"] == [[A, B, C, EOS, IGNORED]]
     assert batch["time"] == [[0, 1, 2, 3, 4]]
@@ -91,7 +93,9 @@ def test_the_sequential_decoder_has_one_text_and_nothing_closes_it() -> None:
 def test_any_id_serves_as_padding_of_whole_numbers_of_one_shape() -> None:
     names = ("attention_mask", "subsequence", "time", "labels")
     examples = [encoded([A, B, C]), encoded([A])]
-    zeros, nines = (Collator(lambda batch: [Fixed(1)] * 2, BOS, EOS, pad, True)(examples) for pad in (0, 9))
+    zeros, nines = (
+        collate(examples, [Fixed(1)] * 2, bos=BOS, eos=EOS, pad=pad, closing=True) for pad in (0, 9)
+    )
     assert all(zeros[name].equal(nines[name]) for name in names)
     assert {zeros[name].shape for name in ("decoder_input_ids", *names[1:])} == {(2, 7)}
     assert all(tensor.dtype == torch.int64 for tensor in zeros.values())
@@ -118,45 +122,46 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(
     assert (example.source, example.cut) == checkpoint.codec().source("source")
 
 
-def batches(count: int, size: int = 3) -> list[list[Encoded]]:
-    return [
-        [encoded([A] * (n % 3 + 1), [B], [C], source=[n * size + k, 7, EOS]) for k in range(size)]
-        for n in range(count)
-    ]
+BATCHES: Final = [
+    [encoded([A] * (n % 3 + 1), [B], [C], source=[n * 3 + k, 7, EOS]) for k in range(3)] for n in range(100)
+]
+
+
+def drawn(seed: int, batches: Sequence[Sequence[Encoded]] = BATCHES[:20]) -> list[list[Schedule]]:
+    settings = MethodSettings("pipelined", "any", Segmentation("phrase", (";",), "; "))
+    return [list(schedules(batch, settings, seed)) for batch in batches]
 
 
 def test_a_batch_gets_the_same_schedules_whatever_came_before() -> None:
     """So a resumed run draws what an undisturbed one would have drawn."""
-    one, other = scheduler("pipelined", "any", 3), scheduler("pipelined", "any", 3)
-    in_order = [list(one(batch)) for batch in batches(20)]
-    backwards = [list(other(batch)) for batch in reversed(batches(20))]
-    assert in_order == backwards[::-1] == [list(one(batch)) for batch in batches(20)]
+    assert drawn(3) == drawn(3, BATCHES[19::-1])[::-1] == drawn(3)
 
 
 def test_schedules_depend_on_the_seed_and_on_the_batch() -> None:
-    drawn = [[list(scheduler("pipelined", "any", seed)(batch)) for batch in batches(20)] for seed in (1, 2)]
-    assert drawn[0] != drawn[1]
-    assert len({tuple(map(repr, schedules)) for schedules in drawn[0]}) > 8
+    assert drawn(1) != drawn(2)
+    assert len({tuple(map(repr, some)) for some in drawn(1)}) > 8
 
 
 def test_drawing_schedules_leaves_the_chance_of_others_alone() -> None:
-    import random
-
     random.seed(1)
     torch.manual_seed(1)
     before = random.getstate(), torch.get_rng_state()
-    scheduler("pipelined", "any", 1)(batches(1)[0])
+    drawn(1)
     assert random.getstate() == before[0]
     assert torch.get_rng_state().equal(before[1])
 
 
 def test_every_kind_of_schedule_is_drawn() -> None:
-    found = {kind.name for batch in batches(100) for kind in scheduler("pipelined", "any", 0)(batch)}
+    found = {schedule.name for some in drawn(0, BATCHES) for schedule in some}
     assert found == {"delay1", "delay2", "delay3", "wait", "drawn"}
 
 
 def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
-    fixed, sequential = (collator(fresh_toy(*kind), 0) for kind in (("pipelined", 2), ("sequential",)))
-    assert fixed.scheduler(batches(1)[0]) == [Fixed(2)] * 3
-    assert sequential.scheduler(batches(1)[0]) == [Whole()] * 3
-    assert (fixed.closing, sequential.closing) == (True, False)
+    batch = BATCHES[0]
+    for checkpoint, schedule, closing in (
+        (fresh_toy("pipelined", 2), Fixed(2), True),
+        (fresh_toy("sequential"), Whole(), False),
+    ):
+        one = [example._replace(texts=example.texts[:1]) for example in batch]
+        made = {name: tensor.tolist() for name, tensor in collator(checkpoint, 0)(one).items()}
+        assert made == laid_out(one, schedule, closing=closing)

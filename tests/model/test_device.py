@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.device import (
+from pipedec_cli.model.decoder import (
     DTYPES,
     MOST_ON_CPU,
     bytes_per_example,

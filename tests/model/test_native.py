@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipedec_cli.model.native import build
-from pipedec_cli.model.native.build import BuildError, compiled, find_compiler, is_compiled
+from pipedec_cli.model.native.library import BuildError, compiled, find_compiler, is_compiled
 from pipedec_cli.model.native.weights import pack_native
 from pipedec_cli.model.steps.engine import Engine
 from pipedec_cli.model.steps.weights import Matrices, lay_out
@@ -249,7 +248,3 @@ def test_older_compilers_get_fewer_flags(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", script))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert compiled().exists()
-
-
-def test_the_source_is_part_of_the_package() -> None:
-    assert build.SOURCE.is_file()

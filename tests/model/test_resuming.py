@@ -103,7 +103,7 @@ def test_a_checkpoint_that_was_being_written_when_the_training_was_killed_is_pas
 def test_weights_of_another_shape_are_not_resumed_from(tmp_path: Path) -> None:
     checkpoint = fresh_toy(shape=SMALL)
     train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2))
-    deeper = fresh_toy(shape=replace(SMALL, layers=3))
+    deeper = fresh_toy(shape=SMALL._replace(layers=3))
     with pytest.raises(RuntimeError, match="Missing key"):
         train(deeper, examples_of(deeper), [], tmp_path, QUICK, resume=True)
 

@@ -26,8 +26,7 @@ class NativeEncoder(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
         """Encode as transformers does: ids and mask int64 [sources, longest], each source's padding behind it.
 
-        Returns:
-            ``last_hidden_state`` float32 [sources, longest, d_model], 0 beyond a source's end.
+        ``last_hidden_state`` is float32 [sources, longest, d_model], 0 beyond a source's end.
         """
         longest = input_ids.shape[1]
         lengths = attention_mask.sum(dim=1).tolist()
@@ -36,10 +35,6 @@ class NativeEncoder(nn.Module):
         together = max(1, TOKENS_TOGETHER // longest)
         for first in range(0, len(sources), together):
             self.weights.library.encode(
-                self.weights.struct,
-                sources[first : first + together],
-                torch.get_num_threads(),
-                states[first:].data_ptr(),
-                longest,
+                self.weights.struct, sources[first : first + together], states[first:]
             )
         return BaseModelOutput(last_hidden_state=states)

@@ -1,39 +1,129 @@
-"""``kernels.cpp`` as Python sees it: its structures and its functions."""
+"""``kernels.cpp`` as Python sees it: compiled for this machine, once; its structures and its functions."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_double, c_int64, c_void_p, sizeof
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.model.native.build import BuildError, compiled
+import torch
+from torch import Tensor
 
 #: Set to 0, this environment variable turns the kernels off.
 VARIABLE: Final = "PIPEDEC_NATIVE"
+SOURCE: Final = Path(__file__).with_name("kernels.cpp")
+FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC")
+#: What to add, best first: not every compiler knows the machine it runs on, nor OpenMP.
+EXTRAS: Final = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
+#: Seconds after which a compiler is given up.
+PATIENCE: Final = 300
+
+
+class BuildError(Exception):
+    """The kernels cannot be had here; the text says why, in a few words."""
+
+
+def find_compiler() -> str:
+    """The path of a C++ compiler: what CXX names, else the system's, else a BuildError."""
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        if name and (path := shutil.which(name)):
+            return path
+    raise BuildError("there is no C++ compiler")
+
+
+def is_compiled() -> bool:
+    """Whether the library for this source, compiler and CPU is there; True as well where it cannot be had at all."""
+    try:
+        return _place(find_compiler()).exists()
+    except (BuildError, OSError, RuntimeError):
+        return True
+
+
+def compiled() -> Path:
+    """The shared library for this source, compiler and CPU, compiled now if it is not there yet; else a BuildError.
+
+    Several processes may do so at once: each compiles to a file of its own and moves it to its place.
+    """
+    compiler = find_compiler()
+    try:
+        place = _place(compiler)
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _compile(compiler, place)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+        raise BuildError(f"the compiled kernels cannot be kept: {error}") from error
+    return place
+
+
+def _place(compiler: str) -> Path:
+    """Where the library lies, or will, in the user's cache folder: its name tells source, compiler and CPU."""
+    facts = (*FLAGS, *map(str, EXTRAS), compiler, _run([compiler, "--version"]) or "", _cpu())
+    source = b"".join(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))))
+    name = hashlib.sha256(source + "\n".join(facts).encode()).hexdigest()[:16]
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "pipedec" / f"kernels-{name}.so"
+
+
+def _compile(compiler: str, place: Path) -> None:
+    handle, temporary = tempfile.mkstemp(suffix=".so", dir=place.parent)
+    os.close(handle)
+    try:
+        for extra in EXTRAS:
+            if _run([compiler, *FLAGS, *extra, str(SOURCE), "-o", temporary]) is not None:
+                Path(temporary).replace(place)
+                return
+        raise BuildError(f"{Path(compiler).name} cannot compile the kernels")
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _run(command: list[str]) -> str | None:
+    """What a command prints; None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _cpu() -> str:
+    """What tells one CPU from another, as far as compiled code is concerned: a home folder may serve several."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names.split()]
 
 
 class LayerStruct(Structure):
     """``Layer``: where one layer's norms, bias table and packed matrices lie; an encoder's has no cross parts."""
 
-    _fields_ = [
-        (name, c_void_p)
-        for name in (
-            *("self_norm", "cross_norm", "feed_norm", "bias", "qkv", "self_out"),
-            *("cross_q", "cross_kv", "cross_out", "feed_in", "feed_out"),
-        )
-    ]
+    _fields_ = _fields(
+        c_void_p,
+        "self_norm cross_norm feed_norm bias qkv self_out cross_q cross_kv cross_out feed_in feed_out",
+    )
 
 
 class ModelStruct(Structure):
     """``Model``: an encoder's or a decoder's sizes and flags, and where its weights lie."""
 
     _fields_ = [
-        *((name, c_int64) for name in ("layers", "heads", "head_width", "width", "feed_width", "vocabulary")),
-        *((name, c_int64) for name in ("reach", "bfloat16", "gated", "gelu")),
-        *((name, c_double) for name in ("epsilon", "scale")),
-        *((name, c_void_p) for name in ("embedding", "final_norm", "head")),
+        *_fields(c_int64, "layers heads head_width width feed_width vocabulary reach bfloat16 gated gelu"),
+        *_fields(c_double, "epsilon scale"),
+        *_fields(c_void_p, "embedding final_norm head"),
         ("layer", POINTER(LayerStruct)),
     ]
 
@@ -42,16 +132,15 @@ class CacheStruct(Structure):
     """``Cache``: its sizes, and where keys, values and places lie."""
 
     _fields_ = [
-        *((name, c_int64) for name in ("sequences", "room", "source_room")),
-        *((name, c_void_p) for name in ("keys", "values", "source_keys", "source_values")),
-        *((name, c_void_p) for name in ("subsequence", "time", "source_length")),
+        *_fields(c_int64, "sequences room source_room"),
+        *_fields(c_void_p, "keys values source_keys source_values subsequence time source_length"),
     ]
 
 
 class RowStruct(Structure):
     """``Row``: a token, and where it stands."""
 
-    _fields_ = [(name, c_int64) for name in ("token", "sequence", "column", "subsequence", "time")]
+    _fields_ = _fields(c_int64, "token sequence column subsequence time")
 
 
 _MODEL, _CACHE, _INT, _ADDRESS = POINTER(ModelStruct), POINTER(CacheStruct), c_int64, c_void_p
@@ -70,20 +159,13 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
 
 
 class Library:
-    """The compiled kernels.
+    """The compiled kernels, with the instructions that they were compiled for as `features`.
 
-    Attributes:
-        panel: outputs side by side in a packed matrix, and columns side by side in the cache.
-        features: the instructions that they were compiled for.
+    A `panel` is as many outputs side by side in a packed matrix, and columns side by side in the cache.
     """
 
     def __init__(self, path: str) -> None:
-        """Load them.
-
-        Raises:
-            OSError: the file cannot be loaded, or lays its structures out in another way than Python.
-            AttributeError: it lacks a function.
-        """
+        """Load them; an OSError or AttributeError if they are not as they should be."""
         library = CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, f"pipedec_{name}")
@@ -104,94 +186,58 @@ class Library:
         total: int = self._library.pipedec_read(address, size, threads)
         return total
 
-    def pack(
-        self,
-        matrix: int,
-        shape: tuple[int, int],
-        panels: int,
-        *,
-        bfloat16: bool,
-        first: int,
-        every: int,
-        threads: int,
-    ) -> None:
+    def pack(self, matrix: Tensor, panels: int, first: int, every: int) -> None:
         """Lay a matrix [outputs, inputs] out in panels, which become number first, first + every and so on."""
-        self._library.pipedec_pack(bfloat16, matrix, *shape, panels, first, every, threads)
+        narrow, threads = matrix.dtype == torch.bfloat16, torch.get_num_threads()
+        self._library.pipedec_pack(narrow, matrix.data_ptr(), *matrix.shape, panels, first, every, threads)
 
     def remember_source(
-        self, decoder: ModelStruct, cache: CacheStruct, sequence: int, length: int, states: int, threads: int
+        self, decoder: ModelStruct, cache: CacheStruct, sequence: int, length: int, states: Tensor
     ) -> None:
-        """Keep the keys and values of an encoded source, float32 [length, d_model] at `states`, in a sequence."""
-        self._check(
-            self._library.pipedec_remember_source(
-                byref(decoder), byref(cache), sequence, length, states, threads
-            )
+        """Keep the keys and values of an encoded source, the first float32 [length, d_model], in a sequence."""
+        self._run(
+            "remember_source", decoder, cache, sequence, length, states.data_ptr(), torch.get_num_threads()
         )
 
-    def encode(
-        self, encoder: ModelStruct, sources: Sequence[Sequence[int]], threads: int, states: int, padded: int
-    ) -> None:
-        """Encode sources, none of them empty.
+    def encode(self, encoder: ModelStruct, sources: Sequence[Sequence[int]], states: Tensor) -> None:
+        """Encode sources of token ids, none of them empty, to float32 [sources, longest, d_model].
 
-        Args:
-            encoder: the weights.
-            sources: token ids.
-            threads: how many take part.
-            states: address of float32 [sources, padded, d_model]; what is beyond a source's end is left as it is.
-            padded: the longest source's length, or more.
+        What is beyond a source's end is left as it is.
         """
         lengths = (c_int64 * len(sources))(*map(len, sources))
         tokens = (c_int64 * sum(lengths))(*(token for source in sources for token in source))
-        self._check(
-            self._library.pipedec_encode(
-                byref(encoder), len(sources), lengths, tokens, threads, states, padded
-            )
-        )
+        threads, padded = torch.get_num_threads(), states.shape[1]
+        self._run("encode", encoder, len(sources), lengths, tokens, threads, states.data_ptr(), padded)
 
     def step(
         self,
         decoder: ModelStruct,
         cache: CacheStruct,
         rows: Sequence[tuple[int, ...]],
-        threads: int,
-        logits: int | None = None,
-        probabilities: int | None = None,
+        logits: Tensor | None = None,
+        probabilities: Tensor | None = None,
     ) -> list[int]:
-        """One decoder call: a token id for each row.
+        """One decoder call: a token id for each row, which is added to the cache.
 
-        Args:
-            decoder: the weights.
-            cache: what is remembered; the rows are added to it.
-            rows: the fields of `RowStruct`, ordered by sequence and column.
-            threads: how many take part.
-            logits: address of float32 [rows, vocabulary in whole panels], if they are wanted.
-            probabilities: address of float32 [rows] for the softmax of each answer; then the logits are spoilt.
+        Rows have the fields of `RowStruct`, ordered by sequence and column. If wanted, logits go to float32
+        [rows, vocabulary in whole panels], and the softmax of each answer to float32 [rows]; then logits are spoilt.
         """
-        count = len(rows)
-        answers = (c_int64 * count)()
-        given = (RowStruct * count)(*(RowStruct(*row) for row in rows))
-        self._check(
-            self._library.pipedec_step(
-                byref(decoder), byref(cache), count, given, threads, answers, logits, probabilities
-            )
-        )
+        count, threads = len(rows), torch.get_num_threads()
+        answers, given = (c_int64 * count)(), (RowStruct * count)(*(RowStruct(*row) for row in rows))
+        wanted = [None if tensor is None else tensor.data_ptr() for tensor in (logits, probabilities)]
+        self._run("step", decoder, cache, count, given, threads, answers, *wanted)
         return list(answers)
 
-    @staticmethod
-    def _check(failed: int) -> None:
-        if failed:
+    def _run(self, name: str, *arguments: Any) -> None:
+        """Call a function that gives 0, or 1 where there is no memory; structures go by reference."""
+        given = (byref(each) if isinstance(each, Structure) else each for each in arguments)
+        if getattr(self._library, f"pipedec_{name}")(*given):
             raise MemoryError("no memory for the compiled kernels' buffers")
 
 
 def library() -> Library:
-    """The kernels, compiled if need be.
-
-    Raises:
-        BuildError: they cannot be had, or are switched off by the environment.
-    """
-    if os.environ.get(VARIABLE) == "0":
-        raise BuildError(f"{VARIABLE} is 0")
-    found = _library()
+    """The kernels, compiled if need be; a BuildError if they cannot be had or are switched off by the environment."""
+    found = f"{VARIABLE} is 0" if os.environ.get(VARIABLE) == "0" else _library()
     if isinstance(found, Library):
         return found
     raise BuildError(found)

@@ -44,9 +44,7 @@ class NativeStepper:
             self._source_length[sequence] = len(source)
         cache, memory = self._struct(), memory.float().contiguous()
         for states, (sequence, source) in zip(memory, newcomers, strict=True):
-            self.weights.library.remember_source(
-                self.weights.struct, cache, sequence, len(source), states.data_ptr(), torch.get_num_threads()
-            )
+            self.weights.library.remember_source(self.weights.struct, cache, sequence, len(source), states)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call; see `StepModel.step`."""
@@ -59,9 +57,10 @@ class NativeStepper:
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice: float32 [rows, vocabulary]."""
-        logits = self._room_for_logits(rows)
+        vocabulary = self.weights.struct.vocabulary
+        logits = torch.empty(len(rows), self._rounded(vocabulary))
         self._call(rows, logits)
-        return logits[:, : self.weights.struct.vocabulary]
+        return logits[:, :vocabulary]
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence: what lies beyond its columns in use is never looked at."""
@@ -77,22 +76,12 @@ class NativeStepper:
             placed.append((slot.token, sequence, self._filled[sequence], slot.subsequence, slot.time))
             self._filled[sequence] += 1
         self._reserve(max(self._filled))
-        return self.weights.library.step(
-            self.weights.struct,
-            self._struct(),
-            placed,
-            torch.get_num_threads(),
-            None if logits is None else logits.data_ptr(),
-            None if probabilities is None else probabilities.data_ptr(),
-        )
-
-    def _room_for_logits(self, rows: Sequence[Row]) -> Tensor:
-        return torch.empty(len(rows), self._rounded(self.weights.struct.vocabulary))
+        weights = self.weights
+        return weights.library.step(weights.struct, self._struct(), placed, logits, probabilities)
 
     def release(self, sequence: int) -> None:
-        """Forget what is in a sequence: what lies beyond its columns in use is never looked at."""
-        self._filled[sequence] = 0
-        self._source_length[sequence] = 0
+        """Forget what is in a sequence, likewise."""
+        self._filled[sequence] = self._source_length[sequence] = 0
 
     def _reserve(self, columns: int) -> None:
         """Make room for this many columns a sequence, keeping what is there."""
@@ -101,7 +90,6 @@ class NativeStepper:
             self._grid = _widened(self._grid, self._buffers(self._room))
 
     def _reserve_source(self, length: int) -> None:
-        """Make room for sources of this length, keeping what is there."""
         if length > self._source_room:
             self._source_room = self._rounded(length)
             self._source = _widened(self._source, self._buffers(self._source_room))

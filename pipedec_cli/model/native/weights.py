@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipedec_cli.model.native.build import BuildError
-from pipedec_cli.model.native.library import LayerStruct, Library, ModelStruct, library
+from pipedec_cli.model.native.library import BuildError, LayerStruct, Library, ModelStruct, library
 from pipedec_cli.model.t5 import distance_buckets, layers, offset_buckets, output_scale
 
 DTYPES: Final = (torch.float32, torch.bfloat16)
@@ -23,13 +22,9 @@ WORD: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class NativeWeights:
-    """What the compiled kernels need of an encoder or a decoder.
+    """What the compiled kernels need of an encoder or a decoder: `struct` points into the tensors that are `kept`.
 
-    Attributes:
-        library: the kernels.
-        struct: sizes and addresses for them.
-        dtype: of the weights and of what is cached.
-        kept: the tensors and structures that `struct` points into.
+    The dtype is that of the weights and of what is cached.
     """
 
     library: Library
@@ -43,7 +38,7 @@ class NativeWeights:
         return f"native ({self.library.features})"
 
 
-def unsuited(model: Any) -> str | None:
+def _unsuited(model: Any) -> str | None:
     """Why the compiled step cannot run a model, in a few words; None if it can."""
     weights = [parameter for parameter in model.decoder.parameters() if parameter.dim() > 1]
     dtype, device = model.lm_head.weight.dtype, model.lm_head.weight.device
@@ -59,40 +54,29 @@ def unsuited(model: Any) -> str | None:
 
 
 def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
-    """Pack the decoder of a T5ForConditionalGeneration (or mT5, UMT5), on the CPU. Matrices are copied, but for the embedding.
+    """Pack the decoder of a T5ForConditionalGeneration (or mT5, UMT5), on the CPU; a BuildError where that cannot be.
 
-    Args:
-        model: the model.
-        consume: empty what is copied, so that it is not in memory twice; the model is of no use afterwards.
-
-    Raises:
-        BuildError: the kernels cannot be had, or cannot run this model.
+    Matrices are copied, but for the embedding; `consume` empties what is copied, so that it is not in memory twice. The
+    model is of no use afterwards.
     """
-    if (reason := unsuited(model)) is not None:
+    if (reason := _unsuited(model)) is not None:
         raise BuildError(reason)
     kernels = library()
     if torch.get_num_threads() > 1 and "one thread" in kernels.features:
         raise BuildError("the compiler has no OpenMP")
     buckets = distance_buckets(model.config)
+    packing = _Packing(kernels, model.decoder.embed_tokens.weight.dtype, consume=consume)
+    tables = _tables(model.decoder, lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf))
     return _pack(
-        model.decoder,
-        _Packing(kernels, model.decoder.embed_tokens.weight.dtype, consume=consume),
-        lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf),
-        reach=len(buckets),
-        head=model.lm_head,
-        scale=output_scale(model.config),
+        model.decoder, packing, tables, len(buckets), head=model.lm_head, scale=output_scale(model.config)
     )
 
 
 def pack_encoder(encoder: Any, kernels: Library, *, consume: bool = False) -> NativeWeights:
     """Pack transformers' encoder of a T5 (or mT5, UMT5), in float32; see `pack_native`."""
-    buckets = offset_buckets(encoder.config)
-    return _pack(
-        encoder,
-        _Packing(kernels, torch.float32, consume=consume),
-        lambda weight: weight[buckets].T,
-        reach=encoder.config.relative_attention_max_distance,
-    )
+    buckets, reach = offset_buckets(encoder.config), encoder.config.relative_attention_max_distance
+    tables = _tables(encoder, lambda weight: weight[buckets].T)
+    return _pack(encoder, _Packing(kernels, torch.float32, consume=consume), tables, reach)
 
 
 class _Packing:
@@ -125,69 +109,59 @@ class _Packing:
         for matrices, offset in zip(self._matrices, self._offsets, strict=False):
             for number, parts in enumerate(matrices):
                 matrix = torch.cat([part.detach().to(self.dtype) for part in parts]).contiguous()
-                self.kernels.pack(
-                    matrix.data_ptr(),
-                    (len(matrix), matrix.shape[1]),
-                    start + offset,
-                    bfloat16=self.dtype == torch.bfloat16,
-                    first=number,
-                    every=len(matrices),
-                    threads=torch.get_num_threads(),
-                )
+                self.kernels.pack(matrix, start + offset, number, len(matrices))
                 for part in parts:
                     if self.consume and part.data_ptr() != keep.data_ptr():
                         part.data = part.data.new_empty(0)
         return arena, start
 
 
+def _tables(stack: Any, table: Callable[[Tensor], Tensor]) -> dict[int, Tensor]:
+    """The bias by distance for each embedding's id: layers that share an embedding share the table."""
+    embeddings = {id(layer.bias): layer.bias for layer in layers(stack)}
+    return {key: table(_floats(embedding)).contiguous() for key, embedding in embeddings.items()}
+
+
 def _pack(
     stack: Any,
     packing: _Packing,
-    table: Callable[[Tensor], Tensor],
-    *,
+    tables: Mapping[int, Tensor],
     reach: int,
+    *,
     head: Any = None,
     scale: float = 1.0,
 ) -> NativeWeights:
-    """Pack an encoder or, with its head, a decoder; `table` gives a layer's bias by distance from its embedding."""
-    config, found = stack.config, layers(stack)
+    """Pack an encoder or, with its head, a decoder."""
+    config, found, add = stack.config, layers(stack), packing.add
     vocabulary = 0 if head is None else len(head.weight)  # before it may be emptied
     embedding = stack.embed_tokens.weight.detach().to(packing.dtype)
-    gated = hasattr(found[0].feed_forward.DenseReluDense, "wi_0")
-    places, tensors, tables = [], [], {}
+    places, tensors = [], []
     for layer in found:
-        own, feed = layer.self_attention, layer.feed_forward
-        dense = feed.DenseReluDense
-        place = {"qkv": packing.add(own.q, own.k, own.v), "self_out": packing.add(own.o)}
-        norms = {"self_norm": layer.self_norm, "feed_norm": feed.layer_norm}
+        own, cross, dense = layer.self_attention, layer.cross_attention, layer.feed_forward.DenseReluDense
+        norms = {"self_norm": layer.self_norm, "feed_norm": layer.feed_forward.layer_norm}
+        place = {"qkv": add(own.q, own.k, own.v), "self_out": add(own.o)}
         if head is not None:
             norms["cross_norm"] = layer.cross_norm
-            place["cross_q"] = packing.add(layer.cross_attention.q)
-            place["cross_out"] = packing.add(layer.cross_attention.o)
-        inward = (dense.wi_0, dense.wi_1) if gated else (dense.wi,)
-        place["feed_in"], place["feed_out"] = packing.add(*inward, in_turn=True), packing.add(dense.wo)
-        if id(layer.bias) not in tables:  # layers that share an embedding share the table
-            tables[id(layer.bias)] = table(_floats(layer.bias)).contiguous()
+            place |= {"cross_q": add(cross.q), "cross_out": add(cross.o)}
+        gated = hasattr(dense, "wi_0")
+        place["feed_in"] = add(dense.wi_0, dense.wi_1, in_turn=True) if gated else add(dense.wi)
+        place["feed_out"] = add(dense.wo)
         places.append(place)
-        tensors.append(
-            {**{name: _floats(norm) for name, norm in norms.items()}, "bias": tables[id(layer.bias)]}
-        )
-    head_place = None if head is None else packing.add(head)
+        floats = {name: _floats(norm) for name, norm in norms.items()}
+        tensors.append({**floats, "bias": tables[id(layer.bias)]})
+    head_place = None if head is None else add(head)
     for layer, place in zip(found, places, strict=True):  # not read in a step: behind all that is
         if head is not None:
-            place["cross_kv"] = packing.add(layer.cross_attention.k, layer.cross_attention.v)
+            place["cross_kv"] = add(layer.cross_attention.k, layer.cross_attention.v)
     arena, start = packing.fill(keep=embedding)
-    structs = (LayerStruct * len(found))(
-        *(
-            LayerStruct(
-                **{name: tensor.data_ptr() for name, tensor in some.items()},
-                **{name: start + offset for name, offset in place.items()},
-            )
-            for some, place in zip(tensors, places, strict=True)
-        )
-    )
+    structs = (LayerStruct * len(found))()
+    for struct, some, place in zip(structs, tensors, places, strict=True):
+        for name, tensor in some.items():
+            setattr(struct, name, tensor.data_ptr())
+        for name, offset in place.items():
+            setattr(struct, name, start + offset)
     last = _floats(stack.final_layer_norm)
-    struct = ModelStruct(
+    whole = ModelStruct(
         layers=len(found),
         heads=config.num_heads,
         head_width=config.d_kv,
@@ -205,7 +179,7 @@ def _pack(
         head=None if head_place is None else start + head_place,
         layer=structs,
     )
-    return NativeWeights(packing.kernels, struct, packing.dtype, (arena, tensors, structs, embedding, last))
+    return NativeWeights(packing.kernels, whole, packing.dtype, (arena, tensors, structs, embedding, last))
 
 
 def _floats(module: Any) -> Tensor:
