@@ -24,7 +24,6 @@ class _Commands(TyperGroup):
     """The subcommands, with a word about Ctrl-C, which Typer ends in silence, and options' errors on one line."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

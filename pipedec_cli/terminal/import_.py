@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import typer
 from msgspec.structs import replace
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
@@ -28,6 +27,7 @@ from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.progress import track
 from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, Settings, option
+from pipedec_cli.terminal.tables import figures
 
 EXAMPLES = """
 pipedec import msqa MultiSpanQA_data                     [dim]# its folder: msqa/train.jsonl, msqa/dev.jsonl, …[/dim]
@@ -93,12 +93,9 @@ class ImportSettings(Settings):
         return str(self.out) == STDOUT
 
 
-@dataclass(frozen=True, slots=True)
-class _Imported:
-    """One file; no split if the data set was a single file."""
-
+class _Imported(NamedTuple):
     path: str
-    split: SplitName | None
+    split: SplitName | None  # None if the data set was a single file
     tally: Tally
     statistics: TargetStatistics
 
@@ -130,9 +127,8 @@ def import_data(settings: ImportSettings) -> None:
     if settings.as_json:
         paper = TARGET_LENGTHS.get(settings.name)
         written = [
-            {"path": file.path, "split": file.split, **file.tally.as_json()}
-            | {"statistics": file.statistics.to_json()}
-            for file in files
+            {"path": path, "split": split, **tally.as_json(), "statistics": statistics.to_json()}
+            for path, split, tally, statistics in files
         ]
         result = {"dataset": settings.name, "files": written, "paper": asdict(paper) if paper else None}
         write_stdout(to_json(result, indent=2) + "\n")
@@ -141,9 +137,7 @@ def import_data(settings: ImportSettings) -> None:
 def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
     """The file to write for each split; None stands for a location that is a single file.
 
-    Raises:
-        UserError: several splits are to go into one file, an input would be written over or get company in its
-            folder, where the next import would read it too, or there is nothing at the location.
+    Refused are several splits for one file, and a file over an input or beside it, where the next import would read it.
     """
     place = Path(settings.location)
     splits: tuple[SplitName, ...] = (settings.split,) if settings.split else ()
@@ -151,7 +145,7 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
         splits = splits_at(settings.location)
     paths: dict[SplitName | None, Path]
     if len(splits) <= 1:
-        name = "-".join(filter(None, (settings.name, settings.split))) + ".jsonl"
+        name = f"{settings.name}-{settings.split}.jsonl" if settings.split else f"{settings.name}.jsonl"
         paths = {next(iter(splits), None): settings.out or Path(name)}
     elif settings.to_stdout:
         raise UserError("there are several splits, and stdout is one file", todo="choose one with --split")
@@ -177,8 +171,14 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
     Nothing is written before all of it was read: where the layout of the last split differs, no first one is left
     behind. A split of which no example has a target is written under a name that `segment` passes over.
     """
-    with _staging(next(iter(paths.values())).parent) as stage:
-        tallies = {split: _write(settings, stage / path.name, split, talk) for split, path in paths.items()}
+    folder = next(iter(paths.values())).parent
+    there = next(place for place in (folder, *folder.parents) if place.is_dir())  # so that moving is renaming
+    with tempfile.TemporaryDirectory(prefix=".pipedec-", dir=there) as stage:
+        staged = {split: Path(stage, path.name) for split, path in paths.items()}
+        tallies = {split: _write(settings, path, split, talk) for split, path in staged.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, path in staged.items():
+            path.replace(paths[split])
     for split, tally in tallies.items():
         for note in tally.notes():
             talk.warn(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
@@ -193,34 +193,17 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
     for split, path in paths.items():
         records = track(talk, read_records(path), None, f"counting {path}")
         statistics = describe_targets(_segmented(record, segmenter) for record in records)
-        files.append(
-            _Imported("stdout" if settings.to_stdout else str(path), split, tallies[split], statistics)
-        )
+        name = "stdout" if settings.to_stdout else str(path)
+        files.append(_Imported(name, split, tallies[split], statistics))
     return files
-
-
-@contextmanager
-def _staging(folder: Path) -> Iterator[Path]:
-    """A folder to write into, whose files move to another one once all of them are there; else nothing is left of it.
-
-    It lies in the nearest folder that is there, so that moving is renaming.
-    """
-    there = next(place for place in (folder, *folder.parents) if place.is_dir())
-    with tempfile.TemporaryDirectory(prefix=".pipedec-", dir=there) as name:
-        yield Path(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in Path(name).iterdir():
-            file.replace(folder / file.name)
 
 
 def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: Talk) -> Tally:
     """Write one split, or one file, which must hold something."""
-    tally = Tally()
-    read = IMPORTERS[settings.name].read
+    tally, read = Tally(), IMPORTERS[settings.name].read
     if settings.name == "parallel":
         read = partial(parallel, targets=settings.targets, separator=settings.separator)
-    examples = read(settings.location, split)
-    objects = islice(cleaned(examples, tally), settings.limit)
+    objects = islice(cleaned(read(settings.location, split), tally), settings.limit)
     write_json_lines(path, track(talk, objects, None, f"reading {split or settings.location}"))
     if not tally.examples:
         raise UserError("holds no example", where=settings.location)
@@ -246,17 +229,13 @@ def _segmented(record: Record, segmenter: Segmenter) -> Record:
 
 def _target_table(files: Sequence[_Imported], dataset: str) -> Table:
     """Examples, words a target, subsequences a target and words a subsequence, of each file and of the paper."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("targets", overflow="fold")
-    for heading in ("examples", "words a\ntarget", "subseqs a\ntarget", "words a\nsubseq"):
-        table.add_column(heading, justify="right")
-    for file in files:
-        figures = file.statistics
-        averages = (figures.words_per_target, figures.subsequences_per_target, figures.words_per_subsequence)
-        shown = [f"{average:.1f}" for average in averages] if figures.examples else ["no targets"] * 3
-        table.add_row(Text(visible(file.path)), f"{file.tally.examples:,}", *shown)
-    paper = TARGET_LENGTHS.get(dataset)
-    if paper is not None:
+    columns = figures("examples", "words a\ntarget", "subseqs a\ntarget", "words a\nsubseq")
+    table = Table(Column("targets", overflow="fold"), *columns, box=None, pad_edge=False, header_style="bold")
+    for path, _, tally, row in files:
+        means = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
+        shown = [f"{mean:.1f}" for mean in means] if row.examples else ["no targets"] * 3
+        table.add_row(Text(visible(path)), f"{tally.examples:,}", *shown)
+    if (paper := TARGET_LENGTHS.get(dataset)) is not None:
         examples = f"train {paper.train_examples:,}\ntest {paper.test_examples:,}"
         shown = [f"{mean:.1f}" for mean in paper.means]
         table.add_row(Text(f"the paper, {paper.table}"), examples, *shown, style="dim")

@@ -46,12 +46,8 @@ class _Display:
     """How far some work has come, on whatever stderr is; a bar appears once so many seconds have gone by."""
 
     def __init__(self, talk: Talk, label: str, total: int | None, *, patience: float, clock: Clock) -> None:
-        self.talk = talk
-        self.label = visible(label)
-        self.total = total
-        self.clock = clock
-        self.line_due = clock() + LINE_EVERY
-        self.bar_due = clock() + patience
+        self.talk, self.label, self.total, self.clock = talk, visible(label), total, clock
+        self.line_due, self.bar_due = clock() + LINE_EVERY, clock() + patience
         self.bar: Progress | None = None
         self._lock = threading.Lock()  # a stage shows its bar from a timer's thread
 
@@ -95,16 +91,11 @@ class _Display:
 
 
 class GenerationProgress:
-    """Examples and tokens a second while texts are generated, from the first admission on; a context manager.
-
-    Attributes:
-        examples: finished so far.
-        tokens: made so far, <eos> not counted in finished examples.
-    """
+    """Examples and tokens a second while texts are generated, from the first admission on; a context manager."""
 
     def __init__(self, talk: Talk, total: int | None, *, clock: Clock = time.monotonic) -> None:
-        self.examples = 0
-        self.tokens = 0
+        self.examples = 0  # finished
+        self.tokens = 0  # <eos> not counted in finished examples
         self._flying: dict[int, int] = {}
         self._clock = clock
         self._since: float | None = None
@@ -145,10 +136,9 @@ class GenerationProgress:
 def stage(
     talk: Talk, label: str, total: int | None = None, *, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[], None]]:
-    """Progress of a piece of work, shown once it has taken more than two seconds, whether or not it says how far it is.
+    """Show progress of a piece of work once it has taken more than two seconds, whether or not it says how far it is.
 
-    Yields:
-        What to call each time that the work got on, `total` times in all if that is known.
+    What is yielded may be called each time that the work got on, `total` times in all if that is known.
     """
     display = _Display(talk, label, total, patience=PATIENCE, clock=clock)
     done = 0
@@ -184,11 +174,9 @@ def track(
 @contextmanager
 def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
     """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line."""
+    columns = (TextColumn("training"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[state]}"))
     bar = Progress(
-        TextColumn("training"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[state]}"),
+        *columns,
         TimeRemainingColumn(),
         console=talk.console,
         disable=not talk.animated,
@@ -200,10 +188,11 @@ def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
     def show(progress: TrainingProgress) -> None:
         nonlocal said
         step, total, looked = progress.step, progress.total, progress.dev_loss is not None
-        known = (("loss", progress.loss), ("dev loss", progress.dev_loss))
-        parts = [f"{name} {loss:.3f}" for name, loss in known if loss is not None]
-        parts += [] if progress.dev_score is None else [f"dev ROUGE-L {progress.dev_score:.1f}"]
-        state = ", ".join(parts)
+        known = {"loss": progress.loss, "dev loss": progress.dev_loss}
+        parts = [f"{name} {loss:.3f}" for name, loss in known.items() if loss is not None]
+        state = ", ".join(
+            parts + ([f"dev ROUGE-L {progress.dev_score:.1f}"] if progress.dev_score is not None else [])
+        )
         bar.update(task, completed=step, total=total, state=state)
         if looked or (not talk.animated and time.perf_counter() - said > 2 * LINE_EVERY):
             said = time.perf_counter()
@@ -215,26 +204,16 @@ def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts over the examples that a run has generated; those that a resumed run found done are not among them.
+    """Counts over the examples that a run has generated; those that a resumed run found done are not among them."""
 
-    Attributes:
-        unknown_id: the id of the tokenizer's unknown token; None if it has none.
-        steps: the examples' own decoder calls, added up.
-        tokens: <eos> not counted.
-        truncated: examples by what cut them short.
-        exhausted: examples whose empty explorations kept a later one from being made, as `sub_max` was reached.
-        cut: ids of the examples whose source was cut.
-        unknown: ids of those whose source holds unknown characters.
-    """
-
-    unknown_id: int | None
+    unknown_id: int | None  # the tokenizer's unknown token, if it has one
     examples: int = 0
-    steps: int = 0
-    tokens: int = 0
-    truncated: Counter[str] = field(default_factory=Counter)
-    exhausted: int = 0
-    cut: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    steps: int = 0  # the examples' own decoder calls, added up
+    tokens: int = 0  # without <eos>
+    truncated: Counter[str] = field(default_factory=Counter)  # examples by what cut them short
+    exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
+    cut: list[str] = field(default_factory=list)  # ids of the examples whose source was cut,
+    unknown: list[str] = field(default_factory=list)  # and of those whose source holds unknown characters
 
     def add(self, generated: Generated) -> None:
         """Count one example."""
@@ -264,15 +243,12 @@ class Tally:
 
     def warnings(self, limit: int) -> Iterator[str]:
         """What the model could not see of the sources, of which it takes so many tokens."""
-        cut = f"longer than {limit:,} tokens and cut"
+        cut, hint = f"longer than {limit:,} tokens and cut", "; --max-source-tokens sets the limit"
         unknown = "with characters that the tokenizer does not know"
-        for ids, what, hint in (
-            (self.cut, cut, "; --max-source-tokens sets the limit"),
-            (self.unknown, unknown, ""),
-        ):
+        for ids, what, todo in ((self.cut, cut, hint), (self.unknown, unknown, "")):
             if ids:
                 some = f"{len(ids):,} of {many(self.examples, 'source')} {'was' if len(ids) == 1 else 'were'}"
-                yield f"{some} {what}: id {', '.join(ids[:5])}{', …' if len(ids) > 5 else ''}{hint}"
+                yield f"{some} {what}: id {', '.join(ids[:5])}{', …' if len(ids) > 5 else ''}{todo}"
 
     def lines(self, seconds: float, limits: Limits) -> Iterator[str]:
         """Counts and rates, a line each."""

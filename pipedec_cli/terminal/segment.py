@@ -37,6 +37,7 @@ from pipedec_cli.terminal.settings import (
     WorkspaceOption,
     option,
 )
+from pipedec_cli.terminal.tables import figures
 
 EXAMPLES = """
 pipedec segment data.jsonl --level sentence     [dim]# {"source": "…", "target": "…"} a line; splits it, too[/dim]
@@ -122,13 +123,12 @@ def segment(settings: SegmentSettings) -> None:
     Every field of the input is kept; train.jsonl, dev.jsonl and test.jsonl get `target_segments` besides. Nothing of a target is lost but white space: too many segments are merged, too long ones reported, empty phrases counted.
     """
     place, talk = Workspace.find(settings.workspace), Talk(settings.quiet)
-    folder = settings.out or place.data
+    folder, limits = settings.out or place.data, Limits(settings.time_max, settings.sub_max)
     extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
     held_out = {name: file for name, file in extra.items() if file is not None}
     inputs = [settings.data, *held_out.values()]
     _check_inputs(inputs, folder)
-    unit = "tokens" if settings.tokenizer else "words"
-    measure = measure_of(settings.tokenizer)
+    unit, measure = "tokens" if settings.tokenizer else "words", measure_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         talk.say(f"there is no {location} here: asking the hub for a data set of that name")
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
@@ -139,15 +139,10 @@ def segment(settings: SegmentSettings) -> None:
         )
     records = [record for rows in splits.values() for record in rows]
     names.check(records)
-    separators = tuple(map(_unescape, settings.separator))
+    joiner, separators = settings.joiner and _unescape(settings.joiner), [*map(_unescape, settings.separator)]
+    texts = ([record.target or "" for record in records], [record.source for record in records])
     with stage(talk, "learning where sentences end"):
-        segmenter = make_segmenter(
-            settings.level,
-            separators=separators,
-            targets=[record.target or "" for record in records],
-            sources=[record.source for record in records],
-        )
-    joiner = settings.joiner and _unescape(settings.joiner)
+        segmenter = make_segmenter(settings.level, separators=separators, targets=texts[0], sources=texts[1])
     segmentation = Segmentation(
         level=settings.level,
         separators=segmenter.separators if isinstance(segmenter, PhraseSegmenter) else (),
@@ -162,15 +157,11 @@ def segment(settings: SegmentSettings) -> None:
                 segmented[name].append(prepare.segment(record))
                 advance()
     statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
+    every = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
     with stage(talk, "counting steps"):
-        sample = segmented["train"][
-            :: -(-len(segmented["train"]) // 1000)
-        ]  # more change no digit that is shown
-        estimates = estimate(
-            measure([record.target or "" for record in sample]),
-            [measure(record.target_segments or ()) for record in sample],
-            Limits(time_max=settings.time_max, sub_max=settings.sub_max),
-        )
+        sample = segmented["train"][::every]
+        lengths = [measure(record.target_segments or ()) for record in sample]
+        estimates = estimate(measure([record.target or "" for record in sample]), lengths, limits)
     asked = {"data": settings.data, "level": settings.level, "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
         "time_max": settings.time_max,
@@ -190,9 +181,8 @@ def segment(settings: SegmentSettings) -> None:
     if why := doubt(statistics["train"].subsequences_per_target, estimates):
         talk.warn(why)
     if outdated:
-        talk.warn(
-            f"{outdated} was trained on other data than {folder} holds now: train again, or its test is not one"
-        )
+        retrain = "train again, or its test is not one"
+        talk.warn(f"{outdated} was trained on other data than {folder} holds now: {retrain}")
     talk.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
     if settings.as_json:
         write_stdout(to_json({"out": str(folder), **to_builtins(segmentation), **details}, indent=2) + "\n")
@@ -204,29 +194,26 @@ _IN_MANIFEST: Final = (
 )
 
 
-def _unescape(text: str) -> str:
-    r"""A line feed and a tab for ``\n`` and ``\t``, which are hard to type in a shell."""
+def _unescape(text: str) -> str:  # a line feed and a tab are hard to type in a shell
     return text.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
 def _check_inputs(inputs: Sequence[str], folder: Path) -> None:
     """Refuse standard input twice, and to write over what is read."""
     if inputs.count("-") > 1:
-        raise UserError(
-            "standard input can be read only once", todo="give one of DATA, --dev and --test as `-`"
-        )
+        todo = "give one of DATA, --dev and --test as `-`"
+        raise UserError("standard input can be read only once", todo=todo)
     written = {folder.resolve(), *((folder / f"{name}.jsonl").resolve() for name in SPLITS)}
     for place in inputs:
         if place != "-" and Path(place).resolve() in written:
-            raise UserError(
-                f"{place} would be written over with what is read from it", todo="give another --out"
-            )
+            what = f"{place} would be written over with what is read from it"
+            raise UserError(what, todo="give another --out")
 
 
 def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:
     """The workspace's models, if they were trained on sources that are now held out."""
     models, before = place.root / "models", folder / "train.jsonl"
-    if folder != place.data or not before.exists() or not models.is_dir() or not any(models.iterdir()):
+    if folder != place.data or not before.exists() or not any(models.glob("*")):
         return None
     try:
         known = {record.source for record in load_split(before)}
@@ -258,9 +245,8 @@ def _tell(
         )
     if leaks := count_leaks(splits):
         talk.warn(f"{leaks:,} records of dev and test have a source that train has, too")
-    for name in SPLITS:
-        if not splits[name]:
-            talk.warn(f"{name} is empty: there are too few different sources")
+    for name in filter(lambda name: not splits[name], SPLITS):
+        talk.warn(f"{name} is empty: there are too few different sources")
     if settings.tokenizer is None:
         talk.say(
             "lengths are counted in words, as there is no tokenizer yet: tokens are more (--tokenizer counts them)"
@@ -271,19 +257,17 @@ def render_summary(
     statistics: Mapping[SplitName, TargetStatistics], estimates: Sequence[Estimate], unit: str
 ) -> Group:
     """Table 1 for each split and the steps, side by side where there is room, and how n is spread in train."""
-    paper = Table("split", box=SIMPLE_HEAD)
-    for name in ("examples", "words /\ntarget", "subsequences /\ntarget", "words /\nsubsequence"):
-        paper.add_column(name, justify="right")
+    table_1 = ("examples", "words /\ntarget", "subsequences /\ntarget", "words /\nsubsequence")
+    paper = Table("split", *figures(*table_1), box=SIMPLE_HEAD)
     for split, row in statistics.items():
         averages = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
         shown = [f"{value:.1f}" for value in averages] if row.examples else ["–"] * len(averages)
         paper.add_row(split, f"{row.examples:,}", *shown)
-    steps = Table(box=SIMPLE_HEAD)
-    for name in ("Δt", "sequential\nsteps", "pipelined\nsteps", "times\nfewer", "targets\ncut"):
-        steps.add_column(name, justify="right")
+    headings = ("Δt", "sequential\nsteps", "pipelined\nsteps", "times\nfewer", "targets\ncut")
+    steps = Table(*figures(*headings), box=SIMPLE_HEAD)
     for entry in estimates:
-        figures = (entry.sequential_steps, entry.pipelined_steps, entry.ratio)
-        steps.add_row(str(entry.delay), *(f"{value:.1f}" for value in figures), f"{entry.truncated:.1%}")
+        means = (entry.sequential_steps, entry.pipelined_steps, entry.ratio)
+        steps.add_row(str(entry.delay), *(f"{value:.1f}" for value in means), f"{entry.truncated:.1%}")
     train, spread = statistics["train"], []
     groups = (("0", 0, 0), ("1 to 2", 1, 2), ("3 to 5", 3, 5), ("6 to 10", 6, 10), ("11 or more", 11, 10**9))
     for name, low, high in groups:

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -23,11 +24,7 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every command's settings have.
-
-    Attributes:
-        typed: names of the options that stand on the command line itself, not in a config file or a recipe.
-    """
+    """What every command's settings have: the options that stand on the command line, not in a file or a recipe."""
 
     typed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
@@ -96,15 +93,13 @@ def number_or(*words: str) -> Callable[[Any], Any]:
 
 def parse_delay(value: Any) -> int | str:
     """``wait`` or a whole number of time-steps; ``sequential`` is the older name of ``wait``."""
-    parse: Callable[[Any], int | str] = number_or("wait")
-    return parse("wait" if value == "sequential" else value)
+    delay: int | str = number_or("wait")("wait" if value == "sequential" else value)
+    return delay
 
 
 def numbers(value: Any) -> tuple[int, ...]:
     """The numbers of a list with commas between them, rising, each once."""
-    parts = (
-        value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
-    )
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
     try:
         found = sorted({int(part) for part in parts})
     except ValueError:
@@ -128,36 +123,24 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     """Make the config file's values this command's defaults, so that a flag still wins."""
     if path is None or context.resilient_parsing:
         return path
-    command = context.info_name or ""
-    values = read_config(path, command)
-    known = {parameter.name for parameter in context.command.params} - {"config"}
-    for key in values:
-        if key.replace("-", "_") not in known:
-            raise UserError(
-                f"unknown setting {key!r} for `pipedec {command}`",
-                where=str(path),
-                todo=f"see `pipedec {command} --help` for the options",
-            )
-    named = {key.replace("-", "_"): value for key, value in values.items()}
-    context.default_map = {**(context.default_map or {}), **named}
-    return path
-
-
-def read_config(path: Path, command: str) -> dict[str, Any]:
-    """The settings of one command: the file's ``[command]`` table over its top-level keys.
-
-    Raises:
-        UserError: the file is not there or is not TOML.
-    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the config file: {error.strerror}", where=str(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"not a TOML file: {error}", where=str(path)) from error
+    command = context.info_name or ""
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
-    own = content.get(command, {})
-    return {**shared, **own} if isinstance(own, dict) else shared
+    own = content.get(command)
+    known = {parameter.name for parameter in context.command.params} - {"config"}
+    values = dict(context.default_map or {})
+    for key, value in {**shared, **(own if isinstance(own, dict) else {})}.items():
+        if (name := key.replace("-", "_")) not in known:
+            todo = f"see `pipedec {command} --help` for the options"
+            raise UserError(f"unknown setting {key!r} for `pipedec {command}`", where=str(path), todo=todo)
+        values[name] = value
+    context.default_map = values
+    return path
 
 
 def _load_recipe(context: typer.Context, name: str | None) -> str | None:
@@ -172,12 +155,11 @@ def _load_recipe(context: typer.Context, name: str | None) -> str | None:
 
 # ---- options that several commands have ----------------------------------------------------------------------------
 
+_general = partial(option, panel="General")
 ConfigOption = Annotated[
     Path | None,
-    option(
+    _general(
         "A TOML file of options: a [COMMAND] table, or top-level keys. Flags win.",
-        "--config",
-        panel="General",
         is_eager=True,
         callback=_load_config,
     ),
@@ -185,24 +167,19 @@ ConfigOption = Annotated[
 #: Stands after `ConfigOption` in a command, so that a config file may name the recipe.
 RecipeOption = Annotated[
     str | None,
-    option(
+    _general(
         "Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
-        "--recipe",
-        panel="General",
         is_eager=True,
         callback=_load_recipe,
     ),
 ]
 WorkspaceOption = Annotated[
     Path | None,
-    option(
+    _general(
         "The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
         "--workspace",
         "-w",
-        panel="General",
     ),
 ]
-QuietOption = Annotated[
-    bool, option("Say nothing but warnings and errors.", "--quiet", "-q", panel="General")
-]
-JsonOption = Annotated[bool, option("Print the result as JSON on stdout.", "--json", panel="General")]
+QuietOption = Annotated[bool, _general("Say nothing but warnings and errors.", "--quiet", "-q")]
+JsonOption = Annotated[bool, _general("Print the result as JSON on stdout.", "--json")]

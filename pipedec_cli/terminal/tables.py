@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from pipedec_cli.terminal.console import visible
@@ -61,6 +61,11 @@ class Sheet:
     def column(self, place: int) -> list[str]:
         """The cells of a column; the first one holds the labels."""
         return [row[place] for section in self.sections for row in section.rows]
+
+
+def figures(*headings: str) -> list[Column]:
+    """Columns of a Rich table that hold figures."""
+    return [Column(heading, justify="right") for heading in headings]
 
 
 def columns_side_by_side(
