@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -65,30 +65,13 @@ def demo(settings: DemoSettings) -> None:
     decoders: tuple[DecoderKind, ...] = ("pipelined", "sequential")
     for step, decoder in enumerate(decoders, start=2):
         talk.say(f"\n{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
-        training = TrainSettings(
-            decoder=decoder,
-            dev_examples=48,
-            batch_size=8,
-            max_steps=settings.updates,
-            evaluations=3,
-            seed=settings.seed,
-            overwrite=True,
-            workspace=out,
-        )
-        train.run(training, talk)
+        size = TrainSettings(batch_size=8, max_steps=settings.updates, dev_examples=48, evaluations=3)
+        train.run(replace(size, decoder=decoder, seed=settings.seed, overwrite=True, workspace=out), talk)
     talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
     generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), talk)
     talk.say("\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
-    compared = ReportSettings(
-        delays=(1, DELAY, 3),
-        limit=settings.test,
-        timing_examples=16,
-        memory=False,
-        batch_size=8,
-        workspace=out,
-        quiet=quiet,
-    )
-    report(compared)
+    compared = ReportSettings(delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False)
+    report(replace(compared, batch_size=8, workspace=out, quiet=quiet))
 
     talk.say("")
     counts = {}
@@ -117,8 +100,8 @@ def _clear(out: Path) -> None:
     """Remove an earlier demo, and nothing else."""
     if out.exists():
         if not (out / MARK).exists():
-            todo = "give another folder with --out"
-            raise UserError(f"{out} is there already and no demo made it", todo=todo)
+            what = f"{out} is there already and no demo made it"
+            raise UserError(what, todo="give another folder with --out")
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()

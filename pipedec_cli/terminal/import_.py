@@ -27,7 +27,7 @@ from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.progress import track
 from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, Settings, option
-from pipedec_cli.terminal.tables import figures
+from pipedec_cli.terminal.tables import borderless, figures
 
 EXAMPLES = """
 pipedec import msqa MultiSpanQA_data                     [dim]# its folder: msqa/train.jsonl, msqa/dev.jsonl, …[/dim]
@@ -230,7 +230,7 @@ def _segmented(record: Record, segmenter: Segmenter) -> Record:
 def _target_table(files: Sequence[_Imported], dataset: str) -> Table:
     """Examples, words a target, subsequences a target and words a subsequence, of each file and of the paper."""
     columns = figures("examples", "words a\ntarget", "subseqs a\ntarget", "words a\nsubseq")
-    table = Table(Column("targets", overflow="fold"), *columns, box=None, pad_edge=False, header_style="bold")
+    table = borderless(Column("targets", overflow="fold"), *columns)
     for path, _, tally, row in files:
         means = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
         shown = [f"{mean:.1f}" for mean in means] if row.examples else ["no targets"] * 3

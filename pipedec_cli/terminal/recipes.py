@@ -16,6 +16,7 @@ from pipedec_cli.data.paper import RECIPES, Recipe, recipe
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import make_console, write_stdout
 from pipedec_cli.terminal.settings import JsonOption, Settings
+from pipedec_cli.terminal.tables import borderless, figures
 
 EXAMPLES = """
 pipedec recipes                                [dim]# all of them, with the paper's figures[/dim]
@@ -43,7 +44,18 @@ def recipes(settings: RecipesSettings) -> None:
         write_stdout(to_json([_as_json(entry) for entry in chosen], indent=2) + "\n")
         return
     console = make_console(stderr=False)
-    console.print(_settings_table(chosen))
+    columns = figures("words a\ntarget", "subseqs a\ntarget", "words a\nsubseq")
+    table = borderless("recipe", "data", "level", "metrics", *columns)
+    for entry in chosen:
+        score, lengths = entry.settings_for("score"), paper.TARGET_LENGTHS.get(entry.name)
+        table.add_row(
+            Text(entry.name, style="bold"),
+            entry.title,
+            entry.settings_for("segment").get("level", "yours"),
+            f"{score['task']} ({score['protocol']})" if score else "yours",
+            *(f"{mean:.1f}" for mean in (lengths.means if lengths else ())),
+        )
+    console.print(table)
     segment, train = map(chosen[0].settings_for, ("segment", "train"))
     _say(
         console,
@@ -52,8 +64,7 @@ def recipes(settings: RecipesSettings) -> None:
         f"{train['epochs']} epochs, at most {train['max_source_tokens']} source tokens; "
         + "; ".join(f"{backbone} on {device}" for backbone, device in paper.DEVICES.items()),
     )
-    rows = [row for entry in chosen for row in paper.paper_rows(entry.name)]
-    if rows:
+    if rows := [row for entry in chosen for row in paper.paper_rows(entry.name)]:
         console.print()
         console.print(_results_table(rows))
         _say(console, "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090")
@@ -65,8 +76,8 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
     """A recipe, the options that it sets, and all that the paper reports for its data set, as plain values."""
     segment, train, score = map(recipe.settings_for, ("segment", "train", "score"))
     training = ("batch_size", "learning_rate", "epochs", "optimizer", "max_source_tokens")
-    lengths = paper.TARGET_LENGTHS.get(recipe.name)
-    ends = paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
+    tables = (paper.TARGET_LENGTHS, paper.SPEEDUP_BY_SUBSEQUENCES)
+    lengths, ends = (asdict(row) if (row := table.get(recipe.name)) else None for table in tables)
     return {
         "name": recipe.name,
         "title": recipe.title,
@@ -81,56 +92,35 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
         "training": {name: train[name] for name in training} | {"optimizer": _OPTIMIZERS[train["optimizer"]]},
         "options": {command: recipe.settings_for(command) for command in _COMMANDS},
         "paper": {
-            "target_lengths": asdict(lengths) if lengths else None,
+            "target_lengths": lengths,
             "results": [asdict(row) for row in paper.paper_rows(recipe.name)],
             "by_delay": [asdict(row) for row in paper.delay_rows(recipe.name)],
-            "speedup_by_subsequences": asdict(ends) if ends else None,
+            "speedup_by_subsequences": ends,
         },
     }
 
 
 def _show_more(console: Console, recipe: Recipe) -> None:
     """Print what is shown of a recipe by itself: the paper's figures by delay, and the options that it sets."""
-    delays = paper.delay_rows(recipe.name)
-    if delays:
-        table = _table(
-            "T5-Base", right=(*(paper.METRIC_TITLES[metric] for metric in delays[0].quality), "examples/s")
-        )
+    if delays := paper.delay_rows(recipe.name):
+        metrics = (paper.METRIC_TITLES[metric] for metric in delays[0].quality)
+        table = borderless("T5-Base", *figures(*metrics, "examples/s"))
         for row in delays:
-            figures = (*row.quality.values(), row.throughput)
-            table.add_row(f"Δt {row.delay}", *(f"{figure:.1f}" for figure in figures))
+            shown = (*row.quality.values(), row.throughput)
+            table.add_row(f"Δt {row.delay}", *(f"{figure:.1f}" for figure in shown))
         console.print()
         console.print(table)
-    ends = paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
-    if ends:
+    if ends := paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name):
         _say(console, f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9")
     console.print()
     for command in _COMMANDS:
-        settings = recipe.settings_for(command)
-        if settings:
+        if settings := recipe.settings_for(command):
             _say(console, f"pipedec {command}: " + ", ".join(f"{k} {_shown(v)}" for k, v in settings.items()))
-
-
-def _settings_table(recipes: Sequence[Recipe]) -> Table:
-    """What the recipes set apart from what they share, and the paper's Table 1."""
-    means = ("words a\ntarget", "subseqs a\ntarget", "words a\nsubseq")
-    table = _table("recipe", "data", "level", "metrics", right=means)
-    for entry in recipes:
-        score = entry.settings_for("score")
-        lengths = paper.TARGET_LENGTHS.get(entry.name)
-        table.add_row(
-            Text(entry.name, style="bold"),
-            entry.title,
-            entry.settings_for("segment").get("level", "yours"),
-            f"{score['task']} ({score['protocol']})" if score else "yours",
-            *(f"{mean:.1f}" for mean in (lengths.means if lengths else ())),
-        )
-    return table
 
 
 def _results_table(rows: Sequence[paper.PaperRow]) -> Table:
     """What the paper reports: quality, throughput, speedup and memory of both decoders."""
-    table = _table("paper", "backbone", "quality", right=("examples/s", "speedup", "memory, MB"))
+    table = borderless("paper", "backbone", "quality", *figures("examples/s", "speedup", "memory, MB"))
     for row in rows:
         quality = [
             f"{paper.METRIC_TITLES[metric]} {value:.1f} → {row.pipelined.quality[metric]:.1f}"
@@ -145,15 +135,6 @@ def _results_table(rows: Sequence[paper.PaperRow]) -> Table:
             f"{row.speedup:.1f}×",
             paper.NOT_AVAILABLE if None in memory else " → ".join(f"{value:,}" for value in memory),
         )
-    return table
-
-
-def _table(*left: str, right: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in left:
-        table.add_column(heading)
-    for heading in right:
-        table.add_column(heading, justify="right")
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
@@ -26,6 +26,7 @@ from pipedec_cli.terminal.settings import (
     WorkspaceOption,
     option,
 )
+from pipedec_cli.terminal.tables import borderless, figures
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
@@ -77,7 +78,7 @@ class ScoreSettings(Settings):
     sources: Annotated[Path | None, _input("The sources of a --gold of lines, a document a line.")] = None
     stemmer: Annotated[
         bool | None,
-        _protocol("rouge: compare Porter stems \\[default: --stemmer].", "--stemmer/--no-stemmer"),
+        _protocol("rouge: compare Porter stems \\[default: --stemmer]."),
     ] = None
     pretokenized: Annotated[
         bool | None,
@@ -91,7 +92,6 @@ class ScoreSettings(Settings):
         bool | None,
         _protocol(
             "multispanqa: difflib's heuristic for long predictions, on in the published script \\[default: --autojunk].",
-            "--autojunk/--no-autojunk",
         ),
     ] = None
     resamples: Annotated[int, _protocol("Bootstrap draws for the interval of a difference.", min=99)] = 9999
@@ -110,15 +110,6 @@ class ScoreSettings(Settings):
     recipe: RecipeOption = None
 
 
-@dataclass(frozen=True)
-class Pair:
-    """How two runs over the same examples differ: first minus second by metric, and how the intervals came about."""
-
-    differences: Mapping[str, Difference]
-    method: str
-    identical_predictions: int
-
-
 def score(settings: ScoreSettings) -> None:
     """Score predictions: ROUGE, keyphrases at 5 and at M, or multi-span answers, each score with its signature.
 
@@ -135,37 +126,36 @@ def score(settings: ScoreSettings) -> None:
         folder = place.generations("any").parent
         first = max(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, default=None)
         if first is None:
-            raise UserError(
-                f"no predictions in {folder} yet",
-                todo="run `pipedec generate` first, or give a file of predictions",
-            )
+            todo = "run `pipedec generate` first, or give a file of predictions"
+            raise UserError(f"no predictions in {folder} yet", todo=todo)
         talk.say(f"scoring {first}, the newest of the workspace")
     paths = [first] if settings.other is None else [first, settings.other]
     runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), place, talk)
-    pair = None
+    contents = [run.as_json() for run in runs]
+    differences: Mapping[str, Difference] = {}
     if settings.other is not None:
         differences = compare_runs(*runs, resamples=settings.resamples, seed=settings.seed)
         texts = [{(item.id, item.prediction) for item in run.items} for run in runs]
-        pair = Pair(differences, method(settings.resamples, settings.seed), len(set.intersection(*texts)))
-    contents = [run.as_json() for run in runs]
-    if pair is not None:
-        contents.append({"first": contents[0], "second": contents[1], **asdict(pair)})
+        pair = {
+            "first": contents[0],
+            "second": contents[1],
+            "differences": {metric: asdict(difference) for metric, difference in differences.items()},
+            "method": method(settings.resamples, settings.seed),
+            "identical_predictions": len(set.intersection(*texts)),
+        }
+        contents.append(pair)
     for path in _save(settings, runs, contents, place):
         talk.say(f"saved {path}")
     if settings.as_json:
         write_stdout(to_json(contents[-1], indent=2) + "\n")
     else:
-        _show(make_console(stderr=False), runs, pair)
+        _show(make_console(stderr=False), runs, differences, contents[-1])
 
 
 def score_runs(
     settings: ScoreSettings, runs: Sequence[LoadedRun], place: Workspace, talk: Talk
 ) -> list[ScoredRun]:
-    """Score runs by one protocol: as the settings say, else as the first run suggests.
-
-    Raises:
-        UserError: task, protocol and its settings do not fit, or a prediction has nothing to be scored against.
-    """
+    """Score runs by one protocol: as the settings say, else as the first run suggests."""
     from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run, settle_metrics
     from pipedec_cli.terminal.progress import stage
 
@@ -219,31 +209,35 @@ def _save(
     return [*files, *examples]
 
 
-def _show(console: Console, runs: Sequence[ScoredRun], pair: Pair | None) -> None:
+def _show(
+    console: Console,
+    runs: Sequence[ScoredRun],
+    differences: Mapping[str, Difference],
+    pair: Mapping[str, Any],
+) -> None:
     """Print scores: the table, what went wrong in particular, and the signature that makes the scores comparable."""
     measure, values = runs[0].scores.measure, [run.scores.values for run in runs]
-    names = [visible(run.run.name) for run in runs]
+    names, label = [visible(run.run.name) for run in runs], Column("", no_wrap=True)
     lines = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
-    if pair is None:
-        table = _table(names[0], ("score", "P", "R") if measure.precision_recall else ("score",))
-        for metric, label in measure.headline.items():
+    if len(runs) == 1:
+        headings = ("score", "P", "R") if measure.precision_recall else ("score",)
+        table = borderless(label, *figures(*headings), title=names[0])
+        for metric, name in measure.headline.items():
             parts = (metric, *measure.precision_recall.get(metric, ()))
-            table.add_row(label, *(_number(values[0][part]) for part in parts))
+            table.add_row(name, *(_number(values[0][part]) for part in parts))
     else:
-        table = _table("", (*names, "difference", "95 % interval"))
-        for metric, label in measure.headline.items():
-            difference = pair.differences.get(metric)
+        table = borderless(label, *figures(*names, "difference", "95 % interval"))
+        for metric, name in measure.headline.items():
+            scores = (_number(each[metric]) for each in values)
+            difference = differences.get(metric)
             table.add_row(
-                label,
-                *(_number(each[metric]) for each in values),
-                "" if difference is None else f"{difference.value:+.2f}",
-                _interval(difference),
+                name, *scores, f"{difference.value:+.2f}" if difference else "", _interval(difference)
             )
         lines += [
-            f"difference: first minus second; {pair.method}",
-            f"the same prediction in both: {pair.identical_predictions:,} of {len(runs[0].items):,}",
+            f"difference: first minus second; {pair['method']}",
+            f"the same prediction in both: {pair['identical_predictions']:,} of {len(runs[0].items):,}",
         ]
-    failures = _table("", names if pair else ("rate",))
+    failures = borderless(Column("", no_wrap=True), *figures(*(names if len(runs) > 1 else ("rate",))))
     for what in ("duplicated subsequences", "dropped subsequences", "truncated predictions"):
         rates = [getattr(run.failures, f"{what.split()[0]}_rate") for run in runs]
         failures.add_row(what, *("unknown" if rate is None else f"{rate:.1%}" for rate in rates))
@@ -260,14 +254,6 @@ def _rows(run: ScoredRun) -> str:
     told = [f"{examples}{of} {'row' if examples == 1 and not of else 'rows'}"]
     told += [f"{count} {name.replace('_', ' ')}" for name, count in others if count]
     return f"{run.run.name}: {', '.join(told)}"
-
-
-def _table(title: str, headings: Iterable[str]) -> Table:
-    table = Table(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
 
 
 def _number(value: float | None) -> str:

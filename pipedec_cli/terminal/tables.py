@@ -68,6 +68,12 @@ def figures(*headings: str) -> list[Column]:
     return [Column(heading, justify="right") for heading in headings]
 
 
+def borderless(*columns: Column | str, title: str = "") -> Table:
+    """A Rich table without lines."""
+    shown = Text(title) if title else None
+    return Table(*columns, title=shown, title_justify="left", box=None, pad_edge=False)
+
+
 def columns_side_by_side(
     columns: Sequence[Iterable[tuple[Label, str]]], more: Sequence[Mapping[Label, str]] = ()
 ) -> tuple[Section, ...]:
