@@ -13,22 +13,17 @@ from pipedec_cli.pipeline.schedule import Fixed
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.competitor import Competitor
 
-#: Fewer steps by less than this factor, or less time, are not worth a method of one's own.
-WORTHWHILE: Final = 1.3
+WORTHWHILE: Final = 1.3  # fewer steps, or less time, by less than this factor are not worth it
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its
 #: longest answers.
 TOLERANCE: Final = 0.5
-#: Decoders less than this factor slower than the fastest count as equally fast, and quality decides.
-AS_FAST: Final = 1.1
-#: Up to so many subsequences a target there is hardly anything to do at once.
-FEW_SUBSEQUENCES: Final = 2.0
-#: How much more often than in the baseline something may go wrong before it is pointed out; shares of 1.
+AS_FAST: Final = 1.1  # slower than the fastest by less than this factor is as fast, and quality decides
+FEW_SUBSEQUENCES: Final = 2.0  # up to so many a target there is hardly anything to do at once
+# How much more often than in the baseline something may go wrong before it is pointed out; shares of 1.
 MORE_DROPPED: Final = 0.05
 MORE_OFTEN: Final = 0.02
-#: A baseline that is cut short more often than this is no measure of anything.
-BASELINE_TRUNCATED: Final = 0.1
-#: By so much longer may the baseline's texts be before it is said that part of the speedup is shorter text.
-SHORTER: Final = 1.25
+BASELINE_TRUNCATED: Final = 0.1  # a baseline that is cut short more often is no measure of anything
+SHORTER: Final = 1.25  # a baseline's texts that are longer by less than this factor are as long
 
 
 class Estimate(NamedTuple):
@@ -105,8 +100,7 @@ def advise(
 ) -> Advice:
     """Choose among the delays that were tried, at least one: with gains over the baseline and, as that one, totals.
 
-    `called` is what the baseline is, in words; `subsequences` their mean number in a target, None if it is not known;
-    `metric` stands for quality and is a `label` in tables.
+    `called` is the baseline in words, `subsequences` their mean number in a target if known, `label` the metric's name.
     """
     if not tried:
         raise ValueError("no decoder to choose from")
@@ -121,23 +115,19 @@ def advise(
     fastest = max((one.speedup for one in good), default=0.0)
     chosen = max([one for one in good if one.speedup * AS_FAST >= fastest] or fast, key=quality)
     take = f"{chosen.name} (`pipedec generate {chosen.options}`)"
-    found, change = chosen.differences.get(metric), ""
-    if found is not None:
-        sure = found.low is not None and found.high is not None
-        ends = f", 95 % interval {found.low:+.1f} to {found.high:+.1f}" if sure else ""
-        change = f", {label} {found.value:+.1f}{ends}"
+    found = chosen.differences.get(metric)
+    change = "" if found is None else f", {label} {found.value:+.1f}"
+    if found is not None and found.low is not None:
+        change += f", 95 % interval {found.low:+.1f} to {found.high:+.1f}"
     if good:
         text = (
             f"Take {take}: {chosen.speedup:.1f} times as fast as {called}, "
             f"with {_fewer('steps', chosen, baseline):.1f} times fewer decoder steps{change}."
         )
     else:
-        chance = found is not None and found.low is not None and not found.excludes_zero
-        costs = (
-            "seems to cost quality, but that may be chance: score more examples."
-            if chance
-            else "costs quality."
-        )
+        costs = "costs quality."
+        if found is not None and found.low is not None and not found.excludes_zero:
+            costs = "seems to cost quality, but that may be chance: score more examples."
         text = (
             f"Every delay that is worthwhile {costs} {take} costs least: {chosen.speedup:.1f} times as fast as "
             f"{called}{change}. Take it if the speed is worth that, try larger delays, which give some quality back, or "
@@ -156,10 +146,8 @@ def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competit
 
 def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: float | None) -> Advice:
     """Why nothing that was tried is worth it."""
-    steps, few = (
-        _fewer("steps", best, baseline),
-        subsequences is not None and subsequences <= FEW_SUBSEQUENCES,
-    )
+    few = subsequences is not None and subsequences <= FEW_SUBSEQUENCES
+    steps = _fewer("steps", best, baseline)
     if few:
         why = (
             f"the targets have {subsequences:.1f} subsequences on average, and with one or two there is hardly anything "
@@ -172,10 +160,8 @@ def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: flo
         )
     else:
         why = f"it saves hardly any decoder steps, {steps:.1f} times: one long subsequence sets the pace"
-    text = (
-        f"The method does not help here: {why}; at best it is {best.speedup:.1f} times as fast as {called} "
-        f"({best.name}). Stay with the sequential decoder."
-    )
+    speed = f"at best it is {best.speedup:.1f} times as fast as {called} ({best.name})"
+    text = f"The method does not help here: {why}; {speed}. Stay with the sequential decoder."
     return Advice("few-subsequences" if few else "no-gain", None, text)
 
 

@@ -18,10 +18,8 @@ from pipedec_cli.pipeline.decode import Method, Row, StepModel
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 
-#: Tokens of a word of English prose in T5's vocabulary, about: the paper's Table 1 counts words.
-TOKENS_A_WORD: Final = 4 / 3
-#: Source tokens where the paper gives no number.
-SOURCE_TOKENS: Final = 512
+TOKENS_A_WORD: Final = 4 / 3  # of English prose in T5's vocabulary, about: the paper's Table 1 counts words
+SOURCE_TOKENS: Final = 512  # where the paper gives no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +37,10 @@ class Lengths:
     def even(cls, source: int, subsequences: int, tokens: int, origin: str = "as given") -> Self:
         """So many tokens in subsequences that differ by no more than one, the longer ones first; none is empty."""
         if source < 2 or subsequences < 1 or tokens < subsequences:
-            raise UserError(
-                f"{tokens} tokens in {subsequences} subsequences from {source} source tokens cannot be had",
-                todo="give at least one token a subsequence, and two source tokens",
+            wrong = (
+                f"{tokens} tokens in {subsequences} subsequences from {source} source tokens cannot be had"
             )
+            raise UserError(wrong, todo="give at least one token a subsequence, and two source tokens")
         each, left = divmod(tokens, subsequences)
         return cls(source, tuple(each + (place < left) for place in range(subsequences)), origin)
 
@@ -66,10 +64,8 @@ class Lengths:
     def line(self) -> str:
         """What is forced, in words."""
         each = " to ".join(map(str, sorted({min(self.targets), max(self.targets)})))
-        return (
-            f"{self.source:,} source tokens, {self.tokens:,} target tokens in {len(self.targets)} subsequences of {each} "
-            f"({self.origin})"
-        )
+        written = f"{self.tokens:,} target tokens in {len(self.targets)} subsequences of {each}"
+        return f"{self.source:,} source tokens, {written} ({self.origin})"
 
     def method(self, bos: int, eos: int, delay: int | None, explore: Explore = "retry") -> Method:
         """How to decode so that nothing but these lengths ends it; without a delay, the whole target as one string."""

@@ -165,13 +165,11 @@ def settle_metrics(
 
     Where both were typed, or neither, they stay as they are: that they do not fit is for `make_protocol` to say.
     """
-    if protocol is None:
-        return task, None
-    if task is None or ("protocol" in typed and "task" not in typed):
+    given = {"task", "protocol"}.intersection(typed)
+    if protocol and (task is None or given == {"protocol"}):
         return TASK_OF[protocol], protocol
-    if task != TASK_OF[protocol] and "task" in typed and "protocol" not in typed:
-        return task, None
-    return task, protocol
+    other = protocol and task != TASK_OF[protocol] and given == {"task"}
+    return task, None if other else protocol
 
 
 def guess_task(run: LoadedRun, workspace: Workspace) -> tuple[Task, str]:
@@ -213,10 +211,8 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
     given = {key: value for key, value in settings.items() if value is not None}
     allowed = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # each is a dataclass
     if foreign := [key for key in given if key not in allowed]:
-        raise UserError(
-            f"the setting `{foreign[0]}` does not belong to the protocol {kind.name}",
-            todo=f"it has {', '.join(sorted(allowed)) or 'none'}",
-        )
+        wrong = f"the setting `{foreign[0]}` does not belong to the protocol {kind.name}"
+        raise UserError(wrong, todo=f"it has {', '.join(sorted(allowed)) or 'none'}")
     return kind(**given)
 
 
@@ -242,21 +238,18 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
     if task != "summarization":
         gold = _answers(record, task)
         lacking = f"no `{ANSWER_FIELDS[task]}`, `target` or `target_segments`" if gold is None else ""
-    elif not references and record.target is not None:
-        references = (record.target,)
     elif not references:
-        lacking = "neither `target` nor `references`"
+        references = () if record.target is None else (record.target,)
+        lacking = "" if references else "neither `target` nor `references`"
     if lacking:
         lacking = f"nothing to score against: the record has {lacking}"
         raise UserError(lacking, where=record.where, todo="give the right answers with --gold FILE")
     if task == "keyphrases":
         segments, gold = _phrases(segments), _phrases(gold or ())
         if not record.source.strip():
-            raise UserError(
-                "the record has no `source`, which tells present from absent keyphrases",
-                where=record.where,
-                todo="give sources and right answers with --gold FILE",
-            )
+            lacking = "the record has no `source`, which tells present from absent keyphrases"
+            todo = "give sources and right answers with --gold FILE"
+            raise UserError(lacking, where=record.where, todo=todo)
     right = (record.target, gold, references)
     return ScoringItem(prediction.id, prediction.text, segments, *right, record.source, prediction.truncated)
 
@@ -268,7 +261,8 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
     if answers is None and isinstance(target, list):
         field, answers = "target", target
     if isinstance(answers, list):
-        if not (others := [item for item in answers if not isinstance(item, str)]):
+        others = [item for item in answers if not isinstance(item, str)]
+        if not others:
             return tuple(answers)
         raise UserError(f"`{field}` must hold strings, not {type(others[0]).__name__}", where=record.where)
     if answers is not None:
@@ -276,13 +270,13 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
         raise UserError(f"`{field}` must be a list of strings, not {found}", where=record.where)
     if record.target_segments is not None or record.target is None:
         return record.target_segments
-    if task == "multispan":
-        raise UserError(
-            "`target` is a string where a list of answers belongs",
-            where=record.where,
-            todo="give the answers as a list, or give --gold FILE",
-        )
-    return (record.target,)
+    if task == "keyphrases":
+        return (record.target,)
+    raise UserError(
+        "`target` is a string where a list of answers belongs",
+        where=record.where,
+        todo="give the answers as a list, or give --gold FILE",
+    )
 
 
 def _phrases(segments: Iterable[str]) -> tuple[str, ...]:
@@ -303,8 +297,6 @@ def compare_runs(first: ScoredRun, second: ScoredRun, *, resamples: int, seed: i
             unpaired.append(f"id {item.id!r} has other right answers in {other} than in {one}")
     unpaired += [f"id {left!r} of {other} is not in {one}" for left in right]
     if unpaired:
-        raise UserError(
-            f"the two runs cannot be paired: {unpaired[0]}",
-            todo="compare predictions for the same examples of the same data",
-        )
+        todo = "compare predictions for the same examples of the same data"
+        raise UserError(f"the two runs cannot be paired: {unpaired[0]}", todo=todo)
     return score_differences(first.scores, second.scores, resamples=resamples, seed=seed)

@@ -17,9 +17,6 @@ from pipedec_cli.evaluate.metrics.measure import Floats, Scores
 
 CONFIDENCE: Final = 0.95
 
-# What a batch of draws may hold: draws × examples counts, 8 bytes each.
-_BATCH_ELEMENTS: Final = 4_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -83,7 +80,7 @@ def score_differences(
             (np.arange(examples),),
             of_draws,
             n_resamples=resamples,
-            batch=max(1, _BATCH_ELEMENTS // examples),
+            batch=max(1, 4_000_000 // examples),  # draws × examples counts of 8 bytes
             vectorized=True,
             confidence_level=CONFIDENCE,
             method="percentile",

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.metadata import version
 from itertools import chain
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
@@ -56,12 +56,8 @@ class _Keyphrases(Measure):
     precision_recall: ClassVar = {f1: (f1.replace("f1", "p"), f1.replace("f1", "r")) for f1 in headline}
     metrics: ClassVar[tuple[str, ...]] = (*headline, *chain.from_iterable(precision_recall.values()))
     counted: ClassVar[tuple[str, ...]] = (
-        "present_targets",
-        "present_predictions",
-        "absent_targets",
-        "absent_predictions",
-        "duplicate_predictions",
-        "invalid_predictions",
+        *(f"{kind}_{what}" for kind in ("present", "absent") for what in ("targets", "predictions")),
+        *("duplicate_predictions", "invalid_predictions"),
     )
     hard: ClassVar[bool] = True
     deduplicate_targets: ClassVar[bool]
@@ -70,10 +66,9 @@ class _Keyphrases(Measure):
 
     @property
     def _settings(self) -> str:
-        kept = "predictions+targets" if self.deduplicate_targets else "predictions"
-        divisor = "of-5" if self.hard else "of-min"
-        words = f"tok:{self._tokenizer}|lower:yes|stem:porter|dedup:{kept}"
-        return f"{words}|p@5:{divisor}|macro:{self.macro}|nltk:{version('nltk')}"
+        kept, divisor = "+targets" if self.deduplicate_targets else "", "5" if self.hard else "min"
+        words = f"tok:{self._tokenizer}|lower:yes|stem:porter|dedup:predictions{kept}"
+        return f"{words}|p@5:of-{divisor}|macro:{self.macro}|nltk:{version('nltk')}"
 
     @property
     def _tokenizer(self) -> Tokenizer:
@@ -164,21 +159,11 @@ def stems(text: str, tokenizer: Tokenizer) -> list[str]:
 @lru_cache(maxsize=1 << 18)
 def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
     """The stems of one run of non-space characters: texts repeat their words, and stemming is slow."""
-    parts = (
-        [word]
-        if tokenizer == "whitespace"
-        else _detach(word)
-        if tokenizer == "edges"
-        else _MENG.findall(word)
-    )
-    return tuple(map(_porter(), parts))
-
-
-@cache
-def _porter() -> Any:
     from nltk.stem.porter import PorterStemmer
 
-    return PorterStemmer().stem
+    if tokenizer == "edges":
+        return tuple(map(PorterStemmer().stem, _detach(word)))
+    return tuple(map(PorterStemmer().stem, [word] if tokenizer == "whitespace" else _MENG.findall(word)))
 
 
 def _detach(word: str) -> list[str]:

@@ -47,23 +47,17 @@ class Measure(ABC):
     Each protocol here gives an example a row of statistics and is, for a corpus, a function of the means of these
     rows: the mean of an F1, the harmonic mean of two means, a ratio of two sums. So one pair of methods serves the
     corpus, a single example, a subset and, over thousands of resamples at once, the bootstrap.
-
-    Attributes:
-        headline: the metrics that stand for the protocol in a table, and what they are called there.
-        primary: the one of them that curves and advice are about.
-        precision_recall: the precision and the recall beside a headline F1, where there are such.
-        metrics: what each number of `corpus` is.
-        counted: what the last numbers of a row of statistics are; their sums are told beside the scores.
-        unscorable: why an example may have no statistics.
     """
 
     name: ClassVar[str]
-    headline: ClassVar[Mapping[str, str]]
-    primary: ClassVar[str]
-    metrics: ClassVar[tuple[str, ...]]
-    counted: ClassVar[tuple[str, ...]] = ()
-    precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    unscorable: ClassVar[str] = ""
+    headline: ClassVar[Mapping[str, str]]  # the metrics of a table, and what they are called there
+    primary: ClassVar[str]  # the one of them that curves and advice are about
+    metrics: ClassVar[tuple[str, ...]]  # what each number of `corpus` is
+    counted: ClassVar[
+        tuple[str, ...]
+    ] = ()  # what ends a row of statistics; the sums are told beside the scores
+    precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}  # those beside a headline F1
+    unscorable: ClassVar[str] = ""  # why an example may have no statistics
 
     @property
     @abstractmethod
@@ -131,11 +125,8 @@ class Scores:
         names = self.measure.counted
         sums = self.statistics.sum(axis=0)[-len(names) :] if self.ids else [0] * len(names)
         lost = len(self.not_scorable)
-        return {
-            "examples": len(self.ids) + lost,
-            "not_scorable": lost,
-            **dict(zip(names, map(int, sums), strict=True)),
-        }
+        counts = {"examples": len(self.ids) + lost, "not_scorable": lost}
+        return {**counts, **dict(zip(names, map(int, sums), strict=True))}
 
     @property
     def notes(self) -> list[str]:

@@ -17,9 +17,7 @@ class Rouge(Measure):
     """ROUGE F1: the mean over the examples; with several references, the best one's F1 for each type.
 
     ROUGE-L looks at the whole text. ROUGE-Lsum compares line by line: a line is a segment, predicted or right, and a
-    reference whose segments are not known is taken by its own lines, most often one.
-
-    `stemmer` cuts tokens of more than three characters to their Porter stems.
+    reference whose segments are not known is taken by its own lines, most often one. `stemmer` cuts tokens of more than three characters to their Porter stems.
     """
 
     stemmer: bool = True
