@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import product
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.evaluate.forced import Lengths
@@ -38,12 +38,7 @@ _TOKEN: Final = 3
 
 
 class MemoryProbe:
-    """A buffer, and how fast all threads together read it from front to back.
-
-    Attributes:
-        reader: what reads, for a note.
-        readings: what was measured so far, bytes a second.
-    """
+    """A buffer, how fast all threads read it from front to back (`readings`, bytes a second), and with what (`reader`)."""
 
     def __init__(self, clock: Clock, size: int = PROBE_BYTES, device: str = "cpu") -> None:
         """Fill so many bytes on ``cpu``, ``cuda`` or ``cuda:N``; the clock waits for the device."""
@@ -51,9 +46,7 @@ class MemoryProbe:
 
         from pipedec_cli.model.native.library import BuildError, library
 
-        self.size = size
-        self.readings: list[float] = []
-        self._clock = clock
+        self.size, self.readings, self._clock = size, list[float](), clock
         buffer = torch.ones(size // _WORD, dtype=torch.int32, device=device)
         floats = buffer.view(torch.float32)
         self._read: Callable[[], object] = lambda: floats.sum().item()
@@ -88,16 +81,11 @@ def step_bytes(config: Any, *, item: int, source: int, cached: int) -> int:
     return item * numbers
 
 
-@dataclass(frozen=True, slots=True)
-class StepSpeed:
-    """Steps with one number of rows, all of one example.
+class StepSpeed(NamedTuple):
+    """Steps with one number of rows, all of one example: medians of a step and, repeat by repeat, of its limit.
 
-    Attributes:
-        dtype: of the weights.
-        seconds: the median of a step.
-        bytes: what it must read.
-        limit_seconds: the median of what reading alone would have taken, by the probes beside each repeat.
-        fraction: the median of limit over step, repeat by repeat.
+    `bytes` is what a step must read, `limit_seconds` what reading alone would have taken by the probes beside the repeats,
+    `fraction` the limit over the step.
     """
 
     dtype: str
@@ -123,37 +111,36 @@ def time_steps(
 
     The probe is read beside each repeat, after a rest. `on_repeat` is told when an engine was timed at a number of rows.
     """
-    cases = []
-    for engine, config in engines:
-        needed = step_bytes(config, item=engine.weights.dtype.itemsize, source=len(source), cached=CACHED)
-        cases += [(engine, count, needed) for count in rows]
-    seen: list[list[tuple[float, float]]] = [[] for _ in cases]
+    cases = [
+        (
+            engine,
+            count,
+            step_bytes(config, item=engine.weights.dtype.itemsize, source=len(source), cached=CACHED),
+        )
+        for engine, config in engines
+        for count in rows
+    ]
+    seen: list[list[tuple[float, float, float]]] = [[] for _ in cases]
     for number in range(1 + repeats):  # the first one warms up
         for (engine, count, needed), found in zip(cases, seen, strict=True):
             rest()
             limit = needed / probe.measure()
             seconds = _steps(engine, count, source, clock)
             if number:
-                found.append((seconds, limit))
+                found.append((seconds, limit, limit / seconds))
             on_repeat()
-    return [
-        StepSpeed(
-            dtype=str(engine.weights.dtype).removeprefix("torch."),
-            rows=count,
-            seconds=median(seconds for seconds, _ in found),
-            bytes=needed,
-            limit_seconds=median(limit for _, limit in found),
-            fraction=median(limit / seconds for seconds, limit in found),
-        )
-        for (engine, count, needed), found in zip(cases, seen, strict=True)
-    ]
+    made = []
+    for (engine, count, needed), found in zip(cases, seen, strict=True):
+        seconds, limit, fraction = map(median, zip(*found, strict=True))
+        dtype = str(engine.weights.dtype).removeprefix("torch.")
+        made.append(StepSpeed(dtype, count, seconds, needed, limit, fraction))
+    return made
 
 
 def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> float:
     """The median time of a few steps around `CACHED` tokens."""
 
     def rows(time: int, count: int) -> list[Row]:
-        """A token for each of so many subsequences."""
         return [Row(0, Slot(number, time, _TOKEN)) for number in range(1, 1 + count)]
 
     engine.release(0)
@@ -177,10 +164,7 @@ def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> f
 class Bench(Comparison):
     """Speed without training: for each dtype our sequential decoder and the pipelined ones, then the peers.
 
-    Attributes:
-        model: which, in words.
-        bandwidth: what the probes read, bytes a second, in their order.
-        reader: what the probe reads with.
+    `bandwidth` is what the probes read, bytes a second, in their order, and `reader` what they read with.
     """
 
     model: str
@@ -213,7 +197,7 @@ class Bench(Comparison):
                     "dtype": entry.settings["dtype"],
                     "settings": dict(entry.settings),
                     "speed": [timing.as_json() for timing in entry.timings.values()],
-                    "memory": entry.memory._asdict() if entry.memory else None,
+                    "memory": entry.memory and entry.memory._asdict(),
                 }
                 for entry in self.entries
             ],
@@ -221,7 +205,7 @@ class Bench(Comparison):
                 {"decoder": one.name, "over": other.name, "batch_size": size, **gain._asdict()}
                 for one, other, size, gain in self.ratios
             ],
-            "steps": [asdict(step) for step in self.steps],
+            "steps": [step._asdict() for step in self.steps],
             "bandwidth": {
                 "reader": self.reader,
                 "bytes_per_second": list(self.bandwidth),

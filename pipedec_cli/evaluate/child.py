@@ -44,15 +44,10 @@ class Child:
     largest_batch: int | None = None
 
     def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
-        """Start the process and load the decoder there.
+        """Start the process and load the decoder there; a ChildError if that fails.
 
-        Args:
-            factory: ``module:function``; called in the child with the payload's values by name, it makes something with
-                a `Runner`'s `settings` and `run`.
-            payload: its arguments, as JSON can carry them; ``device``, if there is one, says where to look for memory.
-
-        Raises:
-            ChildError: it could not be made.
+        `factory` is ``module:function``: called in the child with the payload's values (as JSON can carry them) by name,
+        it makes something with a `Runner`'s `settings` and `run`. A ``device`` says where to look for memory.
         """
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pipedec_cli.evaluate.child"],
@@ -77,32 +72,26 @@ class Child:
         return {**self._settings, "process": "its own"}
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate there; the answer costs a millisecond beside the second that a run takes.
-
-        Raises:
-            ChildError: it failed.
-        """
+        """Generate there; the answer costs a millisecond beside the second that a run takes."""
         outputs, *rest, _ = self._ask({"sources": list(map(list, sources)), "batch_size": batch_size})
         return Pass(tuple(Output(tuple(tokens), *more) for tokens, *more in outputs), *rest)
 
     def peak(self, sources: Sequence[Source], batch_size: int) -> Memory:
         """The memory that generating takes; loading is no part of it, where the system can tell.
 
-        Raises:
-            ChildError: it failed or was killed, for lack of memory for instance.
+        A ChildError if it was killed, for lack of memory for instance.
         """
         request = {"sources": list(map(list, sources)), "batch_size": batch_size, "weigh": True}
         return Memory(*self._ask(request))
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
+        writing, reading = self._process.stdin, self._process.stdout
+        assert writing is not None and reading is not None
+        line = ""
+        with suppress(BrokenPipeError):
+            writing.write(json.dumps(request) + "\n")
+            writing.flush()
+            line = reading.readline()
         if not line:
             raise ChildError(f"its process ended with {self._process.wait()}")
         answer = json.loads(line)
@@ -131,14 +120,14 @@ def serve() -> None:
                 module, _, name = request["factory"].partition(":")
                 payload = request["payload"]
                 runner = getattr(importlib.import_module(module), name)(**payload)
-                answer: object = dict(runner.settings)
+                said: dict[str, object] = {"answer": dict(runner.settings)}
             else:
                 work = partial(runner.run, request["sources"], request["batch_size"], time.perf_counter)
-                answer = measure_here(work, payload.get("device", "cpu")) if "weigh" in request else work()
+                weigh, device = "weigh" in request, payload.get("device", "cpu")
+                said = {"answer": measure_here(work, device) if weigh else work()}
         except Exception as error:  # whatever it is, the parent says it
-            answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
-        else:
-            answers.write(json.dumps({"answer": answer}) + "\n")
+            said = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(said) + "\n")
         answers.flush()
 
 
@@ -158,7 +147,7 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
 
     with suppress(
         OSError, AttributeError
-    ):  # glibc is to return what loading has freed: the work cannot hide in it
+    ):  # glibc returns what loading has freed: the work cannot hide in it
         ctypes.CDLL(None).malloc_trim(0)
     peak, resets = None, False
     with suppress(OSError):  # on Linux the peak is set back, so that loading is no part of it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pipedec_cli.evaluate.child import Memory
@@ -29,11 +30,12 @@ class Totals(NamedTuple):
 
     def as_json(self) -> dict[str, float]:
         """Sums and means."""
+        examples, steps, tokens = self
         return {
             **self._asdict(),
-            "steps_per_example": self.steps / self.examples if self.examples else 0.0,
-            "tokens_per_example": self.tokens / self.examples if self.examples else 0.0,
-            "tokens_per_step": self.tokens / self.steps if self.steps else 0.0,
+            "steps_per_example": steps / examples if examples else 0.0,
+            "tokens_per_example": tokens / examples if examples else 0.0,
+            "tokens_per_step": tokens / steps if steps else 0.0,
         }
 
 
@@ -45,24 +47,23 @@ class Agreement(NamedTuple):
 
     @classmethod
     def between(cls, outputs: Sequence[Output], ours: Sequence[Output]) -> Agreement:
-        """Compare the tokens of two decoders, example by example."""
+        """Compare the tokens of two decoders."""
         return cls(sum(one.tokens == mine.tokens for one, mine in zip(outputs, ours, strict=True)), len(ours))
 
 
 @dataclass(slots=True)
 class Competitor:
-    """A decoder from the plan to the table; what has not been measured is None or empty.
+    """A decoder from the plan to the table; what has not been measured, or is for others only, is None or empty.
 
     Attributes:
         options: the options of `pipedec generate` that give it; None for peers.
         delay: its Δt; None for all but the pipelined ones.
         sources: what is timed, in the ids of its own tokenizer.
-        scored: its quality on all examples; None for peers, whose tokens are compared instead.
-        totals: what it did on all examples; None for peers.
-        used_up: share of the timed examples in which explorations used up sub_max; None for the baseline and peers.
+        scored: its quality on all examples, as are the totals; None for peers, whose tokens are compared instead.
+        used_up: share of the timed examples in which explorations used up sub_max; of the pipelined ones.
         differences: its scores minus the baseline's, by metric.
-        gains: over the baseline, by batch size; {} for the baseline.
-        agreement: its tokens against those of our sequential decoder; peers only.
+        gains: over the baseline, by batch size.
+        agreement: a peer's tokens against those of our sequential decoder.
     """
 
     name: str
@@ -92,31 +93,25 @@ class Competitor:
 
     def gains_over(self, other: Competitor) -> dict[int, Gain]:
         """How much faster it is, by batch size, where both were timed."""
-        return {
-            size: gain(timing, other.timings[size])
-            for size, timing in self.timings.items()
-            if size in other.timings
-        }
+        both = self.timings.keys() & other.timings.keys()
+        return {size: gain(self.timings[size], other.timings[size]) for size in sorted(both)}
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
+        gains = {size: one._asdict() for size, one in self.gains.items()}
         return {
             "name": self.name,
             "role": self.role,
             "settings": dict(self.settings),
             "options": self.options,
             "delay": self.delay,
-            "quality": self.scored.as_json() if self.scored else None,
+            "quality": self.scored and self.scored.as_json(),
             "differences": {metric: asdict(difference) for metric, difference in self.differences.items()},
-            "totals": self.totals.as_json() if self.totals else None,
+            "totals": self.totals and self.totals.as_json(),
             "used_up_sub_max": self.used_up,
-            "speed": [
-                timing.as_json()
-                | {"over_baseline": self.gains[size]._asdict() if size in self.gains else None}
-                for size, timing in self.timings.items()
-            ],
-            "memory": self.memory._asdict() if self.memory else None,
-            "agreement": self.agreement._asdict() if self.agreement else None,
+            "speed": [one.as_json() | {"over_baseline": gains.get(at)} for at, one in self.timings.items()],
+            "memory": self.memory and self.memory._asdict(),
+            "agreement": self.agreement and self.agreement._asdict(),
         }
 
 
@@ -126,16 +121,13 @@ class EngineRunner:
     largest_batch: int | None = None
 
     def __init__(self, decoder: Decoder, choice: Mapping[str, Any], lengths: Lengths | None = None) -> None:
-        """Choose a method.
+        """Choose a method; a UserError if the checkpoint was not trained for the delay.
 
         Args:
             decoder: the loaded checkpoint; what decodes in several ways shares it.
             choice: the arguments of `Decoder.method`.
             lengths: force them, whatever the model says and was trained for; of the choice, the delay (None for the
                 whole target as one string) and the exploration rule hold.
-
-        Raises:
-            UserError: the checkpoint was not trained for the delay.
         """
         self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
         ends = (decoder.checkpoint.bos, decoder.checkpoint.eos)
@@ -143,20 +135,15 @@ class EngineRunner:
         self._whole = isinstance(self.method.schedule, Whole)
 
     @property
-    def dtype(self) -> str:
-        """Of the weights."""
-        return str(self.decoder.weights.dtype).removeprefix("torch.")
-
-    @property
     def settings(self) -> Mapping[str, str]:
         """Kernels, schedule, bounds and dtype."""
-        bounds = asdict(self.method.limits)
+        bounds, weights = asdict(self.method.limits), self.decoder.weights
         return {
-            "kernels": self.decoder.weights.kernels,
+            "kernels": weights.kernels,
             "schedule": self.method.schedule.name,
             **({} if self._whole else {"explore": self.method.explore}),
             **{name: str(bound) for name, bound in bounds.items() if bound is not None},
-            "dtype": self.dtype,
+            "dtype": str(weights.dtype).removeprefix("torch."),
         }
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -170,14 +157,11 @@ class EngineRunner:
         with watched(self.decoder.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), self.method, batch_size):
                 if isinstance(event, Finished):
-                    tokens = tuple(token for text in event.texts for token in text)
+                    tokens = tuple(chain(*event.texts))
                     outputs[event.example] = Output(tokens, event.steps, event.used_up)
-        return Pass(
-            outputs=tuple(outputs[place] for place in range(len(sources))),
-            calls=meter.calls,
-            encoder_seconds=sum(encoder) if encoder else meter.admitting,
-            setup_seconds=meter.admitting - sum(encoder) if encoder else None,
-        )
+        encoding, admitting = sum(encoder), meter.admitting
+        parts = (encoding, admitting - encoding) if encoder else (admitting, None)
+        return Pass(tuple(outputs[place] for place in range(len(sources))), meter.calls, *parts)
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
@@ -185,7 +169,7 @@ class EngineRunner:
 
         return "pipedec_cli.evaluate.competitor:remake", {
             "name": self.decoder.checkpoint.name,
-            "dtype": self.dtype,
+            "dtype": self.settings["dtype"],
             "device": str(self.decoder.checkpoint.device),
             "threads": torch.get_num_threads(),
             "choice": self.choice,
@@ -209,10 +193,9 @@ class _Meter:
     """A `StepModel` that passes all on to another, counts its calls, and times the admissions."""
 
     def __init__(self, model: StepModel, clock: Clock) -> None:
-        self.model = model
-        self.clock = clock
-        self.calls = 0
+        self.model, self.clock, self.calls = model, clock, 0
         self.admitting = 0.0  # seconds in encoder and set-up
+        self.release = model.release
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         began = self.clock()
@@ -222,6 +205,3 @@ class _Meter:
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
         self.calls += 1
         return self.model.step(rows)
-
-    def release(self, sequence: int) -> None:
-        self.model.release(sequence)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 MANY: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """Which examples were timed: how many, out of how many, and how often each decoder went over them."""
 
     timed: int
@@ -31,13 +30,11 @@ class Sample:
     @property
     def line(self) -> str:
         """The statement that a timing must carry."""
-        which = f"all {self.of}" if self.timed == self.of else f"{self.timed} of {self.of}"
-        spread = (
-            "" if self.timed == self.of else " (one drawn from each of as many equal parts, always the same)"
-        )
+        which = f"{self.timed} of {self.of} examples (one drawn from each of as many equal parts, always the same)"
         return (
-            f"{which} examples{spread} timed in one process, the decoders in turn; one pass to warm up, medians of "
-            f"{self.repeats} repeat{'' if self.repeats == 1 else 's'}; loading and tokenizing left out"
+            f"{f'all {self.of} examples' if self.timed == self.of else which} timed in one process, the decoders in turn; "
+            f"one pass to warm up, medians of {self.repeats} repeat{'' if self.repeats == 1 else 's'}; loading and "
+            "tokenizing left out"
         )
 
 
@@ -52,15 +49,11 @@ def choose_sample(count: int, wanted: int) -> list[int]:
     return [rng.randrange(part * count // taken, (part + 1) * count // taken) for part in range(taken)]
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRow:
+class SizeRow(NamedTuple):
     """One decoder against the baseline on the targets of one number of subsequences (the paper's Figures 4 and 5).
 
-    Attributes:
-        subsequences: n; `MANY` stands for that many or more.
-        fewer_steps: the baseline's decoder steps over this decoder's, on all of these examples.
-        speedup: on those that were timed.
-        quality: its metric on all of them; None if nothing could be scored.
+    `subsequences` may be `MANY`, for that many or more; steps and quality (None if nothing could be scored) are those of
+    all of these examples, the speedup that of the timed ones.
     """
 
     subsequences: int
@@ -88,20 +81,11 @@ def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: s
     rows = []
     for size, members in sorted(groups.items()):
         timed = [example for example in members if example in run.seconds and example in baseline.seconds]
-        seconds = sum(run.seconds[example] for example in timed)
-        steps = sum(run.steps[example] for example in members)
-        usual = sum(baseline.steps[example] for example in members)
-        rows.append(
-            SizeRow(
-                subsequences=size,
-                examples=len(members),
-                fewer_steps=usual / steps if steps else 1.0,
-                timed=len(timed),
-                speedup=sum(baseline.seconds[example] for example in timed) / seconds if seconds else None,
-                quality=run.scores.values_of(members)[metric],
-                baseline_quality=baseline.scores.values_of(members)[metric],
-            )
-        )
+        seconds, usual_seconds = (sum(map(one.seconds.__getitem__, timed)) for one in (run, baseline))
+        steps, usual_steps = (sum(map(one.steps.__getitem__, members)) for one in (run, baseline))
+        fewer, speedup = usual_steps / steps if steps else 1.0, usual_seconds / seconds if seconds else None
+        quality, usual = (one.scores.values_of(members)[metric] for one in (run, baseline))
+        rows.append(SizeRow(size, len(members), fewer, len(timed), speedup, quality, usual))
     return tuple(rows)
 
 
@@ -118,11 +102,8 @@ class Paper:
 class Comparison:
     """What a report and a bench have in common.
 
-    Attributes:
-        entries: the baseline first, then ours, then the peers.
-        absent: peers that could not be timed.
-        device: what our decoders ran on.
-        disturbed: that other work got in the way, in words; None if it did not.
+    `entries`: the baseline first, then ours, then the peers; `absent`: peers that could not be timed; `device`: what our
+    decoders ran on; `disturbed`: that other work got in the way, in words.
     """
 
     entries: tuple[Competitor, ...]
@@ -148,11 +129,6 @@ class Comparison:
         return [f"{peer.name} is absent: {peer.why}" for peer in self.absent]
 
     @property
-    def versions_line(self) -> str:
-        """All versions in one line."""
-        return ", ".join(f"{name} {version or 'not installed'}" for name, version in self.versions.items())
-
-    @property
     def conditions(self) -> dict[str, Any]:
         """Absent peers and surroundings as plain values."""
         return {
@@ -169,8 +145,8 @@ class Report(Comparison):
 
     Attributes:
         baseline: what the baseline is, in words.
-        metric: the primary metric.
-        subsequences: mean number of subsequences of a target; None if the targets are not segmented.
+        metric: the primary one.
+        subsequences: their mean number in a target; None if the targets are not segmented.
         sizes: by the name of each of ours but the baseline.
         significance: how the intervals of differences came about.
     """
@@ -193,12 +169,10 @@ class Report(Comparison):
     @property
     def notes(self) -> tuple[str, ...]:
         """What else a reader must be told."""
-        notes = [
-            "how often sub_max was used up is counted on the timed examples, what else goes wrong on all"
-        ]
+        said = ["how often sub_max was used up is counted on the timed examples, what else goes wrong on all"]
         if not any(self.sizes.values()):
-            notes.append("the targets are not segmented, so nothing is told by number of subsequences")
-        return (*notes, *filter(None, [self.disturbed]))
+            said.append("the targets are not segmented, so nothing is told by number of subsequences")
+        return (*said, *filter(None, [self.disturbed]))
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -208,10 +182,10 @@ class Report(Comparison):
             "subsequences_per_target": self.subsequences,
             "advice": asdict(self.advice),
             "decoders": [entry.as_json() for entry in self.entries],
-            "by_subsequences": {name: [asdict(row) for row in rows] for name, rows in self.sizes.items()},
-            "paper": asdict(self.paper) if self.paper else None,
+            "by_subsequences": {name: [row._asdict() for row in rows] for name, rows in self.sizes.items()},
+            "paper": self.paper and asdict(self.paper),
             "significance": self.significance,
-            "sample": {**asdict(self.sample), "line": self.sample.line},
+            "sample": {**self.sample._asdict(), "line": self.sample.line},
             "dtype": self.dtype,
             "notes": list(self.notes),
             **self.conditions,
@@ -241,36 +215,27 @@ def assemble(
             one.agreement = Agreement.between(timing.outputs, first.timings[size].outputs)
         if one.scored is not None:
             made = one.scored.run.predictions
+            steps = {each.id: each.steps for each in made}
             one.totals = Totals(
                 len(made), sum(each.steps for each in made), sum(each.tokens for each in made)
             )
             if one is not first and timing is not None:
                 one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
             alone = one.timings[1].example_seconds if 1 in one.timings else ()
-            seconds = dict(zip(timed, alone, strict=True)) if alone else {}
-            runs[one.name] = Run(one.scored.scores, {each.id: each.steps for each in made}, seconds)
+            runs[one.name] = Run(one.scored.scores, steps, dict(zip(timed, alone, strict=bool(alone))))
     groups: dict[int, list[str]] = {}
     for item in first.scored.items if first.scored else ():
         if item.gold is not None:
             groups.setdefault(len(item.gold), []).append(item.id)
     count = sum(map(len, groups.values()))
     mean = sum(size * len(members) for size, members in groups.items()) / count if count else None
+    tried = [one for one in others if one.delay is not None]
+    usual = runs.pop(first.name)
     return Report(
         metric=metric,
         subsequences=mean,
-        sizes={
-            name: by_size(run, runs[first.name], groups, metric)
-            for name, run in runs.items()
-            if name != first.name
-        },
-        advice=advise(
-            [one for one in others if one.delay is not None],
-            first,
-            called=called,
-            subsequences=mean,
-            metric=metric,
-            label=label,
-        ),
+        sizes={name: by_size(run, usual, groups, metric) for name, run in runs.items()},
+        advice=advise(tried, first, called=called, subsequences=mean, metric=metric, label=label),
         **found,
         **rest,
     )

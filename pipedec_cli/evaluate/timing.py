@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from statistics import median
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -29,12 +28,9 @@ def pause() -> None:
 
 
 class Output(NamedTuple):
-    """What a decoder made of one source.
+    """What a decoder made of one source: ids without <bos> and <eos>, subsequences one after the other, and its calls.
 
-    Attributes:
-        tokens: the ids, without <bos> and <eos>, subsequences one after the other.
-        steps: decoder calls that this example took part in.
-        used_up: whether failed explorations took up the places that sub_max bounds.
+    `used_up`: whether failed explorations took up the places that sub_max bounds.
     """
 
     tokens: tuple[int, ...]
@@ -43,13 +39,9 @@ class Output(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What one run over some sources gave; seconds are None where a decoder does not tell them apart.
+    """One run over some sources: an output a source, decoder calls in all, seconds (None if not told apart).
 
-    Attributes:
-        outputs: one a source, in their order.
-        calls: decoder calls in all; in batches fewer than the examples' steps added up.
-        setup_seconds: for the keys and values of the sources.
-        seconds: what it took in all, from outside: for each source, or for all of them at once.
+    Set-up makes the keys and values of the sources; `seconds` are taken from outside, each source's or those of all at once.
     """
 
     outputs: Sequence[Output]
@@ -77,8 +69,7 @@ class Runner(Protocol):
         """``module:function`` and arguments, as JSON can carry them, that make the same in a child process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """One decoder at one batch size: seconds are the medians of the passes, None where a part is not told apart.
 
     Attributes:
@@ -109,29 +100,24 @@ class Timing:
     @classmethod
     def of(cls, batch_size: int, passes: Sequence[Pass]) -> Timing:
         """Sum up passes over the same sources."""
-        totals, outputs = [sum(one.seconds) for one in passes], passes[-1].outputs
+        totals, (outputs, calls, *_) = [sum(one.seconds) for one in passes], passes[-1]
+        encoder, setup = [one.encoder_seconds for one in passes], [one.setup_seconds for one in passes]
+        parts = zip(totals, encoder, setup, strict=True)
         decoding = _of_known(
-            [
-                None
-                if one.encoder_seconds is None
-                else total - one.encoder_seconds - (one.setup_seconds or 0.0)
-                for one, total in zip(passes, totals, strict=True)
-            ],
-            median,
+            [None if first is None else total - first - (more or 0.0) for total, first, more in parts], median
         )
-        tokens = sum(len(output.tokens) for output in outputs)
-        steps = sum(output.steps for output in outputs)
+        tokens, steps = sum(len(one.tokens) for one in outputs), sum(one.steps for one in outputs)
         alone = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
         return cls(
             batch_size=batch_size,
             examples=len(outputs),
             seconds=median(totals),
             examples_per_second=len(outputs) / median(totals),
-            encoder_seconds=_of_known([one.encoder_seconds for one in passes], median),
-            setup_seconds=_of_known([one.setup_seconds for one in passes], median),
+            encoder_seconds=_of_known(encoder, median),
+            setup_seconds=_of_known(setup, median),
             decoding_seconds=decoding,
-            decoder_calls=passes[-1].calls,
-            seconds_per_call=decoding / passes[-1].calls if decoding and passes[-1].calls else None,
+            decoder_calls=calls,
+            seconds_per_call=decoding / calls if decoding and calls else None,
             steps_per_example=steps / len(outputs),
             tokens_per_step=tokens / max(1, steps),
             tokens=tokens,
@@ -142,20 +128,14 @@ class Timing:
 
     def as_json(self) -> dict[str, Any]:
         """All but the outputs, as plain values."""
-        names = (one.name for one in fields(self) if one.name != "outputs")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in self._asdict().items() if name != "outputs"}
 
 
 class Gain(NamedTuple):
-    """One decoder's speed over another's, and where it comes from.
+    """One decoder's speed over another's, with the smallest and the largest ratio of two passes of the same repeat.
 
-    Attributes:
-        speedup: throughput over the other's.
-        low: the smallest ratio of two passes of the same repeat.
-        high: the largest one.
-        decoding: decoding time alone; None where one of the two does not tell it apart, like the next.
-        faster_calls: time per call, the other's over this one's: what kernels give, and what more rows a call cost.
-        fewer_calls: decoder calls, the other's over this one's: what the schedule gives.
+    decoding (without encoder and set-up; None where one of the two does not tell it apart) = faster calls (what kernels
+    give, and what more rows a call cost) × fewer calls (what the schedule gives).
     """
 
     speedup: float
@@ -171,16 +151,10 @@ def gain(timing: Timing, over: Timing) -> Gain:
     share = timing.examples / over.examples
     paired = [other / mine * share for mine, other in zip(timing.repeats, over.repeats, strict=True)]
     mine, others = timing.decoding_seconds, over.decoding_seconds
-    decoding = others / mine if mine and others else None
-    fewer = over.decoder_calls / timing.decoder_calls
-    return Gain(
-        speedup=timing.examples_per_second / over.examples_per_second,
-        low=min(paired),
-        high=max(paired),
-        decoding=decoding,
-        faster_calls=None if decoding is None else decoding / fewer,
-        fewer_calls=fewer,
-    )
+    decoding, fewer = others / mine if mine and others else None, over.decoder_calls / timing.decoder_calls
+    faster = None if decoding is None else decoding / fewer
+    speedup = timing.examples_per_second / over.examples_per_second
+    return Gain(speedup, min(paired), max(paired), decoding, faster, fewer)
 
 
 def time_together(
@@ -192,18 +166,11 @@ def time_together(
     rest: Callable[[], None] = pause,
     on_pass: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Timing]:
-    """Time decoders against one another.
+    """Time decoders against one another, each on its own sources; who cannot have `batch_size` in flight is left out.
 
     Each makes a pass over all its sources first that does not count, then `repeats` that do; the decoders take turns,
     and who begins a round changes from round to round. At batch sizes above 1 the sources are handed over longest first.
-
-    Args:
-        contest: decoders and their sources by name; who cannot have `batch_size` in flight is left out.
-        batch_size: how many examples are in flight at once.
-        repeats: how many passes count.
-        clock: see `device_clock`.
-        rest: called before each pass that counts.
-        on_pass: told the decoder's name after each pass, the first ones included.
+    `rest` is called before each pass that counts; `on_pass` is told the decoder's name after each, the first ones included.
     """
     timed = {name: one for name, one in contest.items() if batch_size <= (one[0].largest_batch or batch_size)}
     passes: dict[str, list[Pass]] = {name: [] for name in timed}
@@ -220,10 +187,12 @@ def time_together(
 
 def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
     """One pass over the sources: all of them in batches, or one after the other."""
-    order = list(range(len(sources)))
-    if batch_size > 1:
-        order.sort(key=lambda place: -len(sources[place]))
-    ordered = [sources[place] for place in order]
+    order = (
+        sorted(range(len(sources)), key=lambda at: -len(sources[at]))
+        if batch_size > 1
+        else range(len(sources))
+    )
+    ordered = [sources[at] for at in order]
     seconds, passes = [], []
     for portion in [ordered] if batch_size > 1 else [[source] for source in ordered]:
         began = clock()
@@ -231,7 +200,7 @@ def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clo
         seconds.append(clock() - began)
     outputs = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
     return Pass(
-        tuple(outputs[place] for place in range(len(sources))),
+        tuple(outputs[at] for at in range(len(sources))),
         sum(one.calls for one in passes),
         _of_known([one.encoder_seconds for one in passes], sum),
         _of_known([one.setup_seconds for one in passes], sum),
@@ -240,7 +209,6 @@ def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clo
 
 
 def _of_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:
-    """The parts put together; None if one of them is not known."""
     known = [part for part in parts if part is not None]
     return combine(known) if known and len(known) == len(parts) else None
 
@@ -261,16 +229,11 @@ def device_clock(device: str) -> Clock:
 @contextmanager
 def watched(module: Any, clock: Clock = lambda: 0.0) -> Iterator[list[float]]:
     """The seconds of each call of a torch module that does not call itself; without a clock they are only counted."""
-    began, seconds = 0.0, list[float]()
-
-    def before(*_: object) -> None:
-        nonlocal began
-        began = clock()
-
-    def after(*_: object) -> None:
-        seconds.append(clock() - began)
-
-    handles = [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+    began, seconds = list[float](), list[float]()
+    handles = [
+        module.register_forward_pre_hook(lambda *_: began.append(clock())),
+        module.register_forward_hook(lambda *_: seconds.append(clock() - began.pop())),
+    ]
     try:
         yield seconds
     finally:

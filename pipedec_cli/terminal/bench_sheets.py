@@ -27,13 +27,11 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
     """Every table of a bench, in order."""
     made = [forced(bench), ratios(bench), *([steps(bench)] if bench.steps else [])]
     notes = (
-        f"{bench.model}; on {bench.device}; {bench.machine.line}",
-        bench.versions_line,
         f"one process, the decoders in turn; one pass to warm up, medians of {many(bench.repeats, 'repeat')}",
         *bench.absences,
         *filter(None, [bench.disturbed]),
     )
-    return [*made, settings_sheet("What was measured", bench, notes)]
+    return [*made, settings_sheet("What was measured", bench, f"{bench.model};", notes)]
 
 
 def forced(bench: Bench) -> Sheet:

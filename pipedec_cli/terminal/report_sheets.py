@@ -61,8 +61,7 @@ def report_sheets(report: Report) -> list[Sheet]:
         made.append(by_delay(report))
     if any(report.sizes.values()):
         made.append(by_subsequences(report))
-    where = f"{report.dtype} on {report.device}; {report.machine.line}"
-    return [*made, settings_sheet("What was compared", report, (where, report.versions_line, *report.notes))]
+    return [*made, settings_sheet("What was compared", report, report.dtype, report.notes)]
 
 
 def side_by_side(report: Report) -> Sheet:
@@ -236,10 +235,14 @@ def by_subsequences(report: Report) -> Sheet:
     )
 
 
-def settings_sheet(title: str, comparison: Comparison, notes: Row) -> Sheet:
-    """Version and settings of each decoder."""
+def settings_sheet(title: str, comparison: Comparison, what: str, notes: Row) -> Sheet:
+    """Version and settings of each decoder, and where `what` was measured."""
     rows = [
         (one.name, ", ".join(f"{name} {value}" for name, value in one.settings.items()))
         for one in comparison.entries
     ]
-    return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
+    where = f"{what} on {comparison.device}; {comparison.machine.line}"
+    versions = (f"{name} {version or 'not installed'}" for name, version in comparison.versions.items())
+    return Sheet(
+        title, ("settings",), (Section("", tuple(rows)),), notes=(where, ", ".join(versions), *notes)
+    )

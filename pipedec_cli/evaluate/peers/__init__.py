@@ -36,14 +36,10 @@ def make_peer(
     *,
     exactly: bool = False,
 ) -> Runner | Absent:
-    """A peer ready to decode at most, or `exactly`, so many tokens a text.
+    """A peer ready to decode at most, or `exactly`, so many tokens a text, whatever the model says.
 
-    Args:
-        name: which.
-        checkpoint: a plain T5, in the dtype and on the device to decode with.
-        folder: an empty folder that lives as long as the peer, for those with a model format of their own.
-        max_tokens: the most tokens.
-        exactly: make as many, whatever the model says.
+    The checkpoint is a plain T5, in the dtype and on the device to decode with; the folder, for peers with a model format
+    of their own, is empty and lives as long as the peer.
     """
     if name != "ctranslate2":
         from pipedec_cli.evaluate.peers.transformers import Transformers

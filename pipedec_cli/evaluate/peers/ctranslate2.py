@@ -34,10 +34,7 @@ class CTranslate2:
     ) -> None:
         import ctranslate2
 
-        kind, _, index = device.partition(":")
-        self.threads = threads
-        self.max_tokens = max_tokens
-        self.exactly = exactly
+        self.threads, self.max_tokens, self.exactly = threads, max_tokens, exactly
         self.settings = {
             "version": f"ctranslate2 {version('ctranslate2')}",
             "decoding": "greedy",
@@ -45,6 +42,7 @@ class CTranslate2:
             "dtype": compute_type,
             "threads": str(threads),
         }
+        kind, _, index = device.partition(":")
         self._translator = ctranslate2.Translator(
             folder,
             device=kind,
@@ -53,15 +51,14 @@ class CTranslate2:
             inter_threads=1,
             intra_threads=threads,
         )
-        words = json.loads(Path(folder, "shared_vocabulary.json").read_text(encoding="utf-8"))
+        words, config = (
+            json.loads(Path(folder, name).read_text(encoding="utf-8"))
+            for name in ("shared_vocabulary.json", "config.json")
+        )
         self._words: list[str] = words
         self._ids = {word: place for place, word in enumerate(words)}
-        self._eos = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["eos_token"]
-
-    @property
-    def eos(self) -> int:
-        """The id that ends a source."""
-        return self._ids[self._eos]
+        self._eos = config["eos_token"]
+        self.eos = self._ids[self._eos]  # ends a source
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Translate; it does not tell encoder and decoder apart."""
@@ -91,11 +88,7 @@ class CTranslate2Process(Child):
     def __init__(
         self, checkpoint: Checkpoint, folder: Path, max_tokens: int, *, exactly: bool = False
     ) -> None:
-        """Load what `convert` wrote of the checkpoint, in its dtype where this device has such.
-
-        Raises:
-            ChildError: it cannot be loaded.
-        """
+        """Load what `convert` wrote of the checkpoint, in its dtype where this device has such; a ChildError if it cannot."""
         import torch
 
         self.device = str(checkpoint.device)
@@ -111,11 +104,7 @@ class CTranslate2Process(Child):
         super().__init__("pipedec_cli.evaluate.peers.ctranslate2:fastest", self._options | most)
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
-        """The same, with as many threads, for another child process.
-
-        Raises:
-            ChildError: it runs on a GPU, where nothing counts what it takes.
-        """
+        """The same, with as many threads, for another child process; a ChildError on a GPU, where nothing counts memory."""
         if self.device != "cpu":
             raise ChildError("it has no counter of the GPU's memory")
         threads = {"threads": int(self.settings["threads"])}
@@ -146,11 +135,7 @@ def fastest(
 
 
 def convert(checkpoint: str, folder: Path) -> None:
-    """Write a plain T5, a folder or a hub name, in CTranslate2's format, in float32.
-
-    Raises:
-        ValueError: CTranslate2 knows no such model.
-    """
+    """Write a plain T5, a folder or a hub name, in CTranslate2's format, in float32; a ValueError if it knows no such."""
     from ctranslate2.converters import TransformersConverter
     from transformers.utils import logging
 

@@ -19,15 +19,17 @@ class Transformers:
         self, checkpoint: Checkpoint, max_tokens: int, looked_up: int | None = None, *, exactly: bool = False
     ) -> None:
         """Take a plain T5 as it is; `looked_up` is how many tokens prompt lookup proposes at once, None for none."""
-        self.checkpoint = checkpoint
-        self.max_tokens = max_tokens
-        self.looked_up = looked_up
-        self.exactly = exactly
-        self.largest_batch = None if looked_up is None else 1
+        self.checkpoint, self.largest_batch = checkpoint, None if looked_up is None else 1
+        self.options = {"max_tokens": max_tokens, "looked_up": looked_up, "exactly": exactly}
+        self._asked = {
+            "max_new_tokens": max_tokens,
+            "min_new_tokens": max_tokens if exactly else None,
+            **({} if looked_up is None else {"prompt_lookup_num_tokens": looked_up}),
+        }
+        more = "" if looked_up is None else f", prompt_lookup_num_tokens={looked_up}"
         self.settings = {
             "version": f"transformers {version('transformers')}",
-            "decoding": "greedy, dynamic cache"
-            + ("" if looked_up is None else f", prompt_lookup_num_tokens={looked_up}"),
+            "decoding": f"greedy, dynamic cache{more}",
             "max_tokens": str(max_tokens),
             "dtype": str(checkpoint.model.dtype).removeprefix("torch."),
         }
@@ -54,31 +56,23 @@ class Transformers:
             "dtype": self.settings["dtype"],
             "device": str(self.checkpoint.device),
             "threads": torch.get_num_threads(),
-            "max_tokens": self.max_tokens,
-            "looked_up": self.looked_up,
-            "exactly": self.exactly,
+            **self.options,
         }
 
     def _generate(self, sources: Sequence[Source]) -> list[list[int]]:
         import torch
 
-        longest = max(map(len, sources))
-        pad = self.checkpoint.model.config.pad_token_id
-        ids = torch.tensor([[*source, *[pad] * (longest - len(source))] for source in sources])
-        mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in sources])
-        device = self.checkpoint.device
-        looked_up = {} if self.looked_up is None else {"prompt_lookup_num_tokens": self.looked_up}
+        model, device = self.checkpoint.model, self.checkpoint.device
+        ragged = [torch.tensor(source) for source in sources]
+        pad = torch.nn.utils.rnn.pad_sequence
+        ids = pad(ragged, batch_first=True, padding_value=model.config.pad_token_id).to(device)
+        mask = pad([torch.ones_like(row) for row in ragged], batch_first=True).to(device)
         with torch.inference_mode():
-            made: list[list[int]] = self.checkpoint.model.generate(
-                input_ids=ids.to(device),
-                attention_mask=mask.to(device),
-                do_sample=False,
-                num_beams=1,
-                max_new_tokens=self.max_tokens,
-                min_new_tokens=self.max_tokens if self.exactly else None,
-                **looked_up,
-            ).tolist()
-        return made
+            made = model.generate(
+                input_ids=ids, attention_mask=mask, do_sample=False, num_beams=1, **self._asked
+            )
+        rows: list[list[int]] = made.tolist()
+        return rows
 
 
 def remake(*, checkpoint: str, dtype: str, device: str, threads: int, **more: Any) -> Transformers:
