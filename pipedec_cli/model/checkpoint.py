@@ -17,7 +17,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
-from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
+from pipedec_cli.model.backbone import backbone_of, backbones
 from pipedec_cli.model.text import TextCodec
 
 _KEY: Final = "pipedec"  # of the method's settings in config.json
@@ -65,19 +65,14 @@ class Checkpoint:
     segmenter: Segmenter | None = None
 
     @property
-    def backbone(self) -> Backbone:
-        """The family of the model."""
-        return backbone_of(self.model.config)
-
-    @property
     def bos(self) -> int:
         """The id that opens a subsequence."""
-        return self.backbone.opener(self.model.config)
+        return backbone_of(self.model.config).opener(self.model.config)
 
     @property
     def eos(self) -> int:
         """The id that ends a subsequence or a source."""
-        return self.backbone.eos(self.model.config)
+        return backbone_of(self.model.config).eos(self.model.config)
 
     def codec(self) -> TextCodec:
         """Texts to ids as this checkpoint wants them."""

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import torch
 
 from pipedec_cli.data.errors import UserError
@@ -40,9 +41,7 @@ _TELLING: Final = frozenset({".bin", ".json", ".model", ".safetensors", ".txt"})
 
 
 @dataclass(slots=True)
-class _Open:
-    """A source that has been read and not yet given back."""
-
+class _Open:  # a source that has been read and not yet given back
     ids: list[int]
     cut: int
     admitted: float = 0.0
@@ -252,9 +251,11 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:
     """As many examples as make a step worth its while and fit a share of the free memory, with sources so long."""
-    most = MOST_ON_CPU if model.device.type == "cpu" else MOST_ON_GPU
-    fitting = int(_SHARE * _free_memory(model.device) / bytes_per_example(model, source_tokens))
-    return max(1, min(most, fitting, examples))
+    if model.device.type == "cuda":
+        most, free = MOST_ON_GPU, torch.cuda.mem_get_info(model.device)[0]
+    else:
+        most, free = MOST_ON_CPU, psutil.virtual_memory().available
+    return max(1, min(most, int(_SHARE * free / bytes_per_example(model, source_tokens)), examples))
 
 
 def bytes_per_example(model: Any, source_tokens: int) -> int:
@@ -266,11 +267,3 @@ def bytes_per_example(model: Any, source_tokens: int) -> int:
     hidden = source_tokens * (4 * config.d_model + 2 * config.d_ff) * 4
     column = 2 * config.num_decoder_layers * config.num_heads * config.d_kv * width
     return int(attention + hidden + column * (source_tokens + _GRID_TOKENS))
-
-
-def _free_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    import psutil
-
-    return int(psutil.virtual_memory().available)

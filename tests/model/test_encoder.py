@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.native.encoder import TOKENS_TOGETHER, NativeEncoder
 from pipedec_cli.model.native.library import library
+from pipedec_cli.model.native.weights import TOKENS_TOGETHER, NativeEncoder
 from pipedec_cli.model.steps.weights import lay_out, make_encoder
 from tests.model.engines import needs_kernels
 from tests.model.families import KINDS, SOURCES, Kind, small_model

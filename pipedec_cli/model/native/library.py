@@ -54,13 +54,17 @@ def compiled() -> Path:
     """
     compiler = find_compiler()
     try:
-        place = _place(compiler)
-        if not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _compile(compiler, place)
+        if (place := _place(compiler)).exists():
+            return place
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+            made = Path(folder) / place.name
+            for extra in EXTRAS:
+                if _run([compiler, *FLAGS, *extra, str(SOURCE), "-o", str(made)]) is not None:
+                    return made.replace(place)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         raise BuildError(f"the compiled kernels cannot be kept: {error}") from error
-    return place
+    raise BuildError(f"{Path(compiler).name} cannot compile the kernels")
 
 
 def _place(compiler: str) -> Path:
@@ -70,19 +74,6 @@ def _place(compiler: str) -> Path:
     name = hashlib.sha256(source + "\n".join(facts).encode()).hexdigest()[:16]
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "pipedec" / f"kernels-{name}.so"
-
-
-def _compile(compiler: str, place: Path) -> None:
-    handle, temporary = tempfile.mkstemp(suffix=".so", dir=place.parent)
-    os.close(handle)
-    try:
-        for extra in EXTRAS:
-            if _run([compiler, *FLAGS, *extra, str(SOURCE), "-o", temporary]) is not None:
-                Path(temporary).replace(place)
-                return
-        raise BuildError(f"{Path(compiler).name} cannot compile the kernels")
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _run(command: list[str]) -> str | None:
@@ -166,11 +157,10 @@ class Library:
 
     def __init__(self, path: str) -> None:
         """Load them; an OSError or AttributeError if they are not as they should be."""
-        library = CDLL(path)
+        self._library = library = CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, f"pipedec_{name}")
             function.restype, function.argtypes = result, arguments
-        self._library = library
         for number, kind in enumerate((LayerStruct, ModelStruct, CacheStruct, RowStruct)):
             if library.pipedec_size(number) != sizeof(kind):
                 raise OSError(f"{kind.__name__} is laid out in another way")
@@ -195,9 +185,8 @@ class Library:
         self, decoder: ModelStruct, cache: CacheStruct, sequence: int, length: int, states: Tensor
     ) -> None:
         """Keep the keys and values of an encoded source, the first float32 [length, d_model], in a sequence."""
-        self._run(
-            "remember_source", decoder, cache, sequence, length, states.data_ptr(), torch.get_num_threads()
-        )
+        address, threads = states.data_ptr(), torch.get_num_threads()
+        self._call("remember_source", decoder, cache, sequence, length, address, threads)
 
     def encode(self, encoder: ModelStruct, sources: Sequence[Sequence[int]], states: Tensor) -> None:
         """Encode sources of token ids, none of them empty, to float32 [sources, longest, d_model].
@@ -207,7 +196,7 @@ class Library:
         lengths = (c_int64 * len(sources))(*map(len, sources))
         tokens = (c_int64 * sum(lengths))(*(token for source in sources for token in source))
         threads, padded = torch.get_num_threads(), states.shape[1]
-        self._run("encode", encoder, len(sources), lengths, tokens, threads, states.data_ptr(), padded)
+        self._call("encode", encoder, len(sources), lengths, tokens, threads, states.data_ptr(), padded)
 
     def step(
         self,
@@ -225,10 +214,10 @@ class Library:
         count, threads = len(rows), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (RowStruct * count)(*(RowStruct(*row) for row in rows))
         wanted = [None if tensor is None else tensor.data_ptr() for tensor in (logits, probabilities)]
-        self._run("step", decoder, cache, count, given, threads, answers, *wanted)
+        self._call("step", decoder, cache, count, given, threads, answers, *wanted)
         return list(answers)
 
-    def _run(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: Any) -> None:
         """Call a function that gives 0, or 1 where there is no memory; structures go by reference."""
         given = (byref(each) if isinstance(each, Structure) else each for each in arguments)
         if getattr(self._library, f"pipedec_{name}")(*given):

@@ -21,7 +21,7 @@ class NativeStepper:
     """
 
     def __init__(self, weights: NativeWeights, sequences: int) -> None:
-        self.weights = weights
+        self.weights, self.kernels = weights, weights.kernels
         self.sequences = sequences
         self._panel = weights.library.panel
         self._numbers = 2 if weights.dtype == torch.bfloat16 else 1  # in a 32-bit word
@@ -30,11 +30,6 @@ class NativeStepper:
         self._room = self._source_room = 0
         self._grid, self._source = self._buffers(0), self._buffers(0)
         self._reserve(FIRST_ROOM)
-
-    @property
-    def kernels(self) -> str:
-        """What computes, for tables and logs."""
-        return self.weights.kernels
 
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Keep the keys and values of encoded sources, [n, longest, d_model], in sequences that are then empty of tokens."""
@@ -46,20 +41,16 @@ class NativeStepper:
         for states, (sequence, source) in zip(memory, newcomers, strict=True):
             self.weights.library.remember_source(self.weights.struct, cache, sequence, len(source), states)
 
-    def step(self, rows: Sequence[Row]) -> list[int]:
-        """One decoder call; see `StepModel.step`."""
-        return self._call(rows)
-
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call: each row's token, and its softmax over the vocabulary."""
         probabilities = torch.empty(len(rows))
-        return self._call(rows, probabilities=probabilities), probabilities.tolist()
+        return self.step(rows, probabilities=probabilities), probabilities.tolist()
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice: float32 [rows, vocabulary]."""
         vocabulary = self.weights.struct.vocabulary
         logits = torch.empty(len(rows), self._rounded(vocabulary))
-        self._call(rows, logits)
+        self.step(rows, logits)
         return logits[:, :vocabulary]
 
     def take_back(self, sequence: int, count: int) -> None:
@@ -68,9 +59,10 @@ class NativeStepper:
             raise ValueError(f"{count} rows cannot be taken back from {self._filled[sequence]}")
         self._filled[sequence] -= count
 
-    def _call(
+    def step(
         self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
     ) -> list[int]:
+        """One decoder call; see `StepModel.step` and `Library.step`."""
         placed = []
         for sequence, slot in rows:
             placed.append((slot.token, sequence, self._filled[sequence], slot.subsequence, slot.time))

@@ -1,14 +1,19 @@
-"""A T5's weights packed for the compiled kernels: matrices in panels, one behind the other in the order of reading."""
+"""A T5's weights packed for the compiled kernels, and the compiled encoder.
+
+Matrices are in panels, one behind the other in the order of reading.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from ctypes import Structure
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from pipedec_cli.model.native.library import BuildError, LayerStruct, Library, ModelStruct, library
 from pipedec_cli.model.t5 import distance_buckets, layers, offset_buckets, output_scale
@@ -18,6 +23,9 @@ ACTIVATIONS: Final = ("relu", "gelu_new")
 #: Bytes of a large page, to which packed weights are aligned.
 LARGE_PAGE: Final = 1 << 21
 WORD: Final = 4
+#: Tokens that are encoded together, unless a single source has more: enough to use the arithmetic fully, few enough
+#: for the buffers to stay small.
+TOKENS_TOGETHER: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class NativeWeights:
     library: Library
     struct: ModelStruct
     dtype: torch.dtype
-    kept: tuple[object, ...]
+    kept: list[object]
 
     @property
     def kernels(self) -> str:
@@ -72,11 +80,31 @@ def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
     )
 
 
-def pack_encoder(encoder: Any, kernels: Library, *, consume: bool = False) -> NativeWeights:
-    """Pack transformers' encoder of a T5 (or mT5, UMT5), in float32; see `pack_native`."""
-    buckets, reach = offset_buckets(encoder.config), encoder.config.relative_attention_max_distance
-    tables = _tables(encoder, lambda weight: weight[buckets].T)
-    return _pack(encoder, _Packing(kernels, torch.float32, consume=consume), tables, reach)
+class NativeEncoder(nn.Module):
+    """A T5's encoder in float32, in one call of C++ for several sources. A state depends on its own source alone."""
+
+    def __init__(self, encoder: Any, kernels: Library, *, consume: bool = False) -> None:
+        super().__init__()
+        config, packing = encoder.config, _Packing(kernels, torch.float32, consume=consume)
+        buckets = offset_buckets(config)
+        tables = _tables(encoder, lambda weight: weight[buckets].T)
+        self.weights = _pack(encoder, packing, tables, config.relative_attention_max_distance)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
+        """Encode as transformers does: ids and mask int64 [sources, longest], each source's padding behind it.
+
+        ``last_hidden_state`` is float32 [sources, longest, d_model], 0 beyond a source's end.
+        """
+        longest = input_ids.shape[1]
+        lengths = attention_mask.sum(dim=1).tolist()
+        sources = [ids[:length] for ids, length in zip(input_ids.tolist(), lengths, strict=True)]
+        states = torch.zeros(len(sources), longest, self.weights.struct.width)
+        together = max(1, TOKENS_TOGETHER // longest)
+        for first in range(0, len(sources), together):
+            self.weights.library.encode(
+                self.weights.struct, sources[first : first + together], states[first:]
+            )
+        return BaseModelOutput(last_hidden_state=states)
 
 
 class _Packing:
@@ -86,34 +114,34 @@ class _Packing:
         self.kernels = kernels
         self.dtype = dtype
         self.consume = consume
-        self._matrices: list[list[list[nn.Parameter]]] = []
-        self._offsets = [0]
+        self._added: list[tuple[Structure, str, int, list[list[nn.Parameter]]]] = []
+        self._size = 0
 
-    def add(self, *modules: Any, in_turn: bool = False) -> int:
-        """Add modules of the same width: their outputs follow one another, or panels of each take turns."""
+    def add(self, struct: Structure, name: str, *modules: Any, in_turn: bool = False) -> None:
+        """Add modules of the same width for a field: their outputs follow one another, or panels of each take turns."""
         parts = [module.weight for module in modules]
         matrices = [[part] for part in parts] if in_turn else [parts]
-        self._matrices.append(matrices)
+        self._added.append((struct, name, self._size, matrices))
         outputs, inputs = sum(len(part) for part in matrices[0]), parts[0].shape[1]
         panels = -(-outputs // self.kernels.panel) * len(matrices)
         words = -(-inputs // 2) if self.dtype == torch.bfloat16 else inputs
-        self._offsets.append(self._offsets[-1] + panels * words * self.kernels.panel * WORD)
-        return self._offsets[-2]
+        self._size += panels * words * self.kernels.panel * WORD
 
-    def fill(self, keep: Tensor) -> tuple[Tensor, int]:
-        """The memory, and the address in it from which the offsets count; `keep` is not emptied."""
-        size = -(-self._offsets[-1] // LARGE_PAGE) * LARGE_PAGE
+    def fill(self, keep: Tensor) -> Tensor:
+        """The memory, to which all fields point now; `keep` is not emptied."""
+        size = -(-self._size // LARGE_PAGE) * LARGE_PAGE
         arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
         start = -(-arena.data_ptr() // LARGE_PAGE) * LARGE_PAGE
         self.kernels.use_large_pages(start, size)
-        for matrices, offset in zip(self._matrices, self._offsets, strict=False):
+        for struct, name, offset, matrices in self._added:
+            setattr(struct, name, start + offset)
             for number, parts in enumerate(matrices):
                 matrix = torch.cat([part.detach().to(self.dtype) for part in parts]).contiguous()
                 self.kernels.pack(matrix, start + offset, number, len(matrices))
                 for part in parts:
                     if self.consume and part.data_ptr() != keep.data_ptr():
                         part.data = part.data.new_empty(0)
-        return arena, start
+        return arena
 
 
 def _tables(stack: Any, table: Callable[[Tensor], Tensor]) -> dict[int, Tensor]:
@@ -133,41 +161,16 @@ def _pack(
 ) -> NativeWeights:
     """Pack an encoder or, with its head, a decoder."""
     config, found, add = stack.config, layers(stack), packing.add
-    vocabulary = 0 if head is None else len(head.weight)  # before it may be emptied
     embedding = stack.embed_tokens.weight.detach().to(packing.dtype)
-    places, tensors = [], []
-    for layer in found:
-        own, cross, dense = layer.self_attention, layer.cross_attention, layer.feed_forward.DenseReluDense
-        norms = {"self_norm": layer.self_norm, "feed_norm": layer.feed_forward.layer_norm}
-        place = {"qkv": add(own.q, own.k, own.v), "self_out": add(own.o)}
-        if head is not None:
-            norms["cross_norm"] = layer.cross_norm
-            place |= {"cross_q": add(cross.q), "cross_out": add(cross.o)}
-        gated = hasattr(dense, "wi_0")
-        place["feed_in"] = add(dense.wi_0, dense.wi_1, in_turn=True) if gated else add(dense.wi)
-        place["feed_out"] = add(dense.wo)
-        places.append(place)
-        floats = {name: _floats(norm) for name, norm in norms.items()}
-        tensors.append({**floats, "bias": tables[id(layer.bias)]})
-    head_place = None if head is None else add(head)
-    for layer, place in zip(found, places, strict=True):  # not read in a step: behind all that is
-        if head is not None:
-            place["cross_kv"] = add(layer.cross_attention.k, layer.cross_attention.v)
-    arena, start = packing.fill(keep=embedding)
-    structs = (LayerStruct * len(found))()
-    for struct, some, place in zip(structs, tensors, places, strict=True):
-        for name, tensor in some.items():
-            setattr(struct, name, tensor.data_ptr())
-        for name, offset in place.items():
-            setattr(struct, name, start + offset)
-    last = _floats(stack.final_layer_norm)
+    last, structs = _floats(stack.final_layer_norm), (LayerStruct * len(found))()
+    gated = hasattr(found[0].feed_forward.DenseReluDense, "wi_0")
     whole = ModelStruct(
         layers=len(found),
         heads=config.num_heads,
         head_width=config.d_kv,
         width=config.d_model,
         feed_width=config.d_ff,
-        vocabulary=vocabulary,
+        vocabulary=0 if head is None else len(head.weight),
         reach=reach,
         bfloat16=packing.dtype == torch.bfloat16,
         gated=gated,
@@ -176,10 +179,30 @@ def _pack(
         scale=scale,
         embedding=embedding.data_ptr(),
         final_norm=last.data_ptr(),
-        head=None if head_place is None else start + head_place,
         layer=structs,
     )
-    return NativeWeights(packing.kernels, whole, packing.dtype, (arena, tensors, structs, embedding, last))
+    kept: list[object] = [structs, embedding, last]
+    for struct, layer in zip(structs, found, strict=True):
+        own, cross, dense = layer.self_attention, layer.cross_attention, layer.feed_forward.DenseReluDense
+        norms = {"self_norm": layer.self_norm, "feed_norm": layer.feed_forward.layer_norm}
+        add(struct, "qkv", own.q, own.k, own.v)
+        add(struct, "self_out", own.o)
+        if head is not None:
+            norms["cross_norm"] = layer.cross_norm
+            add(struct, "cross_q", cross.q)
+            add(struct, "cross_out", cross.o)
+        add(struct, "feed_in", *((dense.wi_0, dense.wi_1) if gated else (dense.wi,)), in_turn=True)
+        add(struct, "feed_out", dense.wo)
+        tensors = {name: _floats(norm) for name, norm in norms.items()} | {"bias": tables[id(layer.bias)]}
+        for name, tensor in tensors.items():
+            setattr(struct, name, tensor.data_ptr())
+        kept.append(tensors)
+    if head is not None:
+        add(whole, "head", head)
+        for struct, layer in zip(structs, found, strict=True):  # not read in a step: behind all that is
+            add(struct, "cross_kv", layer.cross_attention.k, layer.cross_attention.v)
+    kept.append(packing.fill(keep=embedding))
+    return NativeWeights(packing.kernels, whole, packing.dtype, kept)
 
 
 def _floats(module: Any) -> Tensor:

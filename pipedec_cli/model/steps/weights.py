@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipedec_cli.model.backbone import Block, Form, Function, backbone_of
-from pipedec_cli.model.native.encoder import NativeEncoder
 from pipedec_cli.model.native.library import BuildError, Library
-from pipedec_cli.model.native.weights import NativeWeights, pack_native
+from pipedec_cli.model.native.weights import NativeEncoder, NativeWeights, pack_native
 
 #: Rows for which a weight is packed; one packing serves any number of rows.
 PACKED_ROWS: Final = 8
