@@ -163,14 +163,8 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     )
     kept = ("decoder", "delay", "source_prefix", "max_source_tokens", "time_max")
     method = {name: getattr(settings, name) for name in kept}
-    begun = {
-        "model": settings.model,
-        **method,
-        "dev_examples": settings.dev_examples,
-        "limit": settings.limit,
-    }
-    begun |= {"training": asdict(hyper), "data": folder}
-    record = manifest(begun, inputs=[folder / "train.jsonl"])
+    begun = {name: getattr(settings, name) for name in ("model", *kept, "dev_examples", "limit")}
+    record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=[folder / "train.jsonl"])
     _check_folder(target, record, settings)
     trained = MethodSettings(segmentation=load_segmentation(folder / "segmentation.json"), **method)
     checkpoint = start_checkpoint(settings.model, trained, records, hyper.seed, load_segmenter(folder))
@@ -178,16 +172,10 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     _announce(estimate(checkpoint, examples, hyper), examples, settings, hyper, target, talk)
     if _is_main_process():
         write_json(target / MANIFEST, record)
+    dev, score = encode(checkpoint, dev_records), _scorer(checkpoint, dev_records[:32])
     with show_training(talk) as show, _stopped(target, talk):
         outcome = train(
-            checkpoint,
-            examples,
-            encode(checkpoint, dev_records),
-            target,
-            hyper,
-            resume=settings.resume,
-            show=show,
-            score=_scorer(checkpoint, dev_records[:32]),
+            checkpoint, examples, dev, target, hyper, resume=settings.resume, show=show, score=score
         )
     result = {"checkpoint": str(target), **outcome}
     talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
@@ -210,22 +198,16 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
         wanted = json.loads(to_json(record))
         for part in ("inputs", "settings"):
             if begun and before.get(part) != wanted[part]:
-                what = "with other data" if part == "inputs" else _changed(before.get(part, {}), wanted[part])
-                raise UserError(
-                    f"the training in {target} was begun otherwise: {what}",
-                    todo="give the settings and data that it was begun with, or start over with --overwrite",
-                )
+                why = "with other data" if part == "inputs" else _changed(before.get(part, {}), wanted[part])
+                todo = "give the settings and data that it was begun with, or start over with --overwrite"
+                raise UserError(f"the training in {target} was begun otherwise: {why}", todo=todo)
         return
-    if begun and "result" not in before and not settings.overwrite:
-        raise UserError(
-            f"{target} holds an unfinished training",
-            todo="go on with --resume and the settings that it was begun with, or start over with --overwrite",
-        )
     if "result" in before and not settings.overwrite:
-        raise UserError(
-            f"{target} holds a trained model",
-            todo="replace it with --overwrite, or keep both with --out FOLDER",
-        )
+        todo = "replace it with --overwrite, or keep both with --out FOLDER"
+        raise UserError(f"{target} holds a trained model", todo=todo)
+    if begun and not settings.overwrite:
+        todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
+        raise UserError(f"{target} holds an unfinished training", todo=todo)
     if _is_main_process():
         for old in target.glob("checkpoint-*"):  # a later --resume must not pick up another training's
             shutil.rmtree(old)
@@ -251,11 +233,9 @@ def _announce(
 ) -> None:
     """Say what token counts show and words did not, and what training will take; refuse a disk that is too full."""
     count, pipelined = len(examples), settings.decoder == "pipelined"
-    cut = sum(example.cut > 0 for example in examples)
-    if cut:
-        talk.warn(
-            f"{cut:,} of {count:,} sources are longer than {settings.max_source_tokens:,} tokens and were cut"
-        )
+    if cut := sum(example.cut > 0 for example in examples):
+        most = settings.max_source_tokens
+        talk.warn(f"{cut:,} of {count:,} sources are longer than {most:,} tokens and were cut")
     late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
     if late and pipelined:
         talk.warn(
@@ -274,11 +254,8 @@ def _announce(
     )
     room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
     if room < expected.bytes:
-        raise UserError(
-            f"training needs {megabytes}, {room / 1e6:,.0f} MB are free",
-            where=str(target),
-            todo="free some, or give --out on another disk",
-        )
+        what, todo = f"training needs {megabytes}", "free some, or give --out on another disk"
+        raise UserError(f"{what}, {room / 1e6:,.0f} MB are free", where=str(target), todo=todo)
 
 
 @contextmanager
@@ -287,10 +264,9 @@ def _stopped(target: Path, talk: Talk) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if any(target.glob("checkpoint-*")):
-            talk.say("stopped; the same command with --resume goes on from the last checkpoint")
-        else:
-            talk.say("stopped before there was a first checkpoint; nothing is kept")
+        kept = "; the same command with --resume goes on from the last checkpoint"
+        none = " before there was a first checkpoint; nothing is kept"
+        talk.say(f"stopped{kept if any(target.glob('checkpoint-*')) else none}")
         raise
     except Exception as error:
         # torch and safetensors wrap what the system says.
