@@ -8,21 +8,21 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import typer
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
 from pipedec_cli.terminal.settings import (
-    ConfigOption,
     Dtype,
-    JsonOption,
-    QuietOption,
     Settings,
+    config_option,
+    json_option,
     numbers,
     option,
     parse_device,
+    quiet_option,
 )
 
 if TYPE_CHECKING:
@@ -57,60 +57,50 @@ def parse_dtypes(value: Any) -> tuple[str, ...]:
 class BenchSettings(Settings):
     """What `pipedec bench` is asked for."""
 
-    shape: Annotated[
-        Shape | None,
-        _lengths("Lengths of one of the paper's data sets, by its Table 1 \\[default: wikihowqa]."),
-    ] = None
-    subsequences: Annotated[int | None, _lengths("Or: this many subsequences …", min=1)] = None
-    tokens: Annotated[int | None, _lengths("… of so many tokens each.", min=1)] = None
-    source: Annotated[int, _lengths("Tokens of the source.", min=2)] = 512
-    model: Annotated[
-        str,
-        option(
-            "scratch-tiny, -small, -base or -large (fresh weights in a T5's shape), a folder or a hub name; no "
-            "training is needed."
-        ),
-    ] = "scratch-base"
-    compare: Annotated[
-        str,
-        option(
-            "With whom, commas between: sequential (always takes part), transformers, ctranslate2.",
-            metavar="NAMES",
-        ),
-    ] = "sequential,transformers"
-    delays: Annotated[
-        tuple[int, ...], option("Δt to try, commas between.", parser=numbers, metavar="N,N")
-    ] = (1,)
-    dtypes: Annotated[
-        tuple[str, ...],
-        _speed(
-            "Of our weights, commas between; the others take the first.", parser=parse_dtypes, metavar="NAMES"
-        ),
-    ] = ("float32",)
-    batch_sizes: Annotated[
-        tuple[int, ...], _speed("Examples in flight, commas between.", parser=numbers, metavar="N,N")
-    ] = (1,)
-    rows: Annotated[
-        tuple[int, ...],
-        _speed(
-            "Rows of the single steps that are timed beside their limit, commas between.",
-            parser=numbers,
-            metavar="N,N",
-        ),
-    ] = (1, 4, 8, 16)
-    repeats: Annotated[int, _speed("How often; the medians count.", min=1)] = 3
-    memory: Annotated[
-        bool,
-        _speed("Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"),
-    ] = False
-    device: Annotated[
-        str, _speed("auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda")
-    ] = "auto"
-    seed: Annotated[int, _speed("Of fresh weights and random sources.")] = 0
-    out: Annotated[Path | None, option("Keep the measurements in this JSON file.")] = None
-    config: ConfigOption = None
-    quiet: QuietOption = False
-    as_json: JsonOption = False
+    shape: Shape | None = _lengths(
+        None, "Lengths of one of the paper's data sets, by its Table 1 \\[default: wikihowqa]."
+    )
+    subsequences: int | None = _lengths(None, "Or: this many subsequences …", min=1)
+    tokens: int | None = _lengths(None, "… of so many tokens each.", min=1)
+    source: int = _lengths(512, "Tokens of the source.", min=2)
+    model: str = option(
+        "scratch-base",
+        "scratch-tiny, -small, -base or -large (fresh weights in a T5's shape), a folder or a hub name; no "
+        "training is needed.",
+    )
+    compare: str = option(
+        "sequential,transformers",
+        "With whom, commas between: sequential (always takes part), transformers, ctranslate2.",
+        metavar="NAMES",
+    )
+    delays: tuple[int, ...] = option((1,), "Δt to try, commas between.", parser=numbers, metavar="N,N")
+    dtypes: tuple[str, ...] = _speed(
+        ("float32",),
+        "Of our weights, commas between; the others take the first.",
+        parser=parse_dtypes,
+        metavar="NAMES",
+    )
+    batch_sizes: tuple[int, ...] = _speed(
+        (1,), "Examples in flight, commas between.", parser=numbers, metavar="N,N"
+    )
+    rows: tuple[int, ...] = _speed(
+        (1, 4, 8, 16),
+        "Rows of the single steps that are timed beside their limit, commas between.",
+        parser=numbers,
+        metavar="N,N",
+    )
+    repeats: int = _speed(3, "How often; the medians count.", min=1)
+    memory: bool = _speed(
+        False, "Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"
+    )
+    device: str = _speed(
+        "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
+    )
+    seed: int = _speed(0, "Of fresh weights and random sources.")
+    out: Path | None = option(None, "Keep the measurements in this JSON file.")
+    config: Path | None = config_option()
+    quiet: bool = quiet_option()
+    as_json: bool = json_option()
 
 
 def bench(settings: BenchSettings) -> None:

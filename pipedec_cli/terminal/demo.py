@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 from pipedec_cli.data.demo import check_facts, make_demo
 from pipedec_cli.data.errors import UserError
@@ -19,7 +19,7 @@ from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.report import ReportSettings, report
 from pipedec_cli.terminal.segment import SegmentSettings, segment
-from pipedec_cli.terminal.settings import ConfigOption, QuietOption, Settings, option
+from pipedec_cli.terminal.settings import Settings, config_option, option, quiet_option
 from pipedec_cli.terminal.train import TrainSettings
 
 EXAMPLES = """
@@ -36,15 +36,13 @@ MARK: Final = "made-by-pipedec-demo"
 class DemoSettings(Settings):
     """How large the demo is; the defaults take three to five minutes on two cores."""
 
-    examples: Annotated[int, option("Examples that are made.", min=100)] = 6000
-    updates: Annotated[int, option("Training updates of each decoder, of 8 examples.", min=1)] = 600
-    test: Annotated[int, option("Test examples that are generated from.", min=2)] = 100
-    seed: Annotated[int, option("Of data and training.")] = 0
-    out: Annotated[Path, option("The folder to work in; an earlier demo there is replaced.")] = Path(
-        "pipedec-demo"
-    )
-    config: ConfigOption = None
-    quiet: QuietOption = False
+    examples: int = option(6000, "Examples that are made.", min=100)
+    updates: int = option(600, "Training updates of each decoder, of 8 examples.", min=1)
+    test: int = option(100, "Test examples that are generated from.", min=2)
+    seed: int = option(0, "Of data and training.")
+    out: Path = option(Path("pipedec-demo"), "The folder to work in; an earlier demo there is replaced.")
+    config: Path | None = config_option()
+    quiet: bool = quiet_option()
 
 
 def demo(settings: DemoSettings) -> None:

@@ -6,26 +6,25 @@ import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Delay
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.settings import (
-    ConfigOption,
     Dtype,
-    JsonOption,
-    QuietOption,
-    RecipeOption,
     Settings,
-    WorkspaceOption,
+    argument,
+    config_option,
+    json_option,
     number_or,
     option,
     parse_delay,
     parse_device,
+    quiet_option,
+    recipe_option,
+    workspace_option,
 )
 
 if TYPE_CHECKING:
@@ -51,119 +50,87 @@ _general = partial(option, panel="General")
 class GenerateSettings(Settings):
     """The settings of one run; None leaves one to the checkpoint, the workspace or the machine."""
 
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            help="What to generate from: JSON lines (a file, or - for standard input), .json, .csv, .tsv or .parquet, a "
-            "folder or a hub data set; targets are not needed \\[default: the workspace's test set]."
-        ),
-    ] = None
-    text: Annotated[
-        tuple[str, ...],
-        option("A source instead of DATA; may be given several times. The text goes to stdout, a line each."),
-    ] = ()
-    model: Annotated[
-        str | None,
-        option("A folder that `pipedec train` made, another T5, or a hub name \\[default: the workspace's]."),
-    ] = None
-    decoder: Annotated[
-        DecoderKind | None,
-        option(
-            "Which of the workspace's models: the pipelined one or the ordinary T5 \\[default: pipelined]."
-        ),
-    ] = None
-    delay: Annotated[
-        Delay | None,
-        _decoding(
-            "Δt: a new subsequence starts every N time-steps. 'wait' starts one when the one before has "
-            "ended, with the same model \\[default: as trained, 2 for a model that serves any].",
-            parser=parse_delay,
-            metavar="N|wait",
-        ),
-    ] = None
-    untrained_delay: Annotated[
-        bool,
-        _decoding("Allow a delay that the model was not trained for; it is likely to drop text."),
-    ] = False
-    explore: Annotated[
-        Literal["retry", "once"],
-        _decoding(
-            "After a subsequence came out empty: try again at the next start, as the paper does, or never."
-        ),
-    ] = "retry"
-    time_max: Annotated[
-        int | None,
-        _decoding(
-            "The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait and "
-            "sequential].",
-            min=1,
-        ),
-    ] = None
-    sub_max: Annotated[
-        int | None,
-        _decoding(
-            "The most subsequences, empty ones included \\[default: as segmented, which is 20 unless you say "
-            "otherwise; no bound for wait and sequential].",
-            min=1,
-        ),
-    ] = None
-    max_tokens: Annotated[
-        int | None,
-        _decoding("The most tokens \\[default: 512 for wait and sequential, else no bound].", min=1),
-    ] = None
-    split: Annotated[
-        Literal["test", "dev", "train"] | None,
-        _data("Of the workspace, of a folder or of a hub data set \\[default: test]."),
-    ] = None
-    limit: Annotated[int | None, _data("The first N examples only.", min=1)] = None
-    source_field: Annotated[str, _data("The field that text is generated from.")] = "source"
-    target_field: Annotated[str, _data("The field with the right answer, for `pipedec score`.")] = "target"
-    id_field: Annotated[str, _data("The field with the identifier; else the line number is one.")] = "id"
-    max_source_tokens: Annotated[
-        int | None,
-        _data(
-            "Cut longer sources to this many tokens, counted with a warning \\[default: as trained].", min=2
-        ),
-    ] = None
-    batch_size: Annotated[
-        int | Literal["auto"],
-        _machine(
-            "Examples decoded at the same time; more of them a second, the same text. 'auto' goes by the memory.",
-            parser=number_or("auto"),
-            metavar="N|auto",
-        ),
-    ] = "auto"
-    dtype: Annotated[Dtype, _machine("bfloat16 is faster and may change a token; float16 is for GPUs.")] = (
-        "float32"
+    data: str | None = argument(
+        "What to generate from: JSON lines (a file, or - for standard input), .json, .csv, .tsv or .parquet, a "
+        "folder or a hub data set; targets are not needed \\[default: the workspace's test set]."
     )
-    device: Annotated[
-        str,
-        _machine("auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"),
-    ] = "auto"
-    out: Annotated[
-        str | None,
-        _general(
-            "The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",
-            metavar="FILE|-",
-        ),
-    ] = None
-    resume: Annotated[
-        bool,
-        _general(
-            "Go on where a stopped run has left off. Without it a new file is begun, and what stood there is "
-            "kept as FILE.bak."
-        ),
-    ] = False
-    trace: Annotated[
-        bool,
-        _general("Write the grid (start time and token ids of every subsequence) and the source's ids, too."),
-    ] = False
-    live: Annotated[bool, _general("Show the grid while it is being decoded, on stderr.")] = False
-    workspace: WorkspaceOption = None
-    config: ConfigOption = None
-    recipe: RecipeOption = None
-    as_json: JsonOption = False
-    quiet: QuietOption = False
+    text: tuple[str, ...] = option(
+        (), "A source instead of DATA; may be given several times. The text goes to stdout, a line each."
+    )
+    model: str | None = option(
+        None, "A folder that `pipedec train` made, another T5, or a hub name \\[default: the workspace's]."
+    )
+    decoder: DecoderKind | None = option(
+        None, "Which of the workspace's models: the pipelined one or the ordinary T5 \\[default: pipelined]."
+    )
+    delay: Delay | None = _decoding(
+        None,
+        "Δt: a new subsequence starts every N time-steps. 'wait' starts one when the one before has "
+        "ended, with the same model \\[default: as trained, 2 for a model that serves any].",
+        parser=parse_delay,
+        metavar="N|wait",
+    )
+    untrained_delay: bool = _decoding(
+        False, "Allow a delay that the model was not trained for; it is likely to drop text."
+    )
+    explore: Literal["retry", "once"] = _decoding(
+        "retry",
+        "After a subsequence came out empty: try again at the next start, as the paper does, or never.",
+    )
+    time_max: int | None = _decoding(
+        None,
+        "The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait and "
+        "sequential].",
+        min=1,
+    )
+    sub_max: int | None = _decoding(
+        None,
+        "The most subsequences, empty ones included \\[default: as segmented, which is 20 unless you say "
+        "otherwise; no bound for wait and sequential].",
+        min=1,
+    )
+    max_tokens: int | None = _decoding(
+        None, "The most tokens \\[default: 512 for wait and sequential, else no bound].", min=1
+    )
+    split: Literal["test", "dev", "train"] | None = _data(
+        None, "Of the workspace, of a folder or of a hub data set \\[default: test]."
+    )
+    limit: int | None = _data(None, "The first N examples only.", min=1)
+    source_field: str = _data("source", "The field that text is generated from.")
+    target_field: str = _data("target", "The field with the right answer, for `pipedec score`.")
+    id_field: str = _data("id", "The field with the identifier; else the line number is one.")
+    max_source_tokens: int | None = _data(
+        None, "Cut longer sources to this many tokens, counted with a warning \\[default: as trained].", min=2
+    )
+    batch_size: int | Literal["auto"] = _machine(
+        "auto",
+        "Examples decoded at the same time; more of them a second, the same text. 'auto' goes by the memory.",
+        parser=number_or("auto"),
+        metavar="N|auto",
+    )
+    dtype: Dtype = _machine("float32", "bfloat16 is faster and may change a token; float16 is for GPUs.")
+    device: str = _machine(
+        "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
+    )
+    out: str | None = _general(
+        None,
+        "The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",
+        metavar="FILE|-",
+    )
+    resume: bool = _general(
+        False,
+        "Go on where a stopped run has left off. Without it a new file is begun, and what stood there is "
+        "kept as FILE.bak.",
+    )
+    trace: bool = _general(
+        False, "Write the grid (start time and token ids of every subsequence) and the source's ids, too."
+    )
+    live: bool = _general(False, "Show the grid while it is being decoded, on stderr.")
+    workspace: Path | None = workspace_option()
+    config: Path | None = config_option()
+    recipe: str | None = recipe_option()
+    as_json: bool = json_option()
+    quiet: bool = quiet_option()
 
 
 def generate(settings: GenerateSettings) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-import typer
 from msgspec.structs import replace
 from rich.table import Column, Table
 from rich.text import Text
@@ -26,7 +25,7 @@ from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.progress import track
-from pipedec_cli.terminal.settings import ConfigOption, JsonOption, QuietOption, Settings, option
+from pipedec_cli.terminal.settings import Settings, argument, config_option, json_option, option, quiet_option
 from pipedec_cli.terminal.tables import borderless, figures
 
 EXAMPLES = """
@@ -50,42 +49,30 @@ DataSet = Literal[
 class ImportSettings(Settings):
     """What `pipedec import` is asked for."""
 
-    name: Annotated[
-        DataSet,
-        typer.Argument(
-            help="What it is: one of the paper's six data sets, any keyphrase set, or parallel text files."
-        ),
-    ]
-    location: Annotated[
-        str,
-        typer.Argument(
-            help="Where it is: a file, gzipped or not, a folder with its splits, or a hub data set OWNER/NAME[:CONFIG]."
-        ),
-    ]
+    name: DataSet = argument(
+        "What it is: one of the paper's six data sets, any keyphrase set, or parallel text files.", MISSING
+    )
+    location: str = argument(
+        "Where it is: a file, gzipped or not, a folder with its splits, or a hub data set OWNER/NAME[:CONFIG].",
+        MISSING,
+    )
     # None first: to typing `SplitName | None` is the type of `generate --split`, and it shows that one's order.
-    split: Annotated[
-        None | SplitName,  # noqa: RUF036
-        option("One split of a folder or hub data set \\[default: all of them]."),
-    ] = None
-    out: Annotated[
-        Path | None,
-        option(
-            "The file to write, - for stdout; the folder, if there are several splits \\[default: named after the data]."
-        ),
-    ] = None
-    limit: Annotated[int | None, option("Only the first N examples of each split.", min=1)] = None
-    targets: Annotated[
-        Path | None, option("parallel: the file of targets \\[default: the source's name with trg for src].")
-    ] = None
-    separator: Annotated[
-        str | None,
-        option(
-            "parallel: what stands between two phrases of a target; '' if targets are plain text \\[default: ;]."
-        ),
-    ] = None
-    as_json: JsonOption = False
-    quiet: QuietOption = False
-    config: ConfigOption = None
+    split: None | SplitName = option(None, "One split of a folder or hub data set \\[default: all of them].")  # noqa: RUF036
+    out: Path | None = option(
+        None,
+        "The file to write, - for stdout; the folder, if there are several splits \\[default: named after the data].",
+    )
+    limit: int | None = option(None, "Only the first N examples of each split.", min=1)
+    targets: Path | None = option(
+        None, "parallel: the file of targets \\[default: the source's name with trg for src]."
+    )
+    separator: str | None = option(
+        None,
+        "parallel: what stands between two phrases of a target; '' if targets are plain text \\[default: ;].",
+    )
+    as_json: bool = json_option()
+    quiet: bool = quiet_option()
+    config: Path | None = config_option()
 
     @property
     def to_stdout(self) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +14,7 @@ from pipedec_cli.data import paper
 from pipedec_cli.data.paper import RECIPES, Recipe, recipe
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import make_console, write_stdout
-from pipedec_cli.terminal.settings import JsonOption, Settings
+from pipedec_cli.terminal.settings import Settings, argument, json_option
 from pipedec_cli.terminal.tables import borderless, figures
 
 EXAMPLES = """
@@ -33,8 +32,8 @@ _OPTIMIZERS: Final = {"adamw": "AdamW"}
 class RecipesSettings(Settings):
     """What `pipedec recipes` is asked for."""
 
-    name: Annotated[str | None, typer.Argument(help="One recipe \\[default: all of them].")] = None
-    as_json: JsonOption = False
+    name: str | None = argument("One recipe \\[default: all of them].")
+    as_json: bool = json_option()
 
 
 def recipes(settings: RecipesSettings) -> None:

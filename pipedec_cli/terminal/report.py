@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.records import Delay
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
 from pipedec_cli.terminal.settings import (
-    ConfigOption,
     Dtype,
-    JsonOption,
-    QuietOption,
-    RecipeOption,
     Settings,
-    WorkspaceOption,
+    config_option,
+    json_option,
     number_or,
     numbers,
     option,
     parse_device,
+    quiet_option,
+    recipe_option,
+    workspace_option,
 )
 
 if TYPE_CHECKING:
@@ -55,74 +55,62 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
 class ReportSettings(Settings):
     """What `pipedec report` is asked for; None leaves a setting to the checkpoint or the workspace."""
 
-    compare: Annotated[
-        str,
-        option(
-            "With whom, commas between: sequential (always takes part), transformers, prompt-lookup, ctranslate2. "
-            "The last three run the plain T5.",
-            metavar="NAMES",
-        ),
-    ] = "sequential"
-    delays: Annotated[
-        tuple[Delay, ...] | None,
-        option(
-            "Δt to try, commas between, and 'wait' for the same checkpoint's waiting schedule "
-            "\\[default: as trained, 2 for a model that serves any].",
-            parser=parse_delays,
-            metavar="N,N",
-        ),
-    ] = None
-    explore: Annotated[
-        Literal["retry", "once", "both"], option("The exploration rule, or both of them side by side.")
-    ] = "retry"
-    model: Annotated[str | None, _input("The pipelined checkpoint \\[default: the workspace's].")] = None
-    baseline: Annotated[
-        str | None,
-        _input("The plain T5 \\[default: the workspace's, else the same checkpoint's waiting schedule]."),
-    ] = None
-    data: Annotated[
-        str | None,
-        _input("What to generate from and to score against \\[default: the workspace's test set]."),
-    ] = None
-    limit: Annotated[int | None, _input("The first N examples only.", min=1)] = None
-    task: Annotated[Task | None, _quality("What is scored \\[default: what the data suggest].")] = None
-    protocol: Annotated[ProtocolName | None, _quality("How \\[default: the first of the task].")] = None
-    resamples: Annotated[int, _quality("Bootstrap draws for the intervals.", min=99)] = 9999
-    seed: Annotated[int, _quality("Of these draws.", min=0)] = 0
-    timing_examples: Annotated[int, _speed("How many examples are timed, evenly spread over all.", min=1)] = (
-        32
+    compare: str = option(
+        "sequential",
+        "With whom, commas between: sequential (always takes part), transformers, prompt-lookup, ctranslate2. "
+        "The last three run the plain T5.",
+        metavar="NAMES",
     )
-    repeats: Annotated[int, _speed("How often; the medians count.", min=1)] = 3
-    batch_sizes: Annotated[
-        tuple[int, ...], _speed("Batch sizes that are timed, commas between.", parser=numbers, metavar="N,N")
-    ] = (1,)
-    memory: Annotated[
-        bool,
-        _speed("Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"),
-    ] = True
-    batch_size: Annotated[
-        int | Literal["auto"],
-        _speed(
-            "Examples decoded at the same time while generating what is missing; it is not timed.",
-            parser=number_or("auto"),
-            metavar="N|auto",
-        ),
-    ] = "auto"
-    dtype: Annotated[Dtype, _speed("Of the weights; the peers take the same.")] = "float32"
-    device: Annotated[
-        str, _speed("auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda")
-    ] = "auto"
-    out: Annotated[
-        Path | None,
-        option(
-            "The folder of report.json and report.md \\[default: report/ in the workspace].", panel="General"
-        ),
-    ] = None
-    workspace: WorkspaceOption = None
-    config: ConfigOption = None
-    recipe: RecipeOption = None
-    as_json: JsonOption = False
-    quiet: QuietOption = False
+    delays: tuple[Delay, ...] | None = option(
+        None,
+        "Δt to try, commas between, and 'wait' for the same checkpoint's waiting schedule "
+        "\\[default: as trained, 2 for a model that serves any].",
+        parser=parse_delays,
+        metavar="N,N",
+    )
+    explore: Literal["retry", "once", "both"] = option(
+        "retry", "The exploration rule, or both of them side by side."
+    )
+    model: str | None = _input(None, "The pipelined checkpoint \\[default: the workspace's].")
+    baseline: str | None = _input(
+        None, "The plain T5 \\[default: the workspace's, else the same checkpoint's waiting schedule]."
+    )
+    data: str | None = _input(
+        None, "What to generate from and to score against \\[default: the workspace's test set]."
+    )
+    limit: int | None = _input(None, "The first N examples only.", min=1)
+    task: Task | None = _quality(None, "What is scored \\[default: what the data suggest].")
+    protocol: ProtocolName | None = _quality(None, "How \\[default: the first of the task].")
+    resamples: int = _quality(9999, "Bootstrap draws for the intervals.", min=99)
+    seed: int = _quality(0, "Of these draws.", min=0)
+    timing_examples: int = _speed(32, "How many examples are timed, evenly spread over all.", min=1)
+    repeats: int = _speed(3, "How often; the medians count.", min=1)
+    batch_sizes: tuple[int, ...] = _speed(
+        (1,), "Batch sizes that are timed, commas between.", parser=numbers, metavar="N,N"
+    )
+    memory: bool = _speed(
+        True, "Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"
+    )
+    batch_size: int | Literal["auto"] = _speed(
+        "auto",
+        "Examples decoded at the same time while generating what is missing; it is not timed.",
+        parser=number_or("auto"),
+        metavar="N|auto",
+    )
+    dtype: Dtype = _speed("float32", "Of the weights; the peers take the same.")
+    device: str = _speed(
+        "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
+    )
+    out: Path | None = option(
+        None,
+        "The folder of report.json and report.md \\[default: report/ in the workspace].",
+        panel="General",
+    )
+    workspace: Path | None = workspace_option()
+    config: Path | None = config_option()
+    recipe: str | None = recipe_option()
+    as_json: bool = json_option()
+    quiet: bool = quiet_option()
 
 
 def report(settings: ReportSettings) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
 from rich.console import Console
 from rich.table import Column
 from rich.text import Text
@@ -18,13 +17,14 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal.console import Talk, make_console, visible, write_stdout
 from pipedec_cli.terminal.settings import (
-    ConfigOption,
-    JsonOption,
-    QuietOption,
-    RecipeOption,
     Settings,
-    WorkspaceOption,
+    argument,
+    config_option,
+    json_option,
     option,
+    quiet_option,
+    recipe_option,
+    workspace_option,
 )
 from pipedec_cli.terminal.tables import borderless, figures
 
@@ -51,63 +51,44 @@ _protocol = partial(option, panel="Protocol")
 class ScoreSettings(Settings):
     """What `pipedec score` is asked for."""
 
-    predictions: Annotated[
-        Path | None,
-        typer.Argument(
-            help="JSON lines as `pipedec generate` writes them, MultiSpanQA's {id: \\[answers]}, or lines of phrases "
-            "with ';' between them \\[default: the workspace's newest]."
-        ),
-    ] = None
-    other: Annotated[
-        Path | None, typer.Argument(help="Predictions for the same examples, to compare with.")
-    ] = None
-    task: Annotated[
-        Task | None, option("What is scored \\[default: what the data's segmentation suggests].")
-    ] = None
-    protocol: Annotated[
-        ProtocolName | None,
-        option("How: rouge; chan2019 or meng2017; multispanqa \\[default: the first of the task]."),
-    ] = None
-    gold: Annotated[
-        Path | None,
-        _input(
-            "The right answers, where the predictions do not hold them: JSON lines, MultiSpanQA's data file, or "
-            "lines of phrases."
-        ),
-    ] = None
-    sources: Annotated[Path | None, _input("The sources of a --gold of lines, a document a line.")] = None
-    stemmer: Annotated[
-        bool | None,
-        _protocol("rouge: compare Porter stems \\[default: --stemmer]."),
-    ] = None
-    pretokenized: Annotated[
-        bool | None,
-        _protocol("keyphrases: cut text, targets and predictions at white space alone.", "--pretokenized"),
-    ] = None
-    hard: Annotated[
-        bool | None,
-        _protocol("meng2017: precision at 5 divides by 5 even where fewer were predicted.", "--hard"),
-    ] = None
-    autojunk: Annotated[
-        bool | None,
-        _protocol(
-            "multispanqa: difflib's heuristic for long predictions, on in the published script \\[default: --autojunk].",
-        ),
-    ] = None
-    resamples: Annotated[int, _protocol("Bootstrap draws for the interval of a difference.", min=99)] = 9999
-    seed: Annotated[int, _protocol("Of these draws.", min=0)] = 0
-    out: Annotated[
-        Path | None,
-        option(
-            "Save the scores in this file, each example's own beside it \\[default: scores/ in the workspace].",
-            panel="General",
-        ),
-    ] = None
-    workspace: WorkspaceOption = None
-    as_json: JsonOption = False
-    quiet: QuietOption = False
-    config: ConfigOption = None
-    recipe: RecipeOption = None
+    predictions: Path | None = argument(
+        "JSON lines as `pipedec generate` writes them, MultiSpanQA's {id: \\[answers]}, or lines of phrases "
+        "with ';' between them \\[default: the workspace's newest]."
+    )
+    other: Path | None = argument("Predictions for the same examples, to compare with.")
+    task: Task | None = option(None, "What is scored \\[default: what the data's segmentation suggests].")
+    protocol: ProtocolName | None = option(
+        None, "How: rouge; chan2019 or meng2017; multispanqa \\[default: the first of the task]."
+    )
+    gold: Path | None = _input(
+        None,
+        "The right answers, where the predictions do not hold them: JSON lines, MultiSpanQA's data file, or "
+        "lines of phrases.",
+    )
+    sources: Path | None = _input(None, "The sources of a --gold of lines, a document a line.")
+    stemmer: bool | None = _protocol(None, "rouge: compare Porter stems \\[default: --stemmer].")
+    pretokenized: bool | None = _protocol(
+        None, "keyphrases: cut text, targets and predictions at white space alone.", "--pretokenized"
+    )
+    hard: bool | None = _protocol(
+        None, "meng2017: precision at 5 divides by 5 even where fewer were predicted.", "--hard"
+    )
+    autojunk: bool | None = _protocol(
+        None,
+        "multispanqa: difflib's heuristic for long predictions, on in the published script \\[default: --autojunk].",
+    )
+    resamples: int = _protocol(9999, "Bootstrap draws for the interval of a difference.", min=99)
+    seed: int = _protocol(0, "Of these draws.", min=0)
+    out: Path | None = option(
+        None,
+        "Save the scores in this file, each example's own beside it \\[default: scores/ in the workspace].",
+        panel="General",
+    )
+    workspace: Path | None = workspace_option()
+    as_json: bool = json_option()
+    quiet: bool = quiet_option()
+    config: Path | None = config_option()
+    recipe: str | None = recipe_option()
 
 
 def score(settings: ScoreSettings) -> None:

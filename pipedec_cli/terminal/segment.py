@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
 from msgspec import to_builtins
 from rich.box import SIMPLE_HEAD
 from rich.columns import Columns
@@ -29,13 +28,14 @@ from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import stage
 from pipedec_cli.terminal.settings import (
-    ConfigOption,
-    JsonOption,
-    QuietOption,
-    RecipeOption,
     Settings,
-    WorkspaceOption,
+    argument,
+    config_option,
+    json_option,
     option,
+    quiet_option,
+    recipe_option,
+    workspace_option,
 )
 from pipedec_cli.terminal.tables import figures
 
@@ -58,61 +58,51 @@ _bound = partial(_grid, min=2)
 class SegmentSettings(Settings):
     """What `pipedec segment` is asked for."""
 
-    data: Annotated[
-        str,
-        typer.Argument(
-            help="JSON lines (.jsonl, .jsonl.gz or - for standard input), .json, .csv, .tsv or .parquet; a folder with "
-            "train, dev and test files; or a hub data set, OWNER/NAME or OWNER/NAME:CONFIG."
-        ),
-    ]
-    level: Annotated[
-        Level,
-        option(
-            "What a subsequence is: a sentence (the ends are learnt from your text); a phrase, between separators; "
-            "or a clause, up to any punctuation."
-        ),
-    ] = "sentence"
-    separator: Annotated[
-        tuple[str, ...],
-        option(
-            r"What stands between two phrases; may be given several times, \n and \t are understood. "
-            "The first is put back when phrases are joined \\[default: ;]."
-        ),
-    ] = ()
-    joiner: Annotated[
-        str | None,
-        option(
-            "What stands between two segments when a prediction is put together \\[default: a space; '; ' for "
-            "phrases; nothing for scripts without spaces]."
-        ),
-    ] = None
-    source_field: Annotated[str, _fields("The field that text is generated from.")] = "source"
-    target_field: Annotated[
-        str, _fields("The field with the right answer: a string, or a list that is segmented already.")
-    ] = "target"
-    id_field: Annotated[str, _fields("The field with the identifier; else the line number is one.")] = "id"
-    dev: Annotated[str | None, _splits("A file of its own for dev \\[default: split off].")] = None
-    test: Annotated[str | None, _splits("A file of its own for test \\[default: split off].")] = None
-    dev_fraction: Annotated[float, _share("The share that is split off for dev.")] = 0.1
-    test_fraction: Annotated[float, _share("The share that is split off for test.")] = 0.1
-    seed: Annotated[int, _splits("Of the split; equal sources always stay together.")] = 0
-    sub_max: Annotated[
-        int, _bound("Most subsequences in decoding; targets with more segments than one less are merged.")
-    ] = 20
-    time_max: Annotated[int, _bound("The last time-step in decoding; longer segments are reported.")] = 50
-    split_long: Annotated[bool, _grid("Split segments that are too long for it, at a clause or a word.")] = (
-        False
+    data: str = argument(
+        "JSON lines (.jsonl, .jsonl.gz or - for standard input), .json, .csv, .tsv or .parquet; a folder with "
+        "train, dev and test files; or a hub data set, OWNER/NAME or OWNER/NAME:CONFIG.",
+        MISSING,
     )
-    tokenizer: Annotated[
-        str | None, _grid("Count the tokens of this checkpoint folder or hub model \\[default: count words].")
-    ] = None
-    limit: Annotated[int | None, option("Read the first N records only, of each file.", min=1)] = None
-    out: Annotated[Path | None, option("The folder to write to \\[default: data in the workspace].")] = None
-    recipe: RecipeOption = None
-    workspace: WorkspaceOption = None
-    config: ConfigOption = None
-    quiet: QuietOption = False
-    as_json: JsonOption = False
+    level: Level = option(
+        "sentence",
+        "What a subsequence is: a sentence (the ends are learnt from your text); a phrase, between separators; "
+        "or a clause, up to any punctuation.",
+    )
+    separator: tuple[str, ...] = option(
+        (),
+        r"What stands between two phrases; may be given several times, \n and \t are understood. "
+        "The first is put back when phrases are joined \\[default: ;].",
+    )
+    joiner: str | None = option(
+        None,
+        "What stands between two segments when a prediction is put together \\[default: a space; '; ' for "
+        "phrases; nothing for scripts without spaces].",
+    )
+    source_field: str = _fields("source", "The field that text is generated from.")
+    target_field: str = _fields(
+        "target", "The field with the right answer: a string, or a list that is segmented already."
+    )
+    id_field: str = _fields("id", "The field with the identifier; else the line number is one.")
+    dev: str | None = _splits(None, "A file of its own for dev \\[default: split off].")
+    test: str | None = _splits(None, "A file of its own for test \\[default: split off].")
+    dev_fraction: float = _share(0.1, "The share that is split off for dev.")
+    test_fraction: float = _share(0.1, "The share that is split off for test.")
+    seed: int = _splits(0, "Of the split; equal sources always stay together.")
+    sub_max: int = _bound(
+        20, "Most subsequences in decoding; targets with more segments than one less are merged."
+    )
+    time_max: int = _bound(50, "The last time-step in decoding; longer segments are reported.")
+    split_long: bool = _grid(False, "Split segments that are too long for it, at a clause or a word.")
+    tokenizer: str | None = _grid(
+        None, "Count the tokens of this checkpoint folder or hub model \\[default: count words]."
+    )
+    limit: int | None = option(None, "Read the first N records only, of each file.", min=1)
+    out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
+    recipe: str | None = recipe_option()
+    workspace: Path | None = workspace_option()
+    config: Path | None = config_option()
+    quiet: bool = quiet_option()
+    as_json: bool = json_option()
 
 
 def segment(settings: SegmentSettings) -> None:

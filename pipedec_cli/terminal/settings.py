@@ -1,6 +1,6 @@
 """A command's settings, declared once: options, config file, recipe, manifest and run share one dataclass.
 
-A command is a function of one argument, a frozen dataclass whose fields are annotated with their Typer options. `add`
+A command is a function of one argument, a frozen dataclass whose fields are made by `option` and `argument`. `add`
 makes the command line of it; a run, a manifest or another command uses the same dataclass.
 """
 
@@ -10,7 +10,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -35,10 +35,10 @@ S = TypeVar("S", bound=Settings)
 def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) -> None:
     """Make a subcommand of a function: its settings are the options, its docstring is the help text, examples follow."""
     kind: type[S] = get_type_hints(run)["settings"]
-    hints = get_type_hints(kind, include_extras=True)
+    hints = get_type_hints(kind)
     parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-        *(_parameter(one.name, hints[one.name], one.default) for one in fields(kind) if one.name != "typed"),
+        *(_parameter(one, hints[one.name]) for one in fields(kind) if one.name != "typed"),
     ]
 
     def command(context: typer.Context, **values: Any) -> None:
@@ -54,24 +54,31 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     app.command(name, epilog=f"{shown}\n")(command)
 
 
-def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+def _parameter(one: Field[Any], kind: Any) -> inspect.Parameter:
     """A field as Typer takes it: what an option's own parser returns is no business of Typer's."""
-    kind, declared = get_args(hint)
+    declared, default = one.metadata["typer"], one.default
     if declared.parser is not None:
-        hint = Annotated[str, declared]
+        kind = str
         if isinstance(default, tuple):  # as one would type it
             default = ",".join(map(str, default))
     elif get_origin(kind) is tuple:
-        hint = Annotated[list[get_args(kind)[0]], declared]  # type: ignore[misc]
+        kind = list[get_args(kind)[0]]  # type: ignore[misc]
     elif kind is bool and default is False and declared.default is ...:  # named after the field
-        declared.param_decls = (f"--{name.replace('_', '-')}",)  # and no --no-
+        declared.param_decls = (f"--{one.name.replace('_', '-')}",)  # and no --no-
     default = inspect.Parameter.empty if default is MISSING else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+    hint = Annotated[kind, declared]
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """An option of a command: what its help says, its names (else the field's own), its panel, Typer's bounds."""
-    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+def option(default: Any, text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """A field that is an option: its default, what the help says, its names (else the field's), Typer's panel and bounds."""
+    declared = typer.Option(*names, help=text, rich_help_panel=panel, **more)
+    return field(default=default, metadata={"typer": declared})
+
+
+def argument(text: str, default: Any = None) -> Any:
+    """A field that is an argument of the command; it must be given if its default is MISSING."""
+    return field(default=default, metadata={"typer": typer.Argument(help=text)})
 
 
 # ---- options that are written in a way of their own: each parser takes back what it gave, for defaults -------------
@@ -155,31 +162,28 @@ def _load_recipe(context: typer.Context, name: str | None) -> str | None:
 
 # ---- options that several commands have ----------------------------------------------------------------------------
 
-_general = partial(option, panel="General")
-ConfigOption = Annotated[
-    Path | None,
-    _general(
-        "A TOML file of options: a [COMMAND] table, or top-level keys. Flags win.",
-        is_eager=True,
-        callback=_load_config,
-    ),
-]
-#: Stands after `ConfigOption` in a command, so that a config file may name the recipe.
-RecipeOption = Annotated[
-    str | None,
-    _general(
-        "Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
-        is_eager=True,
-        callback=_load_recipe,
-    ),
-]
-WorkspaceOption = Annotated[
-    Path | None,
-    _general(
-        "The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
-        "--workspace",
-        "-w",
-    ),
-]
-QuietOption = Annotated[bool, _general("Say nothing but warnings and errors.", "--quiet", "-q")]
-JsonOption = Annotated[bool, _general("Print the result as JSON on stdout.", "--json")]
+general = partial(option, panel="General")
+config_option = partial(
+    general,
+    None,
+    "A TOML file of options: a [COMMAND] table, or top-level keys. Flags win.",
+    is_eager=True,
+    callback=_load_config,
+)
+#: Stands after `config_option` in a command, so that a config file may name the recipe.
+recipe_option = partial(
+    general,
+    None,
+    "Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
+    is_eager=True,
+    callback=_load_recipe,
+)
+workspace_option = partial(
+    general,
+    None,
+    "The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
+    "--workspace",
+    "-w",
+)
+quiet_option = partial(general, False, "Say nothing but warnings and errors.", "--quiet", "-q")
+json_option = partial(general, False, "Print the result as JSON on stdout.", "--json")

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec.structs import replace
-from typer import Argument
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Record
@@ -22,14 +21,15 @@ from pipedec_cli.data.writing import manifest, read_json, to_json, write_json
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import show_training
 from pipedec_cli.terminal.settings import (
-    ConfigOption,
-    JsonOption,
-    QuietOption,
-    RecipeOption,
     Settings,
-    WorkspaceOption,
+    argument,
+    config_option,
+    json_option,
     number_or,
     option,
+    quiet_option,
+    recipe_option,
+    workspace_option,
 )
 
 if TYPE_CHECKING:
@@ -53,78 +53,59 @@ MANIFEST: Final = "training.json"
 class TrainSettings(Settings):
     """What `pipedec train` is asked for."""
 
-    data: Annotated[
-        Path | None, Argument(help="A folder that `pipedec segment` wrote \\[default: the workspace's].")
-    ] = None
-    model: Annotated[
-        str,
-        option(
-            "Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
-            "data, no network), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub name such as google-t5/t5-base."
-        ),
-    ] = "scratch-tiny"
-    decoder: Annotated[
-        DecoderKind, option("pipelined, or sequential for the ordinary T5 that a report compares with.")
-    ] = "pipelined"
-    delay: Annotated[
-        int | Literal["any"],
-        option(
-            "Δt that the checkpoint is for: 'any' draws schedules at random for each batch, so that one "
-            "checkpoint serves every delay and the waiting schedule; the paper trains for 1.",
-            parser=number_or("any"),
-            metavar="N|any",
-        ),
-    ] = "any"
-    epochs: Annotated[float, option("Passes over the training examples.", min=0.0)] = 10.0
-    max_steps: Annotated[int | None, option("Stop after this many updates instead.", min=1)] = None
-    batch_size: Annotated[
-        int | None,
-        option("Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1),
-    ] = None
-    accumulation: Annotated[int, option("Steps whose gradients make one update.", min=1)] = 1
-    optimizer: Annotated[
-        Literal["adafactor", "adamw"] | None,
-        option(
-            "adafactor, whose rate is relative to the size of each matrix, or adamw "
-            "\\[default: adafactor from scratch, else adamw]."
-        ),
-    ] = None
-    learning_rate: Annotated[
-        float | None,
-        option(
-            "Its peak \\[default: adafactor 3e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
-            min=0.0,
-        ),
-    ] = None
-    rate_schedule: Annotated[
-        Literal["linear", "constant"], option("Whether the rate falls to zero or stays.")
-    ] = "linear"
-    warmup: Annotated[float, option("Share of the updates over which it rises.", min=0.0, max=1.0)] = 0.05
-    bf16: Annotated[bool, option("Mixed precision in bfloat16.")] = False
-    source_prefix: Annotated[
-        str, option("Put before every source, as in T5's task prefixes ('summarize: ').")
-    ] = ""
-    max_source_tokens: Annotated[int, option("Cut longer sources to this many tokens.", min=2)] = 2048
-    time_max: Annotated[int, option("The last time-step of decoding; saved with the model.", min=1)] = 50
-    evaluations: Annotated[int, option("How often the dev set is looked at.", min=1)] = 10
-    dev_examples: Annotated[int, option("Dev examples used for the loss; 32 for the score.", min=0)] = 200
-    limit: Annotated[int | None, option("Train on the first N examples only.", min=1)] = None
-    seed: Annotated[int, option("Of weights, order, dropout and drawn schedules.")] = 0
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], option("auto, cpu or cuda.", metavar="auto|cpu|cuda")
-    ] = "auto"
-    resume: Annotated[bool, option("Go on from the last checkpoint-N.")] = False
-    overwrite: Annotated[bool, option("Give up the model, or the unfinished training, in the folder.")] = (
-        False
+    data: Path | None = argument("A folder that `pipedec segment` wrote \\[default: the workspace's].")
+    model: str = option(
+        "scratch-tiny",
+        "Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
+        "data, no network), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub name such as google-t5/t5-base.",
     )
-    out: Annotated[
-        Path | None, option("The checkpoint's folder \\[default: models/DECODER in the workspace].")
-    ] = None
-    workspace: WorkspaceOption = None
-    config: ConfigOption = None
-    recipe: RecipeOption = None
-    quiet: QuietOption = False
-    json: JsonOption = False
+    decoder: DecoderKind = option(
+        "pipelined", "pipelined, or sequential for the ordinary T5 that a report compares with."
+    )
+    delay: int | Literal["any"] = option(
+        "any",
+        "Δt that the checkpoint is for: 'any' draws schedules at random for each batch, so that one "
+        "checkpoint serves every delay and the waiting schedule; the paper trains for 1.",
+        parser=number_or("any"),
+        metavar="N|any",
+    )
+    epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
+    max_steps: int | None = option(None, "Stop after this many updates instead.", min=1)
+    batch_size: int | None = option(
+        None, "Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1
+    )
+    accumulation: int = option(1, "Steps whose gradients make one update.", min=1)
+    optimizer: Literal["adafactor", "adamw"] | None = option(
+        None,
+        "adafactor, whose rate is relative to the size of each matrix, or adamw "
+        "\\[default: adafactor from scratch, else adamw].",
+    )
+    learning_rate: float | None = option(
+        None,
+        "Its peak \\[default: adafactor 3e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
+        min=0.0,
+    )
+    rate_schedule: Literal["linear", "constant"] = option(
+        "linear", "Whether the rate falls to zero or stays."
+    )
+    warmup: float = option(0.05, "Share of the updates over which it rises.", min=0.0, max=1.0)
+    bf16: bool = option(False, "Mixed precision in bfloat16.")
+    source_prefix: str = option("", "Put before every source, as in T5's task prefixes ('summarize: ').")
+    max_source_tokens: int = option(2048, "Cut longer sources to this many tokens.", min=2)
+    time_max: int = option(50, "The last time-step of decoding; saved with the model.", min=1)
+    evaluations: int = option(10, "How often the dev set is looked at.", min=1)
+    dev_examples: int = option(200, "Dev examples used for the loss; 32 for the score.", min=0)
+    limit: int | None = option(None, "Train on the first N examples only.", min=1)
+    seed: int = option(0, "Of weights, order, dropout and drawn schedules.")
+    device: Literal["auto", "cpu", "cuda"] = option("auto", "auto, cpu or cuda.", metavar="auto|cpu|cuda")
+    resume: bool = option(False, "Go on from the last checkpoint-N.")
+    overwrite: bool = option(False, "Give up the model, or the unfinished training, in the folder.")
+    out: Path | None = option(None, "The checkpoint's folder \\[default: models/DECODER in the workspace].")
+    workspace: Path | None = workspace_option()
+    config: Path | None = config_option()
+    recipe: str | None = recipe_option()
+    quiet: bool = quiet_option()
+    json: bool = json_option()
 
 
 def train(settings: TrainSettings) -> None:
