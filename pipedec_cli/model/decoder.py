@@ -19,8 +19,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.checkpoint import PLAIN_T5, Checkpoint, load_checkpoint
-from pipedec_cli.model.steps.engine import Engine
-from pipedec_cli.model.steps.weights import DecoderWeights, lay_out
+from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole

@@ -42,20 +42,18 @@ def layers(stack: Any) -> list[Layer]:
 
 
 def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
-    """T5's bucket of each distance from 0 to ``relative_attention_max_distance``, at which the last bucket is reached.
+    """T5's bucket of each distance from 0 to ``relative_attention_max_distance``, which has the last: int64 [farthest + 1].
 
-    Half of the buckets are for exact distances, the other half for logarithmically growing ranges. There are as many as
-    the config says, which is the decoder's number, unless told otherwise; int64 [max_distance + 1].
+    Half of the buckets are for exact distances, the other half for ranges that grow logarithmically. There are as many
+    as the config says, which is the decoder's number, unless told otherwise.
     """
     buckets = buckets or int(config.relative_attention_num_buckets)
     max_distance: int = config.relative_attention_max_distance
     exact = buckets // 2
     distances = torch.arange(max_distance + 1)
     # float32 throughout, as transformers computes it: the borders of the ranges depend on the rounding.
-    large = (
-        torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (buckets - exact)
-    )
-    beyond = (exact + large.to(torch.long)).clamp(max=buckets - 1)
+    share = torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    beyond = (exact + (share * (buckets - exact)).to(torch.long)).clamp(max=buckets - 1)
     return torch.where(distances < exact, distances, beyond)
 
 
@@ -107,16 +105,13 @@ def _feed(dense: Any, form: Form) -> Function:
         form.linear(dense.wo),
         dense.wo.weight.dtype,
     )
-    if hasattr(dense, "wi"):
-        inward = form.linear(dense.wi)
-        return lambda x: outward(drop(act(inward(x))).to(wide))
-    both = form.apart(dense.wi_0, dense.wi_1)
+    inward = form.apart(*([dense.wi] if hasattr(dense, "wi") else [dense.wi_0, dense.wi_1]))
 
-    def gated(x: Tensor) -> Tensor:
-        gate, value = both(x)
-        return outward(drop(act(gate) * value).to(wide))
+    def feed(x: Tensor) -> Tensor:
+        gate, *value = inward(x)
+        return outward(drop(act(gate) * value[0] if value else act(gate)).to(wide))
 
-    return gated
+    return feed
 
 
 def _head(model: Any, form: Form) -> Function:

@@ -19,18 +19,11 @@ from pipedec_cli.pipeline.attention import distance, position, visible
 def decoder_logits(
     model: Any, tokens: Tensor, subsequence: Tensor, time: Tensor, memory: Tensor, memory_mask: Tensor
 ) -> Tensor:
-    """What the decoder predicts after every token of a grid.
+    """What the decoder predicts after every token of a grid: logits [batch, length, vocabulary], in the model's dtype.
 
-    Args:
-        model: a model of one of the families in `backbone`.
-        tokens: the ids in the grid, <bos> and <eos> included, int64 [batch, length], in any order.
-        subsequence: whose token it is, counted from 1; `attention.PADDING` for padding. int64 [batch, length].
-        time: the time-step at which it stands; `attention.PADDING` for padding. int64 [batch, length].
-        memory: the encoder's hidden states H^E, [batch, source length, d_model].
-        memory_mask: true where the source is no padding, [batch, source length].
-
-    Returns:
-        Logits of shape [batch, length, vocabulary], in the model's dtype.
+    `tokens` are in any order, <bos> and <eos> included; `subsequence`, from 1, and `time` say where each stands, and are
+    `attention.PADDING` for padding: int64 [batch, length] all. `memory` are the encoder's states H^E,
+    [batch, source length, d_model], and `memory_mask` is true where the source is no padding, [batch, source length].
     """
     backbone = backbone_of(model.config)
     sees = visible((subsequence, time), (subsequence, time))[:, None]

@@ -1,8 +1,4 @@
-"""The decoding loop: admit, plan, run, commit. It yields events and neither prints nor looks at a clock.
-
-The live view, the file writer and the timing all consume the same stream. A model joins through `StepModel`,
-which a scripted fake satisfies as well as T5 does.
-"""
+"""The decoding loop: admit, plan, run, commit. It yields events and neither prints nor looks at a clock."""
 
 from __future__ import annotations
 
@@ -22,14 +18,10 @@ class Row(NamedTuple):
 
 
 class StepModel(Protocol):
-    """What the loop asks of a model.
-
-    A sequence is one example in flight, told by its number from 0 on: the model keeps its encoded source and what it
-    has cached of its grid.
-    """
+    """What the loop asks of a model. A sequence is one example in flight, told by its number from 0 on."""
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Encode sources, given as (sequence, token ids), for sequences that are free; they have no tokens yet."""
+        """Encode sources, given as (sequence, token ids), and keep them in those sequences, which are free."""
 
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
         """One decoder call: add the rows' tokens to their sequences and give the most probable next token of each.
@@ -118,14 +110,8 @@ def decode(
 ) -> Iterator[Event]:
     """Decode sources, (index, token ids), greedily, so many `sequences` at a time, each with its own grid (Algorithm 1).
 
-    An example that ends makes room for the next one, so that the slowest does not hold the others. Sources are
-    drawn from the iterable only when there is room: memory is bounded by what is in flight.
-
-    Yields:
-        Each example's `Admitted`, its `Stepped` in order, and its `Finished`; those of different examples mixed.
-
-    Raises:
-        ValueError: there are no sequences, or the model gives another number of answers than it was given rows.
+    An example that ends makes room for the next one; sources are drawn only when there is room. Each example gives its
+    `Admitted`, its `Stepped` in order, and its `Finished`; those of different examples are mixed.
     """
     if sequences < 1:
         raise ValueError(f"decoding needs at least 1 sequence, not {sequences}")

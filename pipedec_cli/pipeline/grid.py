@@ -7,6 +7,7 @@ decoding ends when all subsequences are complete *and* the newest is empty or th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,17 +20,11 @@ Truncated = Literal["time_max", "sub_max", "max_tokens"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the decoding of one example; None is no bound.
+    """What bounds the decoding of one example; None is no bound."""
 
-    Attributes:
-        time_max: the last time-step.
-        sub_max: the most subsequences that are established, empty ones included.
-        max_tokens: the most tokens, <eos> not counted.
-    """
-
-    time_max: int | None = 50
-    sub_max: int | None = 20
-    max_tokens: int | None = None
+    time_max: int | None = 50  # the last time-step
+    sub_max: int | None = 20  # the most subsequences that are established, empty ones included
+    max_tokens: int | None = None  # the most tokens, <eos> not counted
 
     def __post_init__(self) -> None:
         for name in ("time_max", "sub_max", "max_tokens"):
@@ -46,27 +41,22 @@ SEQUENTIAL_LIMITS = Limits(time_max=None, sub_max=None, max_tokens=512)
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One token in its place; subsequences are counted from 1.
-
-    `answers` says whether the decoder's output for it is wanted. It is False for the <eos> of a subsequence that has
-    ended, which is fed once so that later tokens can see it.
-    """
+    """One token in its place; subsequences are counted from 1."""
 
     subsequence: int
     time: int
     token: int
-    answers: bool = True
+    answers: bool = (
+        True  # False for the <eos> of an ended subsequence: fed once, so that later tokens can see it
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one decoder call, the example's `number`-th, did: tokens that were fed and those made, by subsequence.
-
-    `time` is the time-step t of the call, at which the new tokens stand.
-    """
+    """What one decoder call, the example's `number`-th, did: tokens that were fed and those made, by subsequence."""
 
     number: int
-    time: int
+    time: int  # the time-step t of the call, at which the new tokens stand
     fed: tuple[Slot, ...]
     made: tuple[Slot, ...]
 
@@ -124,7 +114,7 @@ class Grid:
         since the last call. While nothing is live the clock runs on to the next establishing time without a call.
         """
         self._planned = ()
-        while not (self._out_of_time or self._out_of_tokens):
+        while not (self._out_of_tokens or self.time >= (self.limits.time_max or math.inf)):
             while (following := self._next_start()) is not None and following <= self.time:
                 self.subsequences.append(Subsequence(following))
             if self.live:
@@ -141,10 +131,7 @@ class Grid:
         return self._planned
 
     def commit(self, answers: Sequence[int]) -> Step:
-        """Put the answer to each planned row, a token id, in its place and let the clock tick.
-
-        What is said to rows that do not answer is ignored.
-        """
+        """Put the answer to each planned row, a token id, in its place and let the clock tick; some rows ignore theirs."""
         if len(answers) != len(self._planned) or not self._planned:
             raise ValueError(f"{len(answers)} answers to {len(self._planned)} planned rows")
         self.time += 1
@@ -163,10 +150,6 @@ class Grid:
         return step
 
     @property
-    def _out_of_time(self) -> bool:
-        return self.limits.time_max is not None and self.time >= self.limits.time_max
-
-    @property
     def _out_of_tokens(self) -> bool:
         return self.limits.max_tokens is not None and self.tokens >= self.limits.max_tokens
 
@@ -174,12 +157,9 @@ class Grid:
         """When the next subsequence is to be established; None if not known yet or never."""
         if not self.subsequences:
             return 0
-        newest = self.subsequences[-1]
-        if len(self.subsequences) == self.limits.sub_max:
-            return None
-        if newest.empty and (self.explore == "once" or not self.live):
-            return None
-        return self.schedule.next_start(self.subsequences)
+        over = self.subsequences[-1].empty and (self.explore == "once" or not self.live)
+        full = len(self.subsequences) == self.limits.sub_max
+        return None if over or full else self.schedule.next_start(self.subsequences)
 
 
 def replay(
@@ -191,12 +171,10 @@ def replay(
     paper's by default.
     """
     word, bos, eos = 2, 0, 1
-    wanted = [sum(lengths)] if isinstance(schedule, Whole) else list(lengths)
+    wanted = dict(enumerate([sum(lengths)] if isinstance(schedule, Whole) else lengths, start=1))
     grid = Grid(schedule, limits or Limits(), explore, bos=bos, eos=eos)
     while rows := grid.plan():
-        answers = []
-        for slot in rows:
-            length = wanted[slot.subsequence - 1] if slot.subsequence <= len(wanted) else 0
-            answers.append(word if len(grid.subsequences[slot.subsequence - 1].tokens) < length else eos)
-        grid.commit(answers)
+        made = {number: len(row.tokens) for number, row in enumerate(grid.subsequences, start=1)}
+        numbers = [slot.subsequence for slot in rows]
+        grid.commit([word if made[number] < wanted.get(number, 0) else eos for number in numbers])
     return grid

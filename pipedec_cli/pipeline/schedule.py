@@ -1,8 +1,4 @@
-"""When each subsequence starts: the schedules, which are one family.
-
-Placement, visibility, distance and loss hold for any start_1 ≤ start_2 ≤ …; a schedule says where the next
-start lies, given the subsequence before. Times are in time-steps, and <bos> of a subsequence stands at its start.
-"""
+"""When each subsequence starts, in time-steps. All else holds for any start_1 ≤ start_2 ≤ …, where the <bos> stand."""
 
 from __future__ import annotations
 
@@ -15,15 +11,12 @@ from typing import ClassVar, Final, Protocol
 
 @dataclass(slots=True)
 class Subsequence:
-    """One row of the grid: <bos> at time `start`, then `tokens`, <eos> included; the j-th one stands at start + j.
-
-    `ended` says whether the newest token is <eos>, `eos_fed` whether that has gone through the decoder.
-    """
+    """One row of the grid: <bos> at time `start`, then `tokens`, <eos> included; the j-th one stands at start + j."""
 
     start: int
     tokens: list[int] = field(default_factory=list)
-    ended: bool = False
-    eos_fed: bool = False
+    ended: bool = False  # the newest token is <eos>
+    eos_fed: bool = False  # and has gone through the decoder
 
     @property
     def end(self) -> int | None:
@@ -49,10 +42,7 @@ class Schedule(Protocol):
         """How settings, file names and tables call it."""
 
     def next_start(self, rows: Sequence[Subsequence]) -> int | None:
-        """The time at which the next subsequence starts, given those there are, first to last, at least one.
-
-        None if it is not settled yet, or if there is never to be another.
-        """
+        """When the next subsequence starts, given those there are, at least one; None: not settled yet, or never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +88,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Every start at its own distance from the one before, in time-steps, at the latest when that one ends.
-
-    ``math.inf`` waits for the end. The last distance serves all that follow.
-    """
+    """Every start at its own distance from the one before, at the latest when that one ends; the last one repeats."""
 
     name: ClassVar[str] = "drawn"
     distances: tuple[float, ...]
@@ -132,11 +119,7 @@ def draw_schedules(rng: random.Random, examples: int, subsequences: int) -> list
 
 
 def place(schedule: Schedule, lengths: Sequence[int]) -> list[int]:
-    """The start times of subsequences with m_i tokens, <bos> and <eos> not counted, as in training.
-
-    Raises:
-        ValueError: the schedule has no place for that many subsequences.
-    """
+    """The start times of subsequences with m_i tokens, <bos> and <eos> not counted, as in training."""
     rows: list[Subsequence] = []
     for length in lengths:
         start = schedule.next_start(rows) if rows else 0

@@ -33,8 +33,8 @@ from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.rows import STDIN
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, write_json_lines
+from pipedec_cli.model.backbone import can_prepack
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
-from pipedec_cli.model.steps.weights import can_prepack
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Whole

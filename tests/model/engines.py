@@ -10,10 +10,10 @@ from typing import Any, Final, Literal
 import pytest
 import torch
 
+from pipedec_cli.model.backbone import can_prepack
 from pipedec_cli.model.native.library import BuildError, library
-from pipedec_cli.model.steps.engine import Engine
-from pipedec_cli.model.steps.operators import TorchStepper
-from pipedec_cli.model.steps.weights import DecoderWeights, Matrices, can_prepack, lay_out
+from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out
+from pipedec_cli.model.steps.operators import Matrices, TorchStepper
 from pipedec_cli.pipeline.decode import Finished, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole

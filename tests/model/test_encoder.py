@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipedec_cli.model.native.library import library
 from pipedec_cli.model.native.weights import TOKENS_TOGETHER, NativeEncoder
-from pipedec_cli.model.steps.weights import lay_out, make_encoder
+from pipedec_cli.model.steps.engine import lay_out, make_encoder
 from tests.model.engines import needs_kernels
 from tests.model.families import KINDS, SOURCES, Kind, small_model
 
@@ -110,8 +110,8 @@ def test_the_compiled_encoder_is_taken_where_it_is_faster(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, slow: bool, narrow: bool, compiled: bool
 ) -> None:
     """`slow`: torch's float32 products leave speed unused; `narrow`: its bfloat16 products are fast."""
-    monkeypatch.setattr("pipedec_cli.model.steps.weights.has_slow_products", lambda: slow)
-    monkeypatch.setattr("pipedec_cli.model.steps.weights.has_bfloat16_products", lambda: narrow)
+    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_slow_products", lambda: slow)
+    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_bfloat16_products", lambda: narrow)
     model = copy.deepcopy(small_model("t5")).to(dtype)
 
     assert isinstance(lay_out(model).encoder, NativeEncoder) is compiled
@@ -132,7 +132,7 @@ def test_a_bfloat16_model_is_encoded_in_float32_with_its_own_weights() -> None:
 def test_without_kernels_the_encoder_of_a_bfloat16_model_is_in_the_faster_dtype_with_the_same_weights(
     monkeypatch: pytest.MonkeyPatch, products: bool
 ) -> None:
-    monkeypatch.setattr("pipedec_cli.model.steps.weights.has_bfloat16_products", lambda: products)
+    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_bfloat16_products", lambda: products)
     model = copy.deepcopy(small_model("t5")).bfloat16()
 
     encoder = make_encoder(model)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import encode
-from pipedec_cli.model.steps.engine import Engine
-from pipedec_cli.model.steps.weights import lay_out
+from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.model.teacher_forcing import decoder_logits
 from pipedec_cli.pipeline.decode import Method, Row, decode
 from pipedec_cli.pipeline.grid import Explore, Limits

@@ -12,8 +12,8 @@ import torch
 
 from pipedec_cli.model.native.library import BuildError, compiled, find_compiler, is_compiled
 from pipedec_cli.model.native.weights import pack_native
-from pipedec_cli.model.steps.engine import Engine
-from pipedec_cli.model.steps.weights import Matrices, lay_out
+from pipedec_cli.model.steps.engine import Engine, lay_out
+from pipedec_cli.model.steps.operators import Matrices
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import needs_kernels, weights_of

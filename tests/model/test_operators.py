@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pipedec_cli.model.backbone import can_prepack, laid_out
 from pipedec_cli.model.steps import operators
-from pipedec_cli.model.steps.engine import Engine
-from pipedec_cli.model.steps.operators import VARIABLE, TorchStepper, bucket, wants_graphs
-from pipedec_cli.model.steps.weights import Matrices, can_prepack, laid_out, lay_out
+from pipedec_cli.model.steps.engine import Engine, lay_out
+from pipedec_cli.model.steps.operators import VARIABLE, Matrices, TorchStepper, bucket, wants_graphs
 from tests.model.engines import (
     SCHEDULES,
     TIE,
@@ -139,7 +139,7 @@ def test_what_stands_in_the_spare_column_is_never_looked_at() -> None:
         assert isinstance(stepper, TorchStepper)
         engine.admit(list(enumerate(SOURCES[:2])))
         engine.step(grid_rows(1, 2))
-        for both in stepper.cache.grid:
+        for both in stepper.grid:
             both[..., -1, :] = filling
         logits.append([engine.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
 

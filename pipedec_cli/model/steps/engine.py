@@ -1,4 +1,4 @@
-"""The decoding engine: a cached step of the pipelined decoder, for one example or many.
+"""The decoding engine: a model's weights laid out for decoding, and a cached step for one example or many.
 
 Only the rows of the plan go through the decoder; keys and values of source and grid are computed once. A step
 equals the full pass of `teacher_forcing`; in float32 it gives the same tokens, near-ties apart. The engine encodes;
@@ -7,64 +7,105 @@ the steps are taken by compiled kernels where they can be had, else by torch's o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import copy
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from pipedec_cli.model.backbone import backbone_of
+from pipedec_cli.model.native.library import BuildError, Library
 from pipedec_cli.model.native.stepper import NativeStepper
-from pipedec_cli.model.steps.operators import TorchStepper
-from pipedec_cli.model.steps.weights import DecoderWeights, Matrices, lay_out
+from pipedec_cli.model.native.weights import NativeEncoder, NativeWeights, pack_native
+from pipedec_cli.model.steps.operators import Matrices, TorchStepper
 from pipedec_cli.pipeline.decode import Row
 
 
-class Stepper(Protocol):
-    """What takes the steps: decoder calls over sequences whose sources it remembers.
+@dataclass(frozen=True, slots=True)
+class DecoderWeights:
+    """All that decoding needs of a model: an encoder, and the decoder packed for the compiled kernels or for torch's."""
+
+    stepping: NativeWeights | Matrices
+    encoder: Any
+    kernels: str  # which compute the steps, for tables and logs, and why no faster ones
+    dtype: torch.dtype
+    device: torch.device
+
+
+def lay_out(
+    model: Any, *, prepack: bool | None = None, native: bool | None = None, consume: bool = False
+) -> DecoderWeights:
+    """Lay out a model of one of the families in `backbone`, in its dtype and on its device.
+
+    Its matrices are packed for the compiled step (`native`), or else for oneDNN (`prepack`), wherever that is possible
+    unless told otherwise; `prepack` is about the step that is not compiled, and so asks for that one. A BuildError if
+    the compiled step was asked for and cannot be had. With `consume` the compiled kernels empty the matrices that they
+    have copied, so that they are not in memory twice; of the model only its config is of use afterwards.
+    """
+    embedding = backbone_of(model.config).embedding(model).weight
+    dtype, device = embedding.dtype, embedding.device
+    reason = ""
+    if native or (native is None and prepack is None):
+        try:
+            packed = pack_native(model, consume=consume)
+            encoder = make_encoder(model, packed.library, consume=consume)
+            return DecoderWeights(packed, encoder, packed.kernels, dtype, device)
+        except BuildError as error:
+            if native:
+                raise
+            reason = f"; not compiled: {error}" if device.type == "cpu" else ""
+    matrices = Matrices(model, prepack=prepack)
+    matrices.kernels += reason
+    return DecoderWeights(matrices, make_encoder(model), matrices.kernels, dtype, device)
+
+
+def has_slow_products() -> bool:
+    """Whether torch leaves some of this CPU's speed in float32 unused: so on x86; on Arm the system's library does not."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def has_bfloat16_products() -> bool:
+    """Whether this CPU multiplies matrices faster in bfloat16 than in float32: with AMX, or on Arm."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return True
+    told: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return told is not None and told()
+
+
+def make_encoder(model: Any, kernels: Library | None = None, *, consume: bool = False) -> Any:
+    """The model's encoder, in the form and dtype that are fastest for it; it is called as transformers' is.
+
+    An encoder is bound by arithmetic. On an x86 the compiled one, if there are `kernels`, comes closer to its limit than
+    torch's operators. For bfloat16 there are matrix instructions on Arm and on an x86 with AMX, which torch uses; on any
+    other x86 products in bfloat16 take half as long again as in float32, so there the encoder is one in float32, with
+    the very same weights.
+    """
+    encoder = backbone_of(model.config).encoder(model)
+    if model.device.type != "cpu" or (model.dtype == torch.bfloat16 and has_bfloat16_products()):
+        return encoder
+    if kernels is not None and has_slow_products():
+        return NativeEncoder(encoder, kernels, consume=consume)
+    return copy.deepcopy(encoder).float() if model.dtype == torch.bfloat16 else encoder
+
+
+class Engine:
+    """A `StepModel`: a model with room for a number of examples. A stepper of either kind has its methods, but `admit`.
 
     A call may hold several rows of one subsequence, at successive times: each sees those before it.
     """
 
-    @property
-    def kernels(self) -> str:
-        """What computes, for tables and logs."""
-
-    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Keep the keys and values of encoded sources, in sequences that are then empty of tokens.
-
-        `memory` holds the encoder's last states in the order of the newcomers, padded to the longest,
-        [n, longest, d_model], in any dtype.
-        """
-
-    def step(self, rows: Sequence[Row]) -> list[int]:
-        """One decoder call; see `StepModel.step`."""
-
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-        """One decoder call: the most probable next token of each row and its probability, softmax in float32."""
-
-    def logits(self, rows: Sequence[Row]) -> Tensor:
-        """One decoder call, before the choice: what `step` takes the arg max of, [rows, vocabulary]."""
-
-    def take_back(self, sequence: int, count: int) -> None:
-        """Forget the newest `count` rows of a sequence: their columns are free again, and nothing later sees them."""
-
-    def release(self, sequence: int) -> None:
-        """Forget an example; see `StepModel.release`."""
-
-
-class Engine:
-    """A `StepModel`: a model with room for a number of examples."""
-
     def __init__(self, model: Any, sequences: int = 1, *, weights: DecoderWeights | None = None) -> None:
         """Lay the model out as it stands, unless `lay_out` has done so before: engines can share the weights."""
         self.weights = weights or lay_out(model)
-        self.encoder = self.weights.encoder
-        self.sequences = sequences
-        self.stepper: Stepper
-        if isinstance(self.weights.stepping, Matrices):
-            self.stepper = TorchStepper(self.weights.stepping, sequences)
-        else:
-            self.stepper = NativeStepper(self.weights.stepping, sequences)
+        self.encoder, self.sequences, stepping = self.weights.encoder, sequences, self.weights.stepping
+        self.stepper: TorchStepper | NativeStepper = (
+            TorchStepper(stepping, sequences)
+            if isinstance(stepping, Matrices)
+            else NativeStepper(stepping, sequences)
+        )
 
     @property
     def kernels(self) -> str:
@@ -73,7 +114,7 @@ class Engine:
 
     @torch.inference_mode()
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Encode sources together and keep their keys and values; see `StepModel.admit`."""
+        """Encode sources together; the stepper makes keys and values of the states, [n, longest, d_model]."""
         longest = max(len(source) for _, source in newcomers)
         ids = torch.zeros(2, len(newcomers), longest, dtype=torch.long)
         for row, (_, source) in enumerate(newcomers):
@@ -85,12 +126,12 @@ class Engine:
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
-        """One decoder call; see `StepModel.step`."""
+        """One decoder call: the most probable next token of each row; see `StepModel.step`."""
         return self.stepper.step(rows)
 
     @torch.inference_mode()
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-        """One decoder call; see `Stepper.step_with_probabilities`."""
+        """One decoder call: the most probable next token of each row and its probability, softmax in float32."""
         return self.stepper.step_with_probabilities(rows)
 
     @torch.inference_mode()
@@ -100,7 +141,7 @@ class Engine:
 
     @torch.inference_mode()
     def take_back(self, sequence: int, count: int) -> None:
-        """Forget the newest rows of a sequence; see `Stepper.take_back`."""
+        """Forget the newest `count` rows of a sequence: their columns are free again, and nothing later sees them."""
         self.stepper.take_back(sequence, count)
 
     @torch.inference_mode()

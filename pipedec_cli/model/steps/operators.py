@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from pipedec_cli.model.steps.weights import Matrices
+from pipedec_cli.model.backbone import Block, backbone_of, can_prepack, laid_out
 from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
 from pipedec_cli.pipeline.decode import Row
 
@@ -45,8 +46,52 @@ def _rounded(count: int, unit: int) -> int:
     return -(-count // unit) * unit
 
 
-class Cache:
-    """Keys and values of the examples in flight. Buffers grow by doubling and are never given back.
+class Matrices:
+    """A decoder's weights laid out for stepping, in the dtype and on the device of its embedding.
+
+    `tables` hold each layer's position bias by distance, [heads, farthest + 2]; the last column is for what is not
+    visible. Layers that share one share the tensor. There are `heads` of `width` numbers each.
+    """
+
+    def __init__(self, model: Any, *, prepack: bool | None = None) -> None:
+        """Lay a model out, prepacked for oneDNN by default wherever that is possible."""
+        backbone, config = backbone_of(model.config), model.config
+        self.embedding: Tensor = backbone.embedding(model).weight.detach()
+        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        if prepack is None:
+            prepack = self.device.type == "cpu" and can_prepack(self.dtype)
+        self.kernels = "oneDNN prepacked" if prepack else "plain operators"
+        form = laid_out(self.dtype, float(config.layer_norm_epsilon), prepack=prepack)
+        self.blocks: list[Block] = backbone.blocks(model, form)
+        self.head = backbone.head(model, form)
+        self.heads: int = config.num_heads
+        self.width: int = config.d_kv
+        buckets, lowest = backbone.buckets(config).to(self.device), torch.finfo(self.dtype).min
+        tables = {
+            bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
+            for bias in {block.bias for block in self.blocks}
+        }
+        self.tables = [tables[block.bias] for block in self.blocks]
+
+
+@dataclass(slots=True)
+class Call:
+    """A decoder call of one shape, over the first n sequences with at most r rows each."""
+
+    #: Token, sequence, column, subsequence, time of each row and which of its sequence's rows it is: int64 [6, rows].
+    given: Tensor
+    shape: tuple[int, int]  # n and r; if there are n · r rows, they stand in the order of their sequences
+    columns: int  # how many of the cache's columns are looked at
+    source: int  # how many of the sources' tokens
+    logits: Tensor  # what came out, [rows, vocabulary]; of no meaning before a run
+    answers: Tensor  # the most probable tokens
+    graph: Any = None  # the recorded CUDA graph, if there is one
+
+
+class TorchStepper:
+    """Decoder calls by torch's operators, for a number of sequences; see `engine.Engine`.
+
+    Its buffers grow by doubling and are never given back.
 
     Attributes:
         grid: each layer's keys and values, [2, sequences, heads, room, width].
@@ -57,93 +102,23 @@ class Cache:
         source_length: tokens of each sequence's source.
     """
 
-    def __init__(self, weights: Matrices, sequences: int) -> None:
-        dtype, device = weights.dtype, weights.device
-        empty = torch.empty(2, sequences, weights.heads, 0, weights.width, dtype=dtype, device=device)
-        self.grid = self.sources = [empty] * len(weights.blocks)
-        self.places = torch.empty(2, sequences, 0, dtype=torch.long, device=device)
-        self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=device)
-        self.filled, self.source_length = [0] * sequences, [0] * sequences
-        self.reserve(FIRST_ROOM)
-
-    @property
-    def room(self) -> int:
-        """Columns that each sequence has."""
-        return self.places.shape[2]
-
-    def reserve(self, columns: int) -> None:
-        """Make room for this many columns a sequence, keeping what is there."""
-        if columns > self.room:
-            room = max(columns, 2 * self.room, FIRST_ROOM)
-            self.places = _widened(self.places, room, 2, PADDING)
-            self.grid = [_widened(both, room, 3, 0) for both in self.grid]
-
-    def reserve_source(self, length: int) -> None:
-        """Make room for sources of this length, keeping what is there."""
-        if length > self.source_hidden.shape[1]:
-            self.source_hidden = _widened(self.source_hidden, length, 1, 1)
-            self.sources = [_widened(both, length, 3, 0) for both in self.sources]
-
-    def take_back(self, sequence: int, count: int) -> None:
-        """Empty the newest columns of a sequence: they are free again, and nothing later sees them."""
-        filled = self.filled[sequence]
-        if not 0 <= count <= filled:
-            raise ValueError(f"{count} rows cannot be taken back from {filled}")
-        self.places[:, sequence, filled - count : filled] = PADDING
-        self.filled[sequence] = filled - count
-
-    def clear(self, sequence: int) -> None:
-        """Forget a sequence's grid and source."""
-        self.take_back(sequence, self.filled[sequence])
-        self.source_length[sequence] = 0
-        self.source_hidden[sequence] = True
-
-
-def _widened(tensor: Tensor, room: int, dim: int, filling: int) -> Tensor:
-    shape = list(tensor.shape)
-    kept, shape[dim] = shape[dim], room
-    wider = torch.full(shape, filling, dtype=tensor.dtype, device=tensor.device)
-    wider.narrow(dim, 0, kept).copy_(tensor)
-    return wider
-
-
-@dataclass(slots=True)
-class Call:
-    """A decoder call of one shape, over the first n sequences with at most r rows each.
-
-    Attributes:
-        given: token, sequence, column, subsequence, time of each row and which of its sequence's rows it is,
-            int64 [6, rows], on the device.
-        shape: n and r. Where there are n · r rows they stand in the order of their sequences.
-        columns: how many of the cache's columns are looked at, and `source`: how many of the sources' tokens.
-        logits: what came out, [rows, vocabulary], and `answers`: the most probable tokens; of no meaning before a run.
-        graph: the recorded CUDA graph; None where there is none.
-    """
-
-    given: Tensor
-    shape: tuple[int, int]
-    columns: int
-    source: int
-    logits: Tensor
-    answers: Tensor
-    graph: Any = None
-
-
-class TorchStepper:
-    """Decoder calls by torch's operators, for a number of sequences; see `engine.Stepper`."""
-
     def __init__(self, weights: Matrices, sequences: int, *, fixed: bool | None = None) -> None:
         """Make the buffers.
 
         `fixed` says whether calls are filled up to a few shapes, each of which a GPU records once and then replays; by
         default where graphs are wanted.
         """
-        self.weights = weights
-        self.sequences = sequences
-        self.fixed = wants_graphs(weights.device) if fixed is None else fixed
-        self.cache = Cache(weights, sequences)
+        self.weights, self.sequences = weights, sequences
+        dtype, device = weights.dtype, weights.device
+        self.fixed = wants_graphs(device) if fixed is None else fixed
+        empty = torch.empty(2, sequences, weights.heads, 0, weights.width, dtype=dtype, device=device)
+        self.grid = self.sources = [empty] * len(weights.blocks)
+        self.places = torch.empty(2, sequences, 0, dtype=torch.long, device=device)
+        self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=device)
+        self.filled, self.source_length = [0] * sequences, [0] * sequences
         self._calls: dict[tuple[int, int], Call] = {}
         self._pool: Any = None
+        self._reserve(FIRST_ROOM)
 
     @property
     def kernels(self) -> str:
@@ -152,31 +127,40 @@ class TorchStepper:
             return self.weights.kernels
         return "CUDA graphs" if self.weights.device.type == "cuda" else "fixed shapes"
 
-    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Keep the keys and values of encoded sources; see `engine.Stepper`."""
-        cache, (batch, length, _) = self.cache, memory.shape
-        needed = _rounded(length, SOURCE_TOKENS) if self.fixed else length
-        if needed > cache.source_hidden.shape[1]:
+    def _reserve(self, columns: int) -> None:
+        """Make room for this many columns a sequence, keeping what is there."""
+        if columns > self.places.shape[2]:
             self._calls.clear()  # the buffers move
-            cache.reserve_source(needed)
-        numbers = [sequence for sequence, _ in newcomers]
+            room = max(columns, 2 * self.places.shape[2], FIRST_ROOM)
+            self.places = _widened(self.places, room, 2, PADDING)
+            self.grid = [_widened(both, room, 3, 0) for both in self.grid]
+
+    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Keep the keys and values of encoded sources; see `engine.Engine.admit`."""
+        batch, length, _ = memory.shape
+        needed = _rounded(length, SOURCE_TOKENS) if self.fixed else length
+        if needed > self.source_hidden.shape[1]:
+            self._calls.clear()  # the buffers move
+            self.source_hidden = _widened(self.source_hidden, needed, 1, 1)
+            self.sources = [_widened(both, needed, 3, 0) for both in self.sources]
         for sequence, source in newcomers:
-            cache.clear(sequence)
-            cache.source_length[sequence] = len(source)
-            cache.source_hidden[sequence, : len(source)] = False
+            self.release(sequence)
+            self.source_length[sequence] = len(source)
+            self.source_hidden[sequence, : len(source)] = False
+        numbers = [sequence for sequence, _ in newcomers]
         states = memory.flatten(0, 1).to(self.weights.dtype)
-        for block, both in zip(self.weights.blocks, cache.sources, strict=True):
+        for block, both in zip(self.weights.blocks, self.sources, strict=True):
             for kept, made in zip(both, block.source_kv(states), strict=True):
                 kept[numbers, :, :length] = made.view(batch, length, self.weights.heads, -1).transpose(1, 2)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
-        """One decoder call; see `StepModel.step`."""
+        """One decoder call; see `engine.Engine.step`."""
         call, where = self._run(rows)
         answers: list[int] = call.answers.tolist()
         return [answers[row] for row in where]
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-        """One decoder call; see `engine.Stepper`."""
+        """One decoder call; see `engine.Engine.step_with_probabilities`."""
         logits = self.logits(rows).float()
         return logits.argmax(dim=-1).tolist(), logits.softmax(dim=-1).amax(dim=-1).tolist()
 
@@ -186,16 +170,22 @@ class TorchStepper:
         return call.logits[where] if self.fixed else call.logits
 
     def take_back(self, sequence: int, count: int) -> None:
-        """Forget the newest rows of a sequence; see `engine.Stepper`."""
-        self.cache.take_back(sequence, count)
+        """Forget the newest rows of a sequence; see `engine.Engine.take_back`."""
+        filled = self.filled[sequence]
+        if not 0 <= count <= filled:
+            raise ValueError(f"{count} rows cannot be taken back from {filled}")
+        self.places[:, sequence, filled - count : filled] = PADDING
+        self.filled[sequence] = filled - count
 
     def release(self, sequence: int) -> None:
-        """Forget an example; see `StepModel.release`."""
-        self.cache.clear(sequence)
+        """Forget a sequence's grid and source."""
+        self.take_back(sequence, self.filled[sequence])
+        self.source_length[sequence] = 0
+        self.source_hidden[sequence] = True
 
     def _run(self, rows: Sequence[Row]) -> tuple[Call, Sequence[int]]:
         """Run the call that holds these rows; and which of its rows they are."""
-        filled, counts = self.cache.filled, [0] * self.sequences
+        filled, counts = self.filled, [0] * self.sequences
         given: list[tuple[int, ...]] = []
         for sequence, slot in rows:
             place = (slot.subsequence, slot.time, counts[sequence])
@@ -213,29 +203,26 @@ class TorchStepper:
 
     def _as_it_is(self, given: list[tuple[int, ...]], width: int) -> tuple[Call, Sequence[int]]:
         """A call of these rows alone; sequences beyond the last one in use are left out."""
-        cache, sequences = self.cache, max(row[1] for row in given) + 1
-        columns, source = max(cache.filled[:sequences]), max(cache.source_length[:sequences])
-        cache.reserve(columns)
+        sequences = max(row[1] for row in given) + 1
+        columns, source = max(self.filled[:sequences]), max(self.source_length[:sequences])
+        self._reserve(columns)
         table = torch.tensor(list(zip(*given, strict=True)), device=self.weights.device)
         return Call(table, (sequences, width), columns, source, table, table), range(len(given))
 
     def _filled_up(self, given: list[tuple[int, ...]], width: int) -> tuple[Call, Sequence[int]]:
         """The call of the smallest shape that holds these rows, filled up; made now if there was none."""
-        cache, width = self.cache, bucket(width)
-        columns = _rounded(max(cache.filled), COLUMNS)
-        if columns >= cache.room:
-            self._calls.clear()  # the buffers move
-            cache.reserve(columns + 1)
+        width, columns = bucket(width), _rounded(max(self.filled), COLUMNS)
+        self._reserve(columns + 1)
         # Rows that fill up put their keys into the last column, which is never looked at.
         table = torch.full((6, self.sequences * width), PADDING)
-        table[0], table[2] = 0, cache.room - 1
+        table[0], table[2] = 0, self.places.shape[2] - 1
         table[1], table[5] = torch.arange(table.shape[1]) // width, torch.arange(table.shape[1]) % width
         where = [row[1] * width + row[5] for row in given]
         table[:, where] = torch.tensor(given).T
         if (width, columns) not in self._calls:
             empty = torch.empty_like(table, device=self.weights.device)
-            source = cache.source_hidden.shape[1]
-            self._calls[width, columns] = Call(empty, (self.sequences, width), columns, source, empty, empty)
+            shape, source = (self.sequences, width), self.source_hidden.shape[1]
+            self._calls[width, columns] = Call(empty, shape, columns, source, empty, empty)
         call = self._calls[width, columns]
         call.given.copy_(table)
         return call, where
@@ -254,7 +241,7 @@ class TorchStepper:
         call.graph.replay()
 
     def _compute(self, call: Call) -> None:
-        weights, cache, (n, r), columns = self.weights, self.cache, call.shape, call.columns
+        weights, (n, r), columns = self.weights, call.shape, call.columns
         tokens, sequence, column, _, _, place = call.given
         heads, full = weights.heads, n * r == len(tokens)
 
@@ -270,22 +257,22 @@ class TorchStepper:
             return (mixed.flatten(0, 1) if full else mixed[sequence, place]).flatten(1)
 
         def look_at_grid(query: Tensor, key: Tensor, value: Tensor, *, layer: int, bias: Tensor) -> Tensor:
-            keys, values = cache.grid[layer]
+            keys, values = self.grid[layer]
             keys[sequence, :, column] = key.view(len(key), heads, -1)
             values[sequence, :, column] = value.view(len(value), heads, -1)
             return attend(query, keys[:n, :, :columns], values[:n, :, :columns], bias)
 
-        cache.places[:, sequence, column] = call.given[3:5]
+        self.places[:, sequence, column] = call.given[3:5]
         if full:
             looking = call.given[3:5].view(2, n, r)
         else:
             looking = torch.full((2, n, r), PADDING, device=weights.device)
             looking[:, sequence, place] = call.given[3:5]
-        query, key = (looking[0], looking[1]), (cache.places[0, :n, :columns], cache.places[1, :n, :columns])
+        query, key = (looking[0], looking[1]), (self.places[0, :n, :columns], self.places[1, :n, :columns])
         invisible = weights.tables[0].shape[1] - 1
         apart = distance(position(*query), position(*key)).clamp(0, invisible - 1)
         pairs = torch.where(visible(query, key), apart, invisible)
-        sources = cache.source_hidden[:n, None, None, : call.source]
+        sources = self.source_hidden[:n, None, None, : call.source]
         mask = torch.zeros(sources.shape, dtype=weights.dtype, device=weights.device)
         mask = mask.masked_fill_(sources, torch.finfo(mask.dtype).min)
 
@@ -294,8 +281,16 @@ class TorchStepper:
         for layer, (block, table) in enumerate(zip(weights.blocks, weights.tables, strict=True)):
             if bias is None or table is not weights.tables[layer - 1]:
                 bias = table[:, pairs].transpose(0, 1)
-            keys, values = cache.sources[layer][:, :n, :, : call.source]
+            keys, values = self.sources[layer][:, :n, :, : call.source]
             look_at_source = partial(attend, keys=keys, values=values, bias=mask)
             hidden = block(hidden, partial(look_at_grid, layer=layer, bias=bias), look_at_source)
         call.logits = weights.head(hidden)
         call.answers = call.logits.argmax(dim=-1)
+
+
+def _widened(tensor: Tensor, room: int, dim: int, filling: int) -> Tensor:
+    shape = list(tensor.shape)
+    kept, shape[dim] = shape[dim], room
+    wider = torch.full(shape, filling, dtype=tensor.dtype, device=tensor.device)
+    wider.narrow(dim, 0, kept).copy_(tensor)
+    return wider
