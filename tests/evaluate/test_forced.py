@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -20,39 +21,13 @@ from tests.checkpoints import tiny_checkpoint
 BOS, EOS = 0, 1
 
 
-class Ending:
-    """A model that wants to end everything at once, and counts what it is asked."""
-
-    def __init__(self):
-        self.calls = 0
-
-    def admit(self, newcomers):
-        pass
-
-    def step(self, rows):
-        self.calls += 1
-        return [EOS] * len(rows)
-
-    def release(self, sequence):
-        pass
-
-
-class Endless(Ending):
-    """A model that never ends anything."""
-
-    def step(self, rows):
-        return [7] * len(rows)
-
-
-@pytest.mark.parametrize("model", [Ending, Endless])
+@pytest.mark.parametrize("token", [EOS, 7])  # a model that wants to end everything at once, or nothing ever
 @pytest.mark.parametrize("sequences", [1, 3])
 @given(targets=st.lists(st.integers(1, 6), min_size=1, max_size=5), delay=st.integers(1, 3))
-def test_each_subsequence_has_its_length_whatever_the_model_says(model, sequences, targets, delay):
-    lengths = Lengths(4, tuple(targets), "")
-    forced = ForcedAnswers(model(), targets, EOS)
-
-    events = decode(forced, enumerate([[5, EOS]] * 4), lengths.method(BOS, EOS, delay), sequences)
-
+def test_each_subsequence_has_its_length_whatever_the_model_says(token, sequences, targets, delay):
+    model = Mock(step=lambda rows: [token] * len(rows))
+    method = Lengths(4, tuple(targets), "").method(BOS, EOS, delay)
+    events = decode(ForcedAnswers(model, targets, EOS), enumerate([[5, EOS]] * 4), method, sequences)
     finished = [event for event in events if isinstance(event, Finished)]
     assert len(finished) == 4
     for event in finished:
@@ -61,18 +36,15 @@ def test_each_subsequence_has_its_length_whatever_the_model_says(model, sequence
 
 
 def test_the_model_is_asked_for_every_step():
-    model = Ending()
-    lengths = Lengths(4, (3, 2), "")
-
-    list(decode(ForcedAnswers(model, (5,), EOS), [(0, [5])], lengths.method(BOS, EOS, None)))
-
-    assert model.calls == 6  # five tokens and <eos>
+    model = Mock(**{"step.side_effect": lambda rows: [EOS] * len(rows)})
+    method = Lengths(4, (3, 2), "").method(BOS, EOS, None)
+    list(decode(ForcedAnswers(model, (5,), EOS), [(0, [5])], method))
+    assert model.step.call_count == 6  # five tokens and <eos>
 
 
 @given(source=st.integers(2, 50), count=st.integers(1, 9), more=st.integers(0, 30))
 def test_even_lengths_add_up_and_differ_by_one_at_most(source, count, more):
     lengths = Lengths.even(source, count, count + more)
-
     assert lengths.tokens == count + more
     assert len(lengths.targets) == count
     assert max(lengths.targets) - min(lengths.targets) <= 1
@@ -80,9 +52,10 @@ def test_even_lengths_add_up_and_differ_by_one_at_most(source, count, more):
 
 def test_a_data_sets_lengths_are_the_papers_words_as_tokens():
     lengths = Lengths.of_dataset("wikihowqa")
-
     assert (lengths.source, lengths.tokens, len(lengths.targets)) == (512, 99, 8)  # 74.5 words · 4/3, 7.8
     assert "Table 1" in lengths.line
+    with pytest.raises(UserError, match="the shapes are"):
+        Lengths.of_dataset("xsum")
 
 
 @pytest.mark.parametrize(("source", "count", "tokens"), [(1, 1, 1), (5, 0, 3), (5, 4, 3)])
@@ -91,15 +64,9 @@ def test_lengths_that_cannot_be_are_refused(source, count, tokens):
         Lengths.even(source, count, tokens)
 
 
-def test_a_data_set_that_the_paper_does_not_have_is_refused():
-    with pytest.raises(UserError, match="the shapes are"):
-        Lengths.of_dataset("xsum")
-
-
 def test_sources_have_their_length_and_end_once():
     lengths = Lengths.even(9, 1, 1)
     made = lengths.sources(3, 40, EOS)
-
     assert made == lengths.sources(3, 40, EOS) != lengths.sources(3, 40, EOS, seed=1)
     assert all(len(source) == 9 and source.index(EOS) == 8 for source in made)
 
@@ -119,9 +86,7 @@ def sources(decoder, count):
 @pytest.mark.parametrize(("delay", "calls"), [(None, 8), (1, 5), (2, 7)])
 def test_our_decoders_make_these_lengths_on_any_checkpoint_in_a_child_process_too(decoder, delay, calls):
     runner = EngineRunner(decoder, {"delay": delay}, LENGTHS)
-
     made = runner.run(sources(decoder, 3), 2, time.perf_counter)
-
     assert [len(output.tokens) for output in made.outputs] == [7, 7, 7]
     assert {output.steps for output in made.outputs} == {calls}
     again = remake(**json.loads(json.dumps(runner.blueprint()[1])))
@@ -133,8 +98,6 @@ def test_peers_make_as_many_tokens_as_they_are_told(decoder, tmp_path, name):
     pytest.importorskip("ctranslate2") if name == "ctranslate2" else None
     peer = make_peer(name, decoder.checkpoint, tmp_path / name, 8, exactly=True)
     assert not isinstance(peer, Absent)
-
     made = peer.run(sources(decoder, 2), 2, time.perf_counter)
-
     assert [len(output.tokens) for output in made.outputs] == [8, 8]
     assert made.calls == 8

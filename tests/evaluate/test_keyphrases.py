@@ -16,7 +16,6 @@ SOURCE = "Neural networks learn from data. Graphs of data, mining and trees"
 CHAN, MENG, HARD = Chan2019(), Meng2017(), Meng2017(hard=True)
 Expected = dict[str, float]
 
-
 SEVEN = "data; mining; trees; neural; learn; from; of | data"
 TWO = "data; mining | data; trees"
 MACRO = ("data | data; trees", "data; mining; trees; neural | data")
@@ -169,17 +168,15 @@ _phrases = st.lists(_phrase.map(" ".join), max_size=7).map(tuple)
 def test_values_are_per_cents_and_the_order_of_predictions_does_not_matter_at_m(
     documents: list[tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> None:
+    items, turned = (
+        [
+            ScoringItem(str(place), "", guesses[::order], gold=right, source=SOURCE)
+            for place, (guesses, right) in enumerate(documents)
+        ]
+        for order in (1, -1)
+    )
     for measure in (CHAN, MENG):
-        values, again = (
-            score(
-                [
-                    ScoringItem(str(place), "", guesses[::order], gold=right, source=SOURCE)
-                    for place, (guesses, right) in enumerate(documents)
-                ],
-                measure,
-            ).values
-            for order in (1, -1)
-        )
+        values, again = score(items, measure).values, score(turned, measure).values
         assert all(value is not None and 0.0 <= value <= 100.0 + 1e-9 for value in values.values())
         for metric in ("present_f1@M", "absent_f1@M"):
             assert values[metric] == pytest.approx(again[metric])

@@ -3,23 +3,14 @@
 from importlib.metadata import version
 
 from pipedec_cli.data.writing import package_versions
-from pipedec_cli.evaluate.machine import (
-    Machine,
-    ProcessorTime,
-    disturbance,
-    processor_name,
-    this_machine,
-)
+from pipedec_cli.evaluate.machine import Machine, ProcessorTime, disturbance, processor_name, this_machine
 
 
 def test_processor_has_the_name_that_the_system_gives_it(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nmodel name\t: Some  CPU @ 2.0GHz\nflags: x\nmodel name: another\n")
     assert processor_name(cpuinfo) == "Some CPU @ 2.0GHz"
-
-
-def test_processor_without_a_name_has_its_architecture(tmp_path):
-    assert processor_name(tmp_path / "none")
+    assert processor_name(tmp_path / "none")  # its architecture
 
 
 def test_line_tells_all_that_bears_on_speed_the_gpu_first():
@@ -31,18 +22,12 @@ def test_line_tells_all_that_bears_on_speed_the_gpu_first():
     assert other.line.startswith("A GPU, 80 GiB; A CPU; 8 processors, 2 threads")
 
 
-def test_this_machine_is_described():
-    machine = this_machine()
-    assert machine.processors >= 1
-    assert machine.threads >= 1
-    assert machine.memory_bytes > 2**20
+def test_this_machine_is_described_and_the_versions_of_the_peers_are_told_too():
+    machine, versions = this_machine(), package_versions("ctranslate2")
+    assert min(machine.processors, machine.threads, machine.memory_bytes >> 20) >= 1
     assert machine.accelerator is None
-
-
-def test_versions_tell_those_of_the_peers_too():
-    found = package_versions("ctranslate2")
-    assert found["torch"] == version("torch")
-    assert "ctranslate2" in found
+    assert versions["torch"] == version("torch")
+    assert "ctranslate2" in versions
 
 
 def test_what_others_used_is_what_this_process_did_not():
@@ -50,6 +35,8 @@ def test_what_others_used_is_what_this_process_did_not():
     assert after.others(before, processors=2) == (16 - 8) / 20
     assert after.others(after, processors=2) == 0.0
     assert ProcessorTime(110.0, 50.0, 17.0).others(before, 2) == 0.0
+    assert "took 43% of the machine's processors" in disturbance(0.43)
+    assert disturbance(0.05) is None
 
 
 def test_processor_time_moves_on_with_work():
@@ -57,8 +44,3 @@ def test_processor_time_moves_on_with_work():
     while ProcessorTime.now().own - before.own < 0.05:
         sum(range(1000))
     assert ProcessorTime.now().wall > before.wall
-
-
-def test_busy_machine_is_told():
-    assert "took 43% of the machine's processors" in disturbance(0.43)
-    assert disturbance(0.05) is None

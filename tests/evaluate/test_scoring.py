@@ -1,4 +1,4 @@
-"""Scores: corpus and example values, subsets, counts, the choice of a protocol, and what a metric is given."""
+"""Scores: corpus and example values, subsets, counts, the choice of a protocol, what a metric is given; failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.scoring import make_protocol, scoring_item
+from pipedec_cli.evaluate.scoring import count_failures, make_protocol, scoring_item
 
 
 def spans(identifier: str, predicted: tuple[str, ...], right: tuple[str, ...]) -> ScoringItem:
@@ -24,37 +24,30 @@ QUESTIONS = [
     spans("b", ("cat", "dog", "cow"), ("hen",)),
     spans("c", ("cat",), ("cat", "ox")),
 ]
+LONE = [ScoringItem("1", "cat", ("cat",))]
 
 
-def test_example_values_are_each_examples_own_and_the_corpus_is_not_their_mean() -> None:
-    scores = score(QUESTIONS, MultiSpanQA())
+def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted() -> None:
+    calls: list[None] = []
+    scores = score(QUESTIONS, MultiSpanQA(), on_example=lambda: calls.append(None))
+    assert len(calls) == 3
+    assert scores.counts == {"examples": 3, "not_scorable": 0, "predicted_spans": 5, "gold_spans": 4}
     assert [scores.examples[name]["em_p"] for name in "abc"] == [100.0, 0.0, 100.0]
-    assert scores.values["em_p"] == pytest.approx(100 * 2 / 5)
-
-
-def test_values_of_some_examples_are_those_of_a_corpus_of_them_alone() -> None:
-    scores = score(QUESTIONS, MultiSpanQA())
+    assert scores.values["em_p"] == pytest.approx(100 * 2 / 5)  # not their mean
     for names in ("a", "bc", "abc"):
         alone = score([item for item in QUESTIONS if item.id in names], MultiSpanQA())
         assert scores.values_of(list(names)) == pytest.approx(alone.values)
     assert set(scores.values_of([]).values()) == {None}
 
 
-def test_counts_and_the_callback_see_every_example() -> None:
-    calls: list[None] = []
-    scores = score(QUESTIONS, MultiSpanQA(), on_example=lambda: calls.append(None))
-    assert len(calls) == 3
-    assert scores.counts == {"examples": 3, "not_scorable": 0, "predicted_spans": 5, "gold_spans": 4}
-
-
 @pytest.mark.parametrize(
     ("items", "measure", "wrong"),
     [
-        ([QUESTIONS[0], QUESTIONS[0]], MultiSpanQA(), "two items have the id 'a'"),
+        (QUESTIONS[:1] * 2, MultiSpanQA(), "two items have the id 'a'"),
         ([], MultiSpanQA(), "nothing to score"),
-        ([ScoringItem("1", "cat", ("cat",))], MultiSpanQA(), "no answers"),
-        ([ScoringItem("1", "cat", ("cat",))], Chan2019(), "no keyphrases"),
-        ([ScoringItem("1", "cat", ("cat",))], Rouge(), "no reference"),
+        (LONE, MultiSpanQA(), "no answers"),
+        (LONE, Chan2019(), "no keyphrases"),
+        (LONE, Rouge(), "no reference"),
     ],
 )
 def test_what_cannot_be_scored_is_an_error(items: list[ScoringItem], measure: Measure, wrong: str) -> None:
@@ -85,18 +78,13 @@ def test_a_task_has_its_usual_protocol_and_a_protocol_its_settings(
     assert measure.primary in measure.headline  # what curves and advice are about stands in the tables
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "wrong"),
-    [
-        ("rouge", {}, "keyphrases has no protocol 'rouge'; choose from chan2019, meng2017"),
-        (None, {"hard": True}, "`hard` does not belong to the protocol chan2019; it has pretokenized"),
-    ],
-)
-def test_a_protocol_or_setting_that_does_not_fit_is_refused_with_those_there_are(
-    name: str | None, settings: dict[str, Any], wrong: str
-) -> None:
-    with pytest.raises(UserError, match=wrong):
-        make_protocol("keyphrases", name, **settings)
+def test_a_protocol_or_setting_that_does_not_fit_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UserError, match="keyphrases has no protocol 'rouge'; choose from chan2019, meng2017"):
+        make_protocol("keyphrases", "rouge")
+    with pytest.raises(
+        UserError, match="`hard` does not belong to the protocol chan2019; it has pretokenized"
+    ):
+        make_protocol("keyphrases", hard=True)
 
 
 def item_of(task: Any, *segments: str, **fields: Any) -> ScoringItem:
@@ -109,15 +97,15 @@ TARGET = {"target": "a b", "target_segments": ["a", "b"]}
 MERGED = {"target": "a; b; c", "target_segments": ["a", "b; c"]}
 
 
-@pytest.mark.parametrize(
-    ("fields", "references"), [(TARGET, ("a b",)), ({**TARGET, "references": ["x", "a b"]}, ("a b", "x"))]
-)
-def test_summaries_are_held_against_the_references_and_else_the_target(
-    fields: dict[str, Any], references: tuple[str, ...]
-) -> None:
-    expected = (references, ("a", "b"), "a b", "time_max")
-    item = item_of("summarization", "a", **fields)
-    assert (item.references, item.gold, item.target, item.truncated) == expected
+def test_summaries_are_held_against_the_references_and_else_the_target() -> None:
+    item = item_of("summarization", "a", **TARGET)
+    assert (item.references, item.gold, item.target, item.truncated) == (
+        ("a b",),
+        ("a", "b"),
+        "a b",
+        "time_max",
+    )
+    assert item_of("summarization", "a", **TARGET, references=["x", "a b"]).references == ("a b", "x")
 
 
 @pytest.mark.parametrize(
@@ -167,3 +155,52 @@ def test_a_record_that_nothing_can_be_scored_against_is_an_error_with_its_place(
 ) -> None:
     with pytest.raises(UserError, match=f"^file:1: .*{wrong}"):
         item_of(task, "a", **fields)
+
+
+def item(*segments: str, gold: int | None = None, truncated: str | None = None) -> ScoringItem:
+    right = None if gold is None else ("right",) * gold
+    return ScoringItem("1", " ".join(segments), segments, gold=right, truncated=truncated)
+
+
+@pytest.mark.parametrize(
+    ("segments", "repeats"),
+    [
+        (("It is cheap.", "it  is cheap", "IT IS CHEAP!", "It is dear."), 2),
+        (("!", "?", "!"), 1),
+        (("猫", "犬", "猫"), 1),
+        ((), 0),
+    ],
+)
+def test_a_segment_repeats_another_whatever_its_case_punctuation_and_spaces_where_it_has_words(
+    segments: tuple[str, ...], repeats: int
+) -> None:
+    assert count_failures([item(*segments)]).duplicated == repeats
+
+
+def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_for_cuts() -> None:
+    failures = count_failures(
+        [
+            item("a", "a", "b", gold=3),
+            item("a", gold=3, truncated="time_max"),
+            item("a", "b", gold=1, truncated="sub_max"),
+            item(truncated="time_max"),
+        ]
+    )
+    assert (failures.duplicated, failures.with_duplicates, failures.subsequences) == (1, 1, 6)
+    assert failures.duplicated_rate == pytest.approx(1 / 6)
+    # 2 of 3 are missing in the second; a surplus in the third makes up for none
+    assert (failures.dropped, failures.with_dropped, failures.expected, failures.compared) == (2, 1, 7, 3)
+    assert failures.dropped_rate == pytest.approx(2 / 7)
+    assert failures.truncated == {"sub_max": 1, "time_max": 2}
+    assert failures.truncated_rate == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize(
+    ("items", "dropped_rate"), [([], None), ([item("a")], None), ([item("a", gold=0)], 0.0)]
+)
+def test_what_is_dropped_is_unknown_where_no_reference_is_segmented(
+    items: list[ScoringItem], dropped_rate: float | None
+) -> None:
+    failures = count_failures(items)
+    assert (failures.duplicated_rate, failures.truncated_rate) == (0.0, 0.0)
+    assert failures.dropped_rate == dropped_rate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy
 from numpy.typing import ArrayLike
 
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
@@ -49,30 +50,21 @@ FIRST = chan(("1", "b", "b c"), ("2", "b c d e", "b"))
 SECOND = chan(("2", "f", "b"), ("1", "b c d", "b c"))
 
 
-def test_the_value_is_the_difference_of_the_corpus_scores_and_not_of_means_over_examples() -> None:
-    found = score_differences(FIRST, SECOND, resamples=99)
-    turned = chan(("1", "b c d", "b c"), ("2", "f", "b"))
-    assert found == score_differences(FIRST, turned, resamples=99)  # whatever the order of the examples
-    for metric, difference in found.items():
-        assert difference.value == pytest.approx(FIRST.values[metric] - SECOND.values[metric])  # type: ignore[operator]
-    by_example = [
-        FIRST.examples[name]["present_f1@M"] - SECOND.examples[name]["present_f1@M"]  # type: ignore[operator]
-        for name in "12"
-    ]
-    assert found["present_f1@M"].value != pytest.approx(np.mean(by_example))
-
-
-def test_the_score_is_computed_anew_on_every_draw_of_pairs() -> None:
+def test_value_and_draws_are_differences_of_corpus_scores_and_not_of_means_over_examples() -> None:
     # Of two examples there are three draws: the first twice, the second twice, one each. Over thousands of draws
-    # a 95 % interval ends at the lowest and the highest of the three differences.
+    # a 95 % interval ends at the lowest and the highest of the three differences, each computed anew.
     found = score_differences(FIRST, SECOND, resamples=999)
+    turned = chan(("1", "b c d", "b c"), ("2", "f", "b"))
+    assert found == score_differences(FIRST, turned, resamples=999)  # whatever the order of the examples
     for metric, difference in found.items():
-        draws = [
+        *alone, both = (
             FIRST.values_of(ids)[metric] - SECOND.values_of(ids)[metric]  # type: ignore[operator]
             for ids in ("1", "2", "12")
-        ]
-        assert difference.low == pytest.approx(min(draws))
-        assert difference.high == pytest.approx(max(draws))
+        )
+        ends = (min(*alone, both), both, max(*alone, both))
+        assert (difference.low, difference.value, difference.high) == pytest.approx(ends)
+        if metric == "present_f1@M":
+            assert difference.value != pytest.approx(np.mean(alone))
 
 
 def test_the_seed_fixes_the_interval() -> None:
@@ -100,10 +92,8 @@ def test_intervals_at_the_edges(
 def test_the_mean_difference_is_of_pairs() -> None:
     rng = np.random.default_rng(0)
     hardness = rng.normal(scale=100, size=200)  # what both runs share must not widen the interval
-    difference = difference_of_means(hardness + rng.normal(1.0, 0.1, size=200), hardness)
-    assert difference.low is not None
-    assert difference.high is not None
-    assert 0.97 < difference.low < difference.value < difference.high < 1.03
+    found = difference_of_means(hardness + rng.normal(1.0, 0.1, size=200), hardness)
+    assert 0.97 < found.low < found.value < found.high < 1.03  # type: ignore[operator]
 
 
 def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample() -> None:
@@ -122,14 +112,8 @@ def test_runs_of_other_examples_or_by_other_protocols_are_refused() -> None:
             score_differences(FIRST, other)
 
 
-def test_nothing_scorable_has_no_differences() -> None:
+def test_nothing_scorable_has_no_differences_and_the_method_names_library_and_version() -> None:
     greek = score([ScoringItem("1", "γ", ("γ",), references=("γ",))], Rouge())
     assert score_differences(greek, greek) == {}
-
-
-def test_the_method_names_library_and_version() -> None:
-    import scipy
-
-    assert method(99, seed=3) == (
-        f"paired bootstrap, percentile interval at 95%, 99 resamples, seed 3, scipy.stats.bootstrap {scipy.__version__}"
-    )
+    settings = "paired bootstrap, percentile interval at 95%, 99 resamples, seed 3"
+    assert method(99, seed=3) == f"{settings}, scipy.stats.bootstrap {scipy.__version__}"
