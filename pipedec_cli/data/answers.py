@@ -1,8 +1,7 @@
 """Predictions and right answers in the formats of the field, and how the two are brought together.
 
 Besides JSON lines: MultiSpanQA's predictions, one JSON object ``{id: [answers]}`` in a file, and its data files; the
-keyphrase literature's text files, a document a line with ``;`` between phrases. Files that are not as they must be, or
-not of the same examples, are a `UserError`.
+keyphrase literature's text files, a document a line with ``;`` between phrases.
 """
 
 from __future__ import annotations
@@ -61,14 +60,13 @@ def _read_gold(path: Path, sources: Path | None = None) -> list[Record]:
         raise UserError(what, where=str(path), todo="name them with --sources FILE")
     examples = parallel(str(sources), None, targets=path) if lines else multispanqa(str(path), None)
     records = []
-    for number, example in enumerate(examples, start=1):
-        if example.target is None:
+    for number, (where, name, source, target, _) in enumerate(examples, start=1):
+        if target is None:
             what = "has no labels, as the published test split has none: nothing to score against"
-            raise UserError(what, where=example.where)
+            raise UserError(what, where=where)
         # The target stays a list, so that its parts are the answers.
-        target = list(example.target)
-        record = record_of({"source": example.source, "target": target}, example.where, number)
-        records.append(replace(record, id=example.id or record.id))
+        record = record_of({"source": source, "target": list(target)}, where, number)
+        records.append(replace(record, id=name or record.id))
     return records
 
 
@@ -78,8 +76,9 @@ def read_answers(path: Path) -> list[Generated]:
     for name, value in (_one_object(path) or {}).items():
         where = f"{path} id {name!r}"
         if value is None:
-            todo = "write [] for no answer"
-            raise UserError("null where a list of answers belongs", where=where, todo=todo)
+            raise UserError(
+                "null where a list of answers belongs", where=where, todo="write [] for no answer"
+            )
         record = replace(record_of({}, where, 0), id=name)
         predictions.append(_bare(record, checked({"answers": value}, _Answers, where).answers))
     return predictions
@@ -94,10 +93,7 @@ def _format(path: Path) -> Format:
 
 
 def _one_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object that a ``.json`` file is, on however many lines; None if it is something else.
-
-    One object by itself with a ``prediction`` is JSON lines, of one line.
-    """
+    """The object that a ``.json`` file is; None if it is something else, an object with a ``prediction`` included."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for name, times in Counter(name for name, _ in pairs).items():

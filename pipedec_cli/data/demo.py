@@ -34,10 +34,9 @@ def _kinds() -> Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]:
 
 
 def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
-    """Make n objects with ``id``, ``source`` and ``target``, up to some tens of thousands.
+    """Make n objects with ``id``, ``source`` and ``target``, up to some tens of thousands, no two with the same source.
 
-    No two have the same source: however they are split, no split knows another's. The same seed gives the same
-    records on every machine, and the first k of n are those of k.
+    The same seed gives the same records on every machine, and the first k of n are those of k.
     """
     rng = random.Random(seed)  # noqa: S311 - chance, not secrecy
     kinds = _kinds()

@@ -45,15 +45,12 @@ class TargetLengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderFigures:
-    """What the paper measured of one decoder: points of 100 by metric (`METRIC_TITLES`), and examples per second.
+    """What the paper measured of one decoder."""
 
-    Quality on the dev set is empty, and GPU memory None, where the paper's text at hand has none.
-    """
-
-    quality: Mapping[str, float]
-    dev_quality: Mapping[str, float] = field(default_factory=dict)
-    throughput: float
-    memory_mb: int | None = None
+    quality: Mapping[str, float]  # points of 100 by metric, a key of `METRIC_TITLES`
+    dev_quality: Mapping[str, float] = field(default_factory=dict)  # empty where the text at hand has none
+    throughput: float  # examples per second
+    memory_mb: int | None = None  # on the GPU; None where the text at hand has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +123,12 @@ def delay_rows(dataset: str) -> tuple[DelayRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the paper treats one data set, whose title is as it writes it; ``paper`` is what it does whatever the data.
-
-    The file has a table for each command that the recipe has something to say to; options have ``_`` for ``-``.
-    """
+    """How the paper treats one data set; ``paper`` is what it does whatever the data."""
 
     name: str
     path: Path
-    title: str
-    options: Mapping[str, Mapping[str, Any]]
+    title: str  # as the paper writes it
+    options: Mapping[str, Mapping[str, Any]]  # by command, each with ``_`` for ``-``
 
     def settings_for(self, command: str) -> dict[str, Any]:
         """The defaults that this recipe gives a command."""

@@ -31,8 +31,8 @@ FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
 def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dict[str, Any]:
     """One line of predictions: what was generated, and every field of its record as it was.
 
-    The input's source and target are there under these names, too, whatever the input calls them, since that is where
-    the other commands look. With `trace` it holds the grid and what the encoder saw.
+    The input's source and target are there under these names, too, whatever the input calls them, as other commands
+    look for them there. With `trace` it holds the grid and what the encoder saw.
     """
     record = generated.record
     assert record is not None, "a line is written of what was generated from a record"
@@ -62,18 +62,16 @@ def read_predictions(path: Path) -> list[Generated]:
     """Read the predictions of a JSON-lines file, as `generate` or another system writes them; see `generated_of`."""
     if not path.is_file():
         raise UserError("no such file", where=str(path))
-    predictions: list[Generated] = []
-    seen: dict[str, str] = {}
-    for row in _whole_rows(path):
-        prediction = generated_of(row.value, row.where, row.number)
-        if prediction.id in seen:
-            what = f"id {prediction.id!r} was already used at {seen[prediction.id]}"
-            raise UserError(what, where=row.where)
-        seen[prediction.id] = row.where
-        predictions.append(prediction)
+    predictions: dict[str, tuple[str, Generated]] = {}  # by id, with the place
+    for number, where, value in _whole_rows(path):
+        prediction = generated_of(value, where, number)
+        if prediction.id in predictions:
+            what = f"id {prediction.id!r} was already used at {predictions[prediction.id][0]}"
+            raise UserError(what, where=where)
+        predictions[prediction.id] = where, prediction
     if not predictions:
         raise UserError("is empty", where=str(path), todo="it must hold at least one prediction")
-    return predictions
+    return [prediction for _, prediction in predictions.values()]
 
 
 def _whole_rows(path: Path) -> Iterator[Row]:
@@ -182,10 +180,9 @@ class GenerationFiles:
 def first_lines(
     longer: GenerationFiles, manifest: Mapping[str, Any], records: Iterable[Record]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-    """What a run with a limit would write, taken from a longer run: its manifest and its lines.
+    """What a run with a limit would write, its manifest and its lines, taken from a longer run, if that has the same.
 
-    None if the longer run has other settings or another model, too few lines, or a line that does not hold what its
-    record does.
+    That is: settings, model, and in each line what its record holds.
     """
     before, now = longer.made_with, manifest["settings"]
     settings = {**before["settings"], "limit": now["limit"]}

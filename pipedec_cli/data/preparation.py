@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.data.segmentation import Segmenter
+from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter
 from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceless
 from pipedec_cli.data.writing import rounded
 
@@ -65,12 +65,9 @@ class Counts:
 
 @dataclass(slots=True)
 class Preparer:
-    """Segments the targets of records, one after the other, and counts what it does.
+    """Segments the targets of records, one after the other, and counts what it does."""
 
-    Targets that came as lists are kept as they are, but for empty parts and for merging.
-    """
-
-    segmenter: Segmenter
+    segmenter: Segmenter  # for targets that did not come as lists
     segmentation: Segmentation  # gives the joiner and sub_max
     measure: Measure
     time_max: int
@@ -83,7 +80,8 @@ class Preparer:
         most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a place
         if record.target_segments is None:
             cut = segments = self.segmenter.cut(target)
-            counts.dropped += self.segmenter.dropped(target)
+            if isinstance(self.segmenter, PhraseSegmenter):
+                counts.dropped += self.segmenter.dropped(target)
             if self.split_long:
                 segments = split_long(cut, self.time_max, most, self.measure)
                 counts.split += len(segments) - len(cut)
@@ -128,8 +126,7 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
 
 def _filled(lengths: Sequence[int], limit: int) -> list[int]:
     """The sizes of groups filled one after the other up to a limit."""
-    sizes: list[int] = []
-    total = limit + 1
+    sizes, total = list[int](), limit + 1
     for length in lengths:
         if total + length > limit:
             sizes.append(0)
@@ -140,10 +137,9 @@ def _filled(lengths: Sequence[int], limit: int) -> list[int]:
 
 
 def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measure) -> tuple[str, ...]:
-    """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end that fits.
+    """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end, space or character.
 
-    Where no clause end fits it is the last white space, in scripts without spaces the last character. A single word
-    that is too long stays whole. There may be more than `most` pieces: merging keeps to it later.
+    Characters count in scripts without spaces only: a single word stays whole. Merging keeps to `most` later.
     """
     done: list[str] = []
     for segment in segments:

@@ -1,9 +1,7 @@
-r"""Cutting a target into its subsequences, and the joiner that puts them together again.
+"""Cutting a target into its subsequences, and the joiner that puts them together again.
 
-Segments are slices of the text without the white space around them, so that joining them gives the text back,
-white space aside, at the levels ``sentence`` and ``clause``. At the level ``phrase`` the separators between them
-are left out and restored by the joiner: the first separator stands for all of them, and an empty phrase, as in
-``a;;b``, is no phrase: it is dropped and counted.
+Joining them gives the text back, white space aside. At the level ``phrase`` the first separator stands for all of them,
+and an empty phrase, as in ``a;;b``, is none: it is dropped and counted.
 """
 
 from __future__ import annotations
@@ -20,11 +18,7 @@ from pipedec_cli.data.sentences import SentenceModel, mostly_spaceless, train_se
 
 @dataclass(frozen=True, slots=True)
 class SentenceSegmenter:
-    """Cuts after each sentence or, if `clauses`, after any punctuation that ends a clause, too.
-
-    That is ``, ; : ! ? … —`` before white space, and the like of other scripts anywhere: so ``3.5``, ``1,000``,
-    ``10:30`` and ``well-known`` stay whole. Whether a full stop ends anything is left to the sentence model.
-    """
+    """Cuts after each sentence or, if `clauses`, after any punctuation that ends a clause, too."""
 
     model: SentenceModel
     clauses: bool = False
@@ -32,10 +26,6 @@ class SentenceSegmenter:
     def cut(self, text: str) -> tuple[str, ...]:
         """The segments; a text without an end ends where it ends."""
         return tuple(text[start:end] for start, end in self.spans(text))
-
-    def dropped(self, text: str) -> int:
-        """None: all that is left out is white space."""
-        return 0
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where each segment starts and ends."""
@@ -92,11 +82,10 @@ def make_segmenter(
 
 
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
-    """What stands between two segments when a prediction is put together again.
+    """What stands between two segments when a prediction is put together again: a space, or nothing, as in most targets.
 
-    A space; nothing for scripts without spaces. The targets decide: whether there mostly is white space between two
-    segments and, where line breaks and lists leave that open, which script most of the letters belong to. For
-    phrases it is the first separator and, unless that is white space or of full width, a space.
+    Where line breaks and lists leave that open, the script of most letters decides. For phrases it is the first
+    separator and, unless that is white space or of full width, a space.
     """
     if isinstance(segmenter, PhraseSegmenter):
         first = segmenter.separators[0]

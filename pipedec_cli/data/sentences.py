@@ -72,7 +72,11 @@ _LONGEST_LINE = 100_000  # characters; what a training line holds beyond them is
 
 
 def clause_ends(text: str) -> list[int]:
-    """The positions right after the punctuation that ends a clause, the single full stop left out."""
+    """The positions right after the punctuation that ends a clause, the single full stop left out.
+
+    That is ``, ; : ! ? … —`` before white space, and the like of other scripts anywhere: so ``3.5``, ``1,000``,
+    ``10:30`` and ``well-known`` stay whole.
+    """
     return [match.end() for match in _CLAUSE_END.finditer(text)]
 
 
@@ -132,12 +136,11 @@ class SentenceModel:
 
     def to_json(self) -> dict[str, Any]:
         """The parameters as plain, sorted JSON, equal for equal models; abbreviations lack their full stop."""
-        parameters = self._parameters
         return {
-            "abbreviations": sorted(parameters.abbrev_types),
-            "collocations": sorted(map(list, parameters.collocations)),
-            "sentence_starters": sorted(parameters.sent_starters),
-            "orthography": dict(sorted(parameters.ortho_context.items())),
+            "abbreviations": sorted(self._parameters.abbrev_types),
+            "collocations": sorted(map(list, self._parameters.collocations)),
+            "sentence_starters": sorted(self._parameters.sent_starters),
+            "orthography": dict(sorted(self._parameters.ortho_context.items())),
         }
 
     @classmethod
@@ -175,12 +178,8 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     plausible = _inside_sentences(text, targets, known)
 
     class Trainer(PunktTrainer):  # type: ignore[misc]
-        """Learns only plausible abbreviations, and keeps to the known ones whatever the statistics say.
-
-        Both must hold from the start: a full stop that is taken for a sentence's end teaches that the word after it
-        starts sentences.
-        """
-
+        # Learns only plausible abbreviations, and keeps to the known ones, from the start: a full stop that is taken
+        # for a sentence's end teaches that the word after it starts sentences.
         def _reclassify_abbrev_types(self, types: Iterable[str]) -> Iterator[tuple[str, float, bool]]:
             for kind, score, is_new in super()._reclassify_abbrev_types(types):
                 if kind not in known and kind in plausible:
@@ -189,9 +188,8 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     trainer = Trainer()
     trainer.get_params().abbrev_types.update(known)
     trainer.train(text, finalize=True)
-    parameters = trainer.get_params()
-    parameters.abbrev_types &= known | plausible  # Punkt adds rare ones past the statistics
-    return SentenceModel(parameters)
+    trainer.get_params().abbrev_types &= known | plausible  # Punkt adds rare ones past the statistics
+    return SentenceModel(trainer.get_params())
 
 
 def _inside_sentences(text: str, targets: Sequence[str], known: set[str]) -> set[str]:
@@ -205,8 +203,7 @@ def _inside_sentences(text: str, targets: Sequence[str], known: set[str]) -> set
     initials = [target.split(maxsplit=1)[0].lstrip(_OPENERS) for target in targets if target.strip()]
     cased = 2 * sum(word[:1].isupper() for word in initials) >= len(initials)
     starters = {word.lower() for word in initials}
-    seen: Counter[str] = Counter()
-    inside: Counter[str] = Counter()
+    seen, inside = Counter[str](), Counter[str]()
     for word, following in pairwise(text.split()):
         if word.endswith("."):
             kind = word[:-1].lstrip(_OPENERS).lower()
@@ -236,9 +233,7 @@ def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
 def _sample(texts: Sequence[str], characters: int) -> list[str]:
     """Every n-th text, n such that about that many characters come together."""
     total = sum(map(len, texts))
-    if total > characters:
-        return list(texts[:: -(-total // characters)]) if characters > 0 else []
-    return list(texts)
+    return list(texts[:: max(1, -(-total // characters))]) if characters > 0 else []
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

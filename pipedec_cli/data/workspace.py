@@ -13,11 +13,10 @@ Loading raises a `UserError` for what is not there or is not what `segment` writ
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -32,30 +31,22 @@ SEGMENTATION_FILE: Final = "segmentation.json"
 SENTENCES_FILE: Final = "sentences.json"
 
 
-@dataclass(frozen=True, slots=True)
 class Workspace:
     """A folder in which every step of the workflow has its place. Nothing is made until a command writes there."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.data, self.scores, self.report = (root / name for name in ("data", "scores", "report"))
+        self.segmentation = self.data / SEGMENTATION_FILE
 
     @classmethod
-    def find(cls, given: Path | None = None) -> Workspace:
+    def find(cls, given: Path | None = None) -> Self:
         """The folder that was given, else the one that PIPEDEC_WORKSPACE names, else ``pipedec-workspace`` here."""
         return cls(given or Path(os.environ.get("PIPEDEC_WORKSPACE") or "pipedec-workspace"))
-
-    @property
-    def data(self) -> Path:
-        """The folder of the segmented splits."""
-        return self.root / "data"
 
     def split(self, name: SplitName) -> Path:
         """The file of one split."""
         return self.data / f"{name}.jsonl"
-
-    @property
-    def segmentation(self) -> Path:
-        """How the targets were split: a `Segmentation` and what `segment` counted, as JSON."""
-        return self.data / SEGMENTATION_FILE
 
     def model(self, decoder: str) -> Path:
         """The checkpoint folder of ``pipelined`` or ``sequential``."""
@@ -64,16 +55,6 @@ class Workspace:
     def generations(self, name: str) -> Path:
         """The predictions of one decoder, such as ``pipelined-delay2``."""
         return self.root / "generations" / f"{name}.jsonl"
-
-    @property
-    def scores(self) -> Path:
-        """The folder of saved scores."""
-        return self.root / "scores"
-
-    @property
-    def report(self) -> Path:
-        """The folder of report.json and report.md."""
-        return self.root / "report"
 
     def require(self, path: Path, made_by: str) -> Path:
         """The path, if it is there; else a `UserError` that names the command that makes it."""
@@ -102,10 +83,7 @@ def load_segmentation(path: Path) -> Segmentation:
 
 
 def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Segmenter:
-    """The segmenter that cut the targets in a data folder, or of a segmentation, to cut predictions in the same way.
-
-    The folder, one that `segment` wrote or a checkpoint's, holds the sentence model.
-    """
+    """The segmenter of a folder that `segment` wrote, or of a segmentation whose sentence model a checkpoint's holds."""
     segmentation = segmentation or load_segmentation(folder / SEGMENTATION_FILE)
     if segmentation.level == "phrase":
         return make_segmenter("phrase", separators=segmentation.separators)
@@ -126,24 +104,20 @@ def save_segmented(
     segmenter: Segmenter,
     details: Mapping[str, Any],
 ) -> list[Path]:
-    """Write what the other commands read: all of it or, on an error, none. Returns the files in order.
-
-    A split without records becomes an empty file; segmentation.json holds the segmentation and the `details`.
-    """
-    lines = {f"{name}.jsonl": map(record_fields, splits.get(name, ())) for name in SPLITS}
-    whole: dict[str, Any] = {SEGMENTATION_FILE: {**msgspec.to_builtins(segmentation), **details}}
+    """Write what the other commands read: all of it or, on an error, none; the `details` are put to the segmentation."""
+    texts: dict[str, Iterable[str]] = {
+        f"{name}.jsonl": map(to_json, map(record_fields, splits.get(name, ()))) for name in SPLITS
+    }
+    texts[SEGMENTATION_FILE] = [to_json({**msgspec.to_builtins(segmentation), **details}, indent=2)]
     if not isinstance(segmenter, PhraseSegmenter):
-        whole[SENTENCES_FILE] = segmenter.model.to_json()
+        texts[SENTENCES_FILE] = [to_json(segmenter.model.to_json(), indent=2)]
     with ExitStack() as stack:  # each takes its name only when the last has been written
-        files = {name: stack.enter_context(atomic_writer(folder / name)) for name in (*lines, *whole)}
-        for name, file in files.items():
-            with naming(folder / name):
-                if name in lines:
-                    file.writelines(to_json(item) + "\n" for item in lines[name])
-                else:
-                    file.write(to_json(whole[name], indent=2) + "\n")
+        files = {folder / name: stack.enter_context(atomic_writer(folder / name)) for name in texts}
+        for (path, file), lines in zip(files.items(), texts.values(), strict=True):
+            with naming(path):
+                file.writelines(line + "\n" for line in lines)
                 file.flush()
-    return [folder / name for name in files]
+    return list(files)
 
 
 def recipe_of(path: Path) -> str | None:

@@ -52,11 +52,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
-    """The value as JSON that can always be encoded as UTF-8.
-
-    Text stays readable; only a value that holds half a surrogate pair, which no encoding can store, is written
-    with escapes instead. NaN and the infinities are written as Python's `json` reads them back.
-    """
+    """The value as readable JSON, or with escapes if it holds half a surrogate pair, which UTF-8 cannot store."""
     with suppress(UnicodeEncodeError):
         text = json.dumps(value, ensure_ascii=False, indent=indent)
         text.encode("utf-8")
@@ -165,10 +161,7 @@ def _whole_lines_size(path: Path) -> int:
 
 
 def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON-lines file of ours that may have been cut short: all whole lines, a torn last one left out.
-
-    An earlier line that is no JSON object, which no kill explains, is a `UserError`.
-    """
+    """The objects of a JSON-lines file of ours that may have been cut short: all whole lines, a torn last one left out."""
     end, number = _whole_lines_size(path), 0
     with path.open("rb") as file:
         while file.tell() < end:

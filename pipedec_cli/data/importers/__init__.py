@@ -1,8 +1,4 @@
-"""Published data sets as pipedec's records: the registry that names them, and what is made of their examples.
-
-An importer reads a data set as it is published and yields an `Example` at a time; `cleaned` makes them fit to be
-written: unique identifiers, no empty sources, and a count of all that was changed.
-"""
+"""Published data sets as pipedec's records: the registry that names them, and what is made of their examples."""
 
 from __future__ import annotations
 
@@ -52,8 +48,7 @@ class Tally:
     """How many examples were given out, and how often each of `_NOTES` happened, so that nothing is left out unseen."""
 
     def __init__(self) -> None:
-        self.examples = 0
-        self.times: Counter[str] = Counter()
+        self.examples, self.times = 0, Counter[str]()
         self._first: dict[str, str] = {}
 
     def add(self, what: str, where: str) -> None:
@@ -74,8 +69,7 @@ class Tally:
 def cleaned(examples: Iterable[Example], tally: Tally) -> Iterator[dict[str, Any]]:
     """The objects to write, one for each example that has a source: ``id``, ``source``, ``target`` and further fields.
 
-    A target that came in segments is a list. An example without an identifier gets its number among those read,
-    which in a file of lines is its line number. The tally counts along, and is complete once the last was taken.
+    A target that came in segments is a list. An example without an identifier gets its number among those read.
     """
     taken: set[str] = set()
     for number, (where, given, source, target, extra) in enumerate(examples, start=1):

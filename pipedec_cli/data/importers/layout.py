@@ -1,8 +1,4 @@
-"""What the published layouts share: the files they come in, rows whose fields are checked, and the examples they give.
-
-A row in another layout is refused with the place, the field, what was expected and what was found. No program that
-comes with a data set is run.
-"""
+"""What the published layouts share: the files they come in, rows whose fields are checked, and the examples they give."""
 
 from __future__ import annotations
 
@@ -54,10 +50,7 @@ def files_of(
 
 
 def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> dict[SplitName, list[Path]]:
-    """The data files of each split in a folder, or in its folder ``data``, told by their names.
-
-    Whether a file holds data is told by its suffix, unless something else is given to tell it.
-    """
+    """The data files of each split in a folder, or in its folder ``data``, told by their names."""
     accepts = accepts or (lambda file: file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES))
     for place in (folder, folder / "data"):
         if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
@@ -69,15 +62,12 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
 
 
 class Example(NamedTuple):
-    """One example of a data set, its identifier and its source, which may be empty, as they are published.
-
-    The target is text, or its segments where the data set has them apart; None in an unlabelled split.
-    """
+    """One example of a data set, as it is published."""
 
     where: str
     id: str | None
-    source: str
-    target: str | tuple[str, ...] | None
+    source: str  # may be empty
+    target: str | tuple[str, ...] | None  # text, or its segments; None in an unlabelled split
     extra: Mapping[str, Any] = {}
 
 
@@ -126,13 +116,11 @@ class Fields:
         extra: Mapping[str, Any] = {},
     ) -> Example:
         """The example that the row gives; its identifier is the first of some fields that is there and not empty."""
-        for name in identified_by:
-            value = self.values.get(name)
-            if value is not None and value != "":
-                if isinstance(value, bool) or not isinstance(value, str | int):
-                    self.refuse(name, "a string or a whole number", value)
-                return Example(self.where, str(value), source, target, extra)
-        return Example(self.where, None, source, target, extra)
+        name = next((name for name in identified_by if self.values.get(name) not in (None, "")), "")
+        value = self.values.get(name)
+        if name and (isinstance(value, bool) or not isinstance(value, str | int)):
+            self.refuse(name, "a string or a whole number", value)
+        return Example(self.where, str(value) if name else None, source, target, extra)
 
     def refuse(self, name: str, expected: str, found: object, place: int | None = None) -> NoReturn:
         """Say what a field, or the item of a list at a place counted from 1, should have been."""
@@ -144,10 +132,10 @@ def kind(value: object) -> str:
     """What a value is, in words for a message; a number or a short string is shown."""
     if isinstance(value, str):
         return f"the string {value!r}" if len(value) <= 40 else f"a string of {len(value)} characters"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"the number {value}"
     if isinstance(value, list):
         return f"a list of {len(value)}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"the number {value}"
     return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 

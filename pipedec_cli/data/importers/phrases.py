@@ -135,10 +135,7 @@ def _answers(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def spans(labels: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...]:
-    """The spans that BIO tags mark, one tag a token, each span its tokens joined by a space.
-
-    An ``I`` after an ``O`` opens a span, as in the published evaluation.
-    """
+    """The spans that BIO tags mark, one tag a token; an ``I`` after an ``O`` opens one, as in the published evaluation."""
     found: list[list[str]] = []
     for before, label, token in zip(("O", *labels), labels, tokens, strict=False):
         if label == "B" or (label == "I" and before == "O"):

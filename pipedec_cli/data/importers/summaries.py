@@ -51,29 +51,26 @@ def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
 def _answered(pairs: Path, summaries: Path) -> Iterator[Example]:
     """The positive pairs of a split. Summaries are streamed, since with their answers they are far larger."""
     questions: dict[str, list[tuple[str, str]]] = {}  # by answer id, each with its place
-    for number, line in text_lines(pairs):
-        where = f"{pairs}:{number}"
-        question, identifier, label = _columns(line, ("question", "answer id", "label"), where)
+    for where, question, identifier, label in _rows(pairs, "question", "answer id", "label"):
         if label not in ("0", "1"):
             raise UserError(f"column 'label': expected 0 or 1, found {label!r}", where=where)
         if label == "1":
             questions.setdefault(identifier, []).append((question.strip(), where))
-    for number, line in text_lines(summaries):
-        where = f"{summaries}:{number}"
-        identifier, answer, summary = _columns(line, ("answer id", "answer", "summary"), where)
+    for where, identifier, answer, summary in _rows(summaries, "answer id", "answer", "summary"):
         for question, _ in questions.pop(identifier, ()):
-            source = qa_source(question, answer.strip()) if answer.strip() else ""
-            yield Example(where, identifier, source, summary.strip())
+            yield Example(where, identifier, qa_source(question, answer) if answer else "", summary)
     for identifier, asked in questions.items():
         raise UserError(f"answer id {identifier!r} is not in {summaries.name}", where=asked[0][1])
 
 
-def _columns(line: str, names: tuple[str, str, str], where: str) -> tuple[str, str, str]:
-    columns = line.split("\t")
-    if len(columns) != len(names):
-        what = f"expected {len(names)} columns with tabs between them ({', '.join(names)})"
-        raise UserError(f"{what}, found {len(columns)}", where=where)
-    return columns[0], columns[1].strip(), columns[2].strip()
+def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
+    """The place and the three columns of each line."""
+    for number, line in text_lines(path):
+        where, columns = f"{path}:{number}", line.split("\t")
+        if len(columns) != len(names):
+            what = f"expected {len(names)} columns with tabs between them ({', '.join(names)})"
+            raise UserError(f"{what}, found {len(columns)}", where=where)
+        yield where, columns[0], columns[1].strip(), columns[2].strip()
 
 
 def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
