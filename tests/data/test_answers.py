@@ -21,6 +21,9 @@ QUESTION = {
 }
 
 
+SECOND = {**QUESTION, "id": "q2"}
+
+
 def file(folder: Path, name: str, content: Any) -> Path:
     path = folder / name
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
@@ -28,7 +31,7 @@ def file(folder: Path, name: str, content: Any) -> Path:
 
 
 def test_multispanqa_predictions_and_gold_are_joined_by_id_with_spans_as_tokenised(tmp_path: Path) -> None:
-    gold = file(tmp_path, "valid.json", {"version": 1, "data": [QUESTION, {**QUESTION, "id": "q2"}]})
+    gold = file(tmp_path, "valid.json", {"version": 1, "data": [QUESTION, SECOND]})
     answers = file(tmp_path, "answers.json", {"q2": [], "q1": ["dogs", "cat; x"]})
     predictions, form = load_predictions(answers, gold=gold)
     assert form == "answers"
@@ -60,7 +63,7 @@ def test_an_id_that_is_there_twice_is_an_error_and_not_overwritten(tmp_path: Pat
 
 
 def test_every_right_answer_needs_a_prediction_and_every_prediction_a_right_answer(tmp_path: Path) -> None:
-    gold = file(tmp_path, "valid.json", {"data": [QUESTION, {**QUESTION, "id": "q2"}]})
+    gold = file(tmp_path, "valid.json", {"data": [QUESTION, SECOND]})
     with pytest.raises(UserError, match="no prediction for id 'q2', and for 1 of 2 in all"):
         load_predictions(file(tmp_path, "few.json", {"q1": ["cat"]}), gold=gold)
     with pytest.raises(UserError, match="id 'q3' is not in the right answers"):
@@ -68,17 +71,17 @@ def test_every_right_answer_needs_a_prediction_and_every_prediction_a_right_answ
 
 
 def test_answers_without_right_ones_and_targets_without_sources_cannot_be_scored(tmp_path: Path) -> None:
+    answers = file(tmp_path, "answers.json", {"q1": ["cat"]})
     with pytest.raises(UserError, match=r"holds answers only.* --gold FILE"):
-        load_predictions(file(tmp_path, "answers.json", {"q1": ["cat"]}))
+        load_predictions(answers)
     with pytest.raises(UserError, match="name them with --sources FILE"):
         load_predictions(file(tmp_path, "out.txt", "a\n"), gold=file(tmp_path, "trg.txt", "a\n"))
-
-
-def test_a_gold_split_without_labels_is_refused(tmp_path: Path) -> None:
     bare = {key: QUESTION[key] for key in ("id", "question", "context")}
-    gold = file(tmp_path, "test.json", {"data": [bare]})
     with pytest.raises(UserError, match="has no labels"):
-        load_predictions(file(tmp_path, "answers.json", {"q1": ["cat"]}), gold=gold)
+        load_predictions(answers, gold=file(tmp_path, "test.json", {"data": [bare]}))
+    for missing in ({"path": tmp_path / "none.txt"}, {"path": answers, "gold": tmp_path / "none.json"}):
+        with pytest.raises(UserError, match="no such file"):
+            load_predictions(**missing)
 
 
 def test_lines_of_phrases_go_with_source_and_target_lines(tmp_path: Path) -> None:
@@ -116,10 +119,3 @@ def test_json_lines_in_a_file_called_json_are_told_from_a_broken_file_of_answers
     assert load_predictions(file(tmp_path, "two.json", lines * 2))[1] == "records"
     with pytest.raises(UserError, match=r"wrong\.json:2: not JSON: .* at column 8"):
         load_predictions(file(tmp_path, "wrong.json", '{"q1": ["a"],\n "q2": }'))
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such file"):
-        load_predictions(tmp_path / "none.txt")
-    with pytest.raises(UserError, match="no such file"):
-        load_predictions(file(tmp_path, "a.json", {"q": []}), gold=tmp_path / "none.json")

@@ -1,19 +1,15 @@
-"""The paper's figures as data: consistent with what its text says of them."""
+"""The paper's figures as data, consistent with what its text says of them, and its settings by data set and command."""
 
 from typing import get_args
 
 import pytest
 
-from pipedec_cli.data.paper import (
-    METRIC_TITLES,
-    SPEEDUP_BY_SUBSEQUENCES,
-    TARGET_LENGTHS,
-    Backbone,
-    delay_rows,
-    paper_row,
-)
+from pipedec_cli.data import paper
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.importers import IMPORTERS
+from pipedec_cli.data.paper import RECIPES, TARGET_LENGTHS, delay_rows, paper_row, recipe
 
-BACKBONES = get_args(Backbone)
+BACKBONES = get_args(paper.Backbone)
 SUMMARIES = ("wikihowqa", "cnn_dailymail", "pubmed")
 CASES = [(dataset, backbone) for dataset in TARGET_LENGTHS for backbone in BACKBONES]
 
@@ -22,7 +18,7 @@ CASES = [(dataset, backbone) for dataset in TARGET_LENGTHS for backbone in BACKB
 def test_row_has_known_metrics_less_memory_and_the_ratio_of_the_throughputs_as_its_speedup(dataset, backbone):
     row = paper_row(dataset, backbone)
     sequential, pipelined = row.sequential, row.pipelined
-    assert set(sequential.quality) == set(pipelined.quality) <= set(METRIC_TITLES)
+    assert set(sequential.quality) == set(pipelined.quality) <= set(paper.METRIC_TITLES)
     if dataset in SUMMARIES:  # the paper's text at hand has none
         assert sequential.memory_mb is pipelined.memory_mb is None
     else:
@@ -34,11 +30,7 @@ def test_row_has_known_metrics_less_memory_and_the_ratio_of_the_throughputs_as_i
 
 
 def test_speedups_are_those_that_the_paper_prints():
-    printed = {
-        dataset: tuple(paper_row(dataset, backbone).speedup for backbone in BACKBONES)
-        for dataset in TARGET_LENGTHS
-    }
-    assert printed == {
+    assert {name: tuple(row.speedup for row in paper.paper_rows(name)) for name in TARGET_LENGTHS} == {
         "msqa": (1.7, 1.7),
         "kp20k": (2.0, 2.0),
         "kptimes": (2.5, 2.4),
@@ -48,24 +40,19 @@ def test_speedups_are_those_that_the_paper_prints():
     }
 
 
+def gains(dataset, *metrics):
+    qualities = [(row.sequential.quality, row.pipelined.quality) for row in paper.paper_rows(dataset)]
+    return [after[metric] - before[metric] for before, after in qualities for metric in metrics]
+
+
 @pytest.mark.parametrize(("dataset", "gap"), [("wikihowqa", 0.5), ("cnn_dailymail", 1.4), ("pubmed", 2.1)])
 def test_largest_loss_in_rouge_on_test_sets_is_the_one_that_the_text_states(dataset, gap):
-    losses = [
-        row.sequential.quality[metric] - row.pipelined.quality[metric]
-        for row in (paper_row(dataset, backbone) for backbone in BACKBONES)
-        for metric in row.sequential.quality
-    ]
-    assert max(losses) == pytest.approx(gap)
+    assert -min(gains(dataset, *paper_row(dataset).sequential.quality)) == pytest.approx(gap)
 
 
 def test_gain_on_absent_keyphrases_of_kp20k_is_between_those_that_the_text_states():
-    rows = [paper_row("kp20k", backbone) for backbone in BACKBONES]
-    gains = [
-        row.pipelined.quality[metric] - row.sequential.quality[metric]
-        for row in rows
-        for metric in ("absent_f1@5", "absent_f1@M")
-    ]
-    assert (min(gains), max(gains)) == (pytest.approx(1.8), pytest.approx(3.4))
+    absent = gains("kp20k", "absent_f1@5", "absent_f1@M")
+    assert (min(absent), max(absent)) == (pytest.approx(1.8), pytest.approx(3.4))
 
 
 @pytest.mark.parametrize("dataset", SUMMARIES)
@@ -77,20 +64,60 @@ def test_first_row_by_delay_is_the_main_result_of_t5_base(dataset):
     assert sorted((row.throughput for row in rows), reverse=True) == [row.throughput for row in rows]
 
 
-@pytest.mark.parametrize("dataset", TARGET_LENGTHS)
-def test_words_of_a_target_are_about_its_subsequences_times_their_words(dataset):
-    lengths = TARGET_LENGTHS[dataset]
-    product = lengths.subsequences_per_target * lengths.words_per_subsequence
-    assert lengths.words_per_target == pytest.approx(product, rel=0.02)
+def test_words_of_a_target_are_about_its_subsequences_times_their_words():
+    for lengths in TARGET_LENGTHS.values():
+        product = lengths.subsequences_per_target * lengths.words_per_subsequence
+        assert lengths.words_per_target == pytest.approx(product, rel=0.02)
 
 
 def test_speedup_rises_with_the_number_of_subsequences():
-    assert all(ends.at_2 < ends.at_9 for ends in SPEEDUP_BY_SUBSEQUENCES.values())
-    ends = SPEEDUP_BY_SUBSEQUENCES["wikihowqa"]
+    assert all(ends.at_2 < ends.at_9 for ends in paper.SPEEDUP_BY_SUBSEQUENCES.values())
+    ends = paper.SPEEDUP_BY_SUBSEQUENCES["wikihowqa"]
     assert (ends.at_2, ends.at_9) == (1.8, 5.1)
 
 
 def test_data_the_paper_does_not_use_has_no_figures():
     assert paper_row("inspec") is None
-    assert "inspec" not in TARGET_LENGTHS
     assert delay_rows("msqa") == ()
+
+
+GRID = {"time_max": 50, "sub_max": 20}
+PHRASE = {"level": "phrase", "separator": [";"], "joiner": "; ", **GRID}
+SENTENCE = {"level": "sentence", "joiner": " ", **GRID}
+ROUGE = {"task": "summarization", "protocol": "rouge"}
+KEYPHRASES = {"task": "keyphrases", "protocol": "chan2019"}
+SETTINGS = {
+    "paper": (GRID, {}),
+    "msqa": (PHRASE, {"task": "multispan", "protocol": "multispanqa"}),
+    "kp20k": (PHRASE, KEYPHRASES),
+    "kptimes": (PHRASE, KEYPHRASES),
+    **dict.fromkeys(SUMMARIES, (SENTENCE, ROUGE)),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_options(name):
+    segment, score = SETTINGS[name]
+    settings_for = recipe(name).settings_for
+    assert settings_for("segment") == segment
+    assert settings_for("train") == {
+        "delay": "1",
+        "batch_size": 24,
+        "optimizer": "adamw",
+        "learning_rate": 1e-4,
+        "epochs": 10,
+        "max_source_tokens": 2048,
+        "time_max": 50,
+    }
+    assert settings_for("generate") == {"delay": "1", **GRID}
+    assert settings_for("score") == score
+    assert settings_for("report") == {"delays": "1", **score}
+    assert settings_for("demo") == {}
+
+
+def test_recipes_are_the_general_one_and_the_papers_data_sets_with_the_levels_of_their_importers():
+    assert list(RECIPES) == [entry.name for entry in RECIPES.values()] == ["paper", *TARGET_LENGTHS]
+    for name in TARGET_LENGTHS:
+        assert recipe(name).settings_for("segment")["level"] == IMPORTERS[name].level
+    with pytest.raises(UserError, match="no recipe is called 'squad'; the recipes are paper, msqa, kp20k"):
+        recipe("squad")

@@ -87,13 +87,8 @@ def test_whatever_the_input_holds_comes_back_from_the_file(fields: dict[str, Any
 
 
 def test_what_generate_writes_is_read_back(tmp_path: Path) -> None:
-    more = {
-        "target": "A. C.",
-        "target_segments": ["A.", "C."],
-        "references": ["D.", "A. C."],
-        "mine": {"a": 1},
-    }
-    of = generated(id="x1", **more)
+    answers = {"target": "A. C.", "target_segments": ["A.", "C."], "references": ["D.", "A. C."]}
+    of = generated(id="x1", mine={"a": 1}, **answers)
     path = written(tmp_path, line(of, NAMES, trace=True))
     (found,) = read_predictions(path)
     assert replace(found, record=None) == replace(of, seconds=0.123457, record=None)
@@ -105,15 +100,8 @@ def test_what_generate_writes_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_bare_prediction_is_enough_and_its_lines_are_its_segments(tmp_path: Path) -> None:
-    first, second, third = read_predictions(
-        written(
-            tmp_path,
-            {"prediction": "a\n\nb"},
-            {"prediction": ["c", "d"], "id": 7},
-            {"prediction": ""},
-            end="",
-        )
-    )
+    lines = ({"prediction": "a\n\nb"}, {"prediction": ["c", "d"], "id": 7}, {"prediction": ""})
+    first, second, third = read_predictions(written(tmp_path, *lines, end=""))
     assert (first.id, first.segments, first.steps) == ("1", ("a", "b"), 0)
     assert (second.id, second.segments, second.text) == ("7", ("c", "d"), "c d")
     assert third.segments == ()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.preparation import (
     Preparer,
+    TargetStatistics,
     describe_targets,
     group_adjacent,
     measure_of,
@@ -16,6 +17,7 @@ from pipedec_cli.data.records import FieldNames, Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter
 
 WORDS = measure_of(None)
+CHARACTERS = lambda texts: [*map(len, texts)]  # noqa: E731
 LENGTHS = st.lists(st.integers(0, 9), max_size=9)
 
 
@@ -63,12 +65,9 @@ def test_what_does_not_fit_is_counted_or_split():
     prepare = preparer(time_max=5, split_long=True)
     assert prepare.segment(record("a b c d e; f")).target_segments == ("a b c d", "e", "f")
     assert (prepare.counts.too_long, prepare.counts.split) == (0, 1)
-
-
-def test_a_later_subsequence_has_less_time():
     prepare = preparer(time_max=5)
     prepare.segment(record("a; b; c c c"))
-    assert prepare.counts.too_long == 1
+    assert prepare.counts.too_long == 1, "a later subsequence has less time"
 
 
 def test_an_empty_target_has_no_segments():
@@ -78,9 +77,8 @@ def test_an_empty_target_has_no_segments():
 
 
 def test_a_field_that_a_renamed_one_would_replace_is_refused():
-    with pytest.raises(
-        UserError, match=r"data\.jsonl:1: field 'target' would be written over with 'summary'"
-    ):
+    message = r"data\.jsonl:1: field 'target' would be written over with 'summary'"
+    with pytest.raises(UserError, match=message):
         FieldNames(target="summary").check([record("a", summary="b")])
     FieldNames().check([record("a", target_segments=["a"])])
 
@@ -109,10 +107,6 @@ def test_the_longest_group_is_as_short_as_can_be(lengths, most):
     assert longest(lengths, group_adjacent(lengths, most)) == best
 
 
-def characters(texts):
-    return [len(text) for text in texts]
-
-
 @pytest.mark.parametrize(
     ("segment", "time_max", "measure", "pieces"),
     [
@@ -123,8 +117,8 @@ def characters(texts):
         # later pieces have less time
         ("a b c d e f g h i j", 5, WORDS, ("a b c d", "e f g", "h i", "j")),
         # a single word that is too long stays whole, and what follows is split off
-        ("incomprehensibilities", 10, characters, ("incomprehensibilities",)),
-        ("incomprehensibilities are so", 10, characters, ("incomprehensibilities", "are so")),
+        ("incomprehensibilities", 10, CHARACTERS, ("incomprehensibilities",)),
+        ("incomprehensibilities are so", 10, CHARACTERS, ("incomprehensibilities", "are so")),
     ],
 )
 def test_a_long_segment_is_split_where_it_reads_best(segment, time_max, measure, pieces):
@@ -180,19 +174,7 @@ def test_a_tokenizer_that_is_not_there_is_one_line(tmp_path):
 
 def test_averages_are_those_of_the_papers_first_table():
     statistics = describe_targets([record("", ("a b c", "d")), record("", ("e f g h",)), record("", ())])
-    assert statistics.examples == 3
-    assert statistics.words_per_target == 8 / 3
-    assert statistics.subsequences_per_target == 1
-    assert statistics.words_per_subsequence == 8 / 3
-    assert statistics.histogram == {0: 1, 1: 1, 2: 1}
-
-
-def test_no_records_are_no_error():
-    statistics = describe_targets([record("t")])
-    assert statistics.to_json() == {
-        "examples": 0,
-        "words_per_target": 0.0,
-        "subsequences_per_target": 0.0,
-        "words_per_subsequence": 0.0,
-        "histogram": {},
-    }
+    assert statistics == TargetStatistics(3, 8 / 3, 1, 8 / 3, {0: 1, 1: 1, 2: 1})
+    assert describe_targets([record("t")]) == TargetStatistics(0, 0.0, 0.0, 0.0, {}), (
+        "no records are no error"
+    )

@@ -104,10 +104,8 @@ def test_duplicate_ids_name_both_lines(tmp_path):
 
 
 def test_the_files_own_names_are_in_what_is_said(tmp_path):
-    path = lines(tmp_path, {"article": 3, "source": "s"})
-    assert (
-        refusal(path, names=FieldNames(source="article")) == f"{path}:1: 'article' is a number, not a string"
-    )
+    path, names = lines(tmp_path, {"article": 3, "source": "s"}), FieldNames(source="article")
+    assert refusal(path, names=names) == f"{path}:1: 'article' is a number, not a string"
     assert "field 'text' is missing" in refusal(path, names=FieldNames(source="text"))
 
 

@@ -4,12 +4,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.segmentation import (
-    PhraseSegmenter,
-    SentenceSegmenter,
-    joiner_of,
-    make_segmenter,
-)
+from pipedec_cli.data.segmentation import PhraseSegmenter, SentenceSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.sentences import train_sentences
 
 #: Arbitrary text, with more of what segmenters look for than chance would give.
@@ -53,24 +48,15 @@ def test_the_first_separator_stands_for_all_of_them(text, separators):
 
 @given(MARKED)
 def test_segments_are_never_empty_and_have_no_white_space_around_them(model, text):
-    for segmenter in (
-        SentenceSegmenter(model),
-        SentenceSegmenter(model, clauses=True),
-        PhraseSegmenter((";",)),
-    ):
-        for segment in segmenter.cut(text):
-            assert segment
-            assert segment == segment.strip()
+    for segmenter in (SentenceSegmenter(model), SentenceSegmenter(model, clauses=True), PhraseSegmenter()):
+        assert all(segment == segment.strip() != "" for segment in segmenter.cut(text))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("It rained, so we left: early; he stayed.", ["It rained,", "so we left:", "early;", "he stayed."]),
-        (
-            "3.5 of 1,000 at 10:30 is well-known, isn't it?",
-            ["3.5 of 1,000 at 10:30 is well-known,", "isn't it?"],
-        ),
+        ("3.5 of 1,000 at 10:30 is well-known, or", ["3.5 of 1,000 at 10:30 is well-known,", "or"]),
         ("Dr. Miller, who came", ["Dr. Miller,", "who came"]),
         ('"Yes," he said.', ['"Yes,"', "he said."]),
         ("Wait... what?! No", ["Wait...", "what?!", "No"]),
@@ -124,10 +110,8 @@ def test_phrases_stand_between_separators_and_empty_ones_are_counted(text, phras
 )
 def test_the_joiner_is_what_stands_between_the_datas_own_segments(model, separators, targets, joiner):
     segmenter = PhraseSegmenter(separators) if separators else SentenceSegmenter(model)
-    cut_before = [None if isinstance(target, str) else target for target in targets]
-    records = [
-        Record("1", "s", "".join(t), cuts, (), "") for t, cuts in zip(targets, cut_before, strict=True)
-    ]
+    cuts = [None if isinstance(target, str) else target for target in targets]
+    records = [Record("1", "s", "".join(t), cut, (), "") for t, cut in zip(targets, cuts, strict=True)]
     assert joiner_of(records, segmenter) == joiner
 
 

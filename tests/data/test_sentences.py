@@ -51,42 +51,43 @@ def test_sentences_end_where_a_reader_would_end_them(model, text, expected):
     assert sentences(model, text) == expected
 
 
-def test_abbreviations_of_the_domain_are_learnt_from_the_data():
-    targets = [
-        f"The strain subsp. {name} was found in tank {i}. It grew."
-        for i, name in enumerate(["alba", "nigra"] * 40)
-    ]
-    model = train_sentences(targets, [])
-    assert "subsp" in model.to_json()["abbreviations"]
-    assert sentences(model, "We saw subsp. rubra there. It died.") == [
-        "We saw subsp. rubra there.",
-        "It died.",
-    ]
-
-
-def test_the_last_words_of_templates_are_no_abbreviations():
-    targets = [
-        f"The pump is {a}. She lives in {b}. It runs at 3 bar."
-        for a in ("on", "off")
-        for b in ("Rome", "Ulm")
-    ] * 30
-    model = train_sentences(targets, [])
-    assert not {"on", "off", "rome", "ulm", "bar"} & set(model.to_json()["abbreviations"])
-    assert sentences(model, targets[0]) == ["The pump is on.", "She lives in Rome.", "It runs at 3 bar."]
-
-
-def test_chains_of_abbreviations_are_learnt():
-    targets = [f"It is short for Abh. Sem. Univ. in {i}. We read it." for i in range(40)]
-    model = train_sentences(targets, [])
-    assert sentences(model, "It is short for Abh. Sem. Univ. in 7. We read it.")[0].startswith(
-        "It is short for Abh. Sem. Univ."
-    )
-
-
-def test_abbreviations_are_learnt_from_text_in_lower_case_too():
-    targets = [f"the strain subsp. {name} grew. the tank was full." for name in ["alba", "nigra"] * 40]
-    model = train_sentences(targets, [])
-    assert sentences(model, targets[0]) == ["the strain subsp. alba grew.", "the tank was full."]
+@pytest.mark.parametrize(
+    ("targets", "text", "expected"),
+    [
+        (
+            [
+                f"The strain subsp. {name} was found in tank {i}. It grew."
+                for i in range(40)
+                for name in ("alba", "nigra")
+            ],
+            *("We saw subsp. rubra there. It died.", ["We saw subsp. rubra there.", "It died."]),
+        ),
+        (
+            [f"It is short for Abh. Sem. Univ. in {i}. We read it." for i in range(40)],
+            "It is short for Abh. Sem. Univ. in Ulm. We read it.",
+            ["It is short for Abh. Sem. Univ. in Ulm.", "We read it."],
+        ),
+        (
+            [f"the strain subsp. {name} grew. the tank was full." for name in ["alba", "nigra"] * 40],
+            "the strain subsp. alba grew. the tank was full.",
+            ["the strain subsp. alba grew.", "the tank was full."],
+        ),
+        (
+            [
+                f"The pump is {a}. She lives in {b}. It runs at 3 bar."
+                for a in ("on", "off")
+                for b in ("Rome", "Ulm")
+            ]
+            * 30,
+            "The pump is on. She lives in Rome. It runs at 3 bar.",
+            ["The pump is on.", "She lives in Rome.", "It runs at 3 bar."],
+        ),
+        ([], "One. Two.", ["One.", "Two."]),
+    ],
+    ids=["of the domain", "chains", "in lower case", "last words of templates are none", "nothing learnt"],
+)
+def test_abbreviations_are_learnt_from_the_data(targets, text, expected):
+    assert sentences(train_sentences(targets, []), text) == expected
 
 
 @given(st.text())
@@ -100,10 +101,7 @@ def test_a_long_line_is_cut_as_its_parts_are(model):
     text = " ".join(TARGETS * 400)
     assert len(text) > 80_000
     assert sentences(model, text) == [part for target in TARGETS for part in sentences(model, target)] * 400
-
-
-def test_a_text_of_one_endless_word_is_one_sentence(model):
-    assert len(model.ends("x" * 100_000)) == 1
+    assert len(model.ends("x" * 100_000)) == 1, "one endless word"
 
 
 def test_the_model_reads_back_equal_from_json(model):
@@ -112,10 +110,6 @@ def test_the_model_reads_back_equal_from_json(model):
     assert json.dumps(again.to_json()) == text
     for target in TARGETS:
         assert again.ends(target) == model.ends(target)
-
-
-def test_training_on_nothing_still_ends_sentences():
-    assert sentences(train_sentences([], []), "One. Two.") == ["One.", "Two."]
 
 
 @pytest.mark.parametrize("value", [{}, {"abbreviations": 3}, []])

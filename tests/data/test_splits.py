@@ -39,30 +39,28 @@ def test_fewer_sources_than_splits_all_go_to_train(sources):
     assert len(splits["train"]) == len(sources)
 
 
+def dealt(count, fractions, seed=0):
+    return split_by_source([record(f"source {i}") for i in range(count)], fractions, seed)
+
+
 def test_shares_are_about_what_was_asked_for():
-    splits = split_by_source([record(f"source {i}") for i in range(5000)], {"dev": 0.1, "test": 0.3}, 0)
+    splits = dealt(5000, {"dev": 0.1, "test": 0.3})
     assert 400 < len(splits["dev"]) < 600
     assert 1350 < len(splits["test"]) < 1650
 
 
-def test_a_record_stays_where_it_is_when_others_are_added():
-    few = split_by_source([record(f"source {i}") for i in range(500)], BOTH, 7)
-    many = split_by_source([record(f"source {i}") for i in range(900)], BOTH, 7)
+def test_a_record_stays_where_it_is_when_others_are_added_and_another_seed_deals_differently():
+    few, many = dealt(500, BOTH, 7), dealt(900, BOTH, 7)
     for name in SPLITS:
         assert {r.source for r in few[name]} <= {r.source for r in many[name]}
-
-
-def test_another_seed_deals_differently():
-    records = [record(f"source {i}") for i in range(500)]
-    assert split_by_source(records, BOTH, 0) == split_by_source(records, BOTH, 0)
-    assert split_by_source(records, BOTH, 0) != split_by_source(records, BOTH, 1)
+    assert few == dealt(500, BOTH, 7) != dealt(500, BOTH, 1)
 
 
 def test_a_split_that_is_not_asked_for_gets_nothing():
-    splits = split_by_source([record(f"source {i}") for i in range(100)], {"test": 0.2}, 0)
-    assert not splits["dev"]
+    splits = dealt(100, {"test": 0.2})
     assert splits["test"]
-    assert not split_by_source([record("a"), record("b")], {"dev": 0.0, "test": 0.0}, 0)["dev"]
+    assert not splits["dev"]
+    assert not dealt(2, {"dev": 0.0, "test": 0.0})["dev"]
 
 
 @pytest.mark.parametrize("fractions", [{"dev": 0.5, "test": 0.5}, {"test": 1.0}, {"dev": -0.1}])
@@ -78,11 +76,8 @@ def test_a_split_field_is_kept():
     assert [[r.source for r in splits[name]] for name in SPLITS] == [["a"], ["b"], ["c"]]
 
 
-def test_a_field_that_is_called_split_but_names_none_is_no_split_field():
+def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_that_names_some_is_refused():
     assert split_by_field([record("a", split="left"), record("b", split=3), record("c")]) is None
-
-
-def test_a_record_without_a_split_among_others_that_have_one_is_refused():
     with pytest.raises(UserError, match=r"data\.jsonl:2: 'split' names no split"):
         split_by_field([record("a", 1, split="train"), record("b", 2, split="held out")])
 
@@ -106,14 +101,11 @@ def sources(gathered):
     return {name: [record.source for record in records] for name, records in gathered[0].items()}
 
 
-def test_a_single_file_is_split(tmp_path):
-    splits, origins = gather(write(tmp_path / "data.jsonl", *map(str, range(50))))
+def test_a_single_file_is_split_and_given_files_are_kept(tmp_path):
+    data = write(tmp_path / "data.jsonl", *map(str, range(50)))
+    splits, origins = gather(data)
     assert all(splits.values())
     assert origins["test"] == "split off by source"
-
-
-def test_given_files_are_kept_and_only_the_missing_split_is_made(tmp_path):
-    data = write(tmp_path / "data.jsonl", *map(str, range(50)))
     gathered = gather(data, {"dev": write(tmp_path / "held.jsonl", "x", "y")})
     assert sources(gathered)["dev"] == ["x", "y"]
     assert len(gathered[0]["train"]) + len(gathered[0]["test"]) == 50
@@ -129,11 +121,9 @@ def test_a_folder_brings_its_own_splits(tmp_path):
 
 
 def test_a_split_field_brings_splits(tmp_path):
-    path = tmp_path / "data.jsonl"
-    path.write_text(
-        "".join(json.dumps({"source": s, "target": "t", "split": s}) + "\n" for s in ("dev", "test", "train"))
-    )
-    assert sources(gather(path)) == {"train": ["train"], "dev": ["dev"], "test": ["test"]}
+    rows = ({"source": s, "target": "t", "split": s} for s in ("dev", "test", "train"))
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert sources(gather(tmp_path / "data.jsonl")) == {"train": ["train"], "dev": ["dev"], "test": ["test"]}
 
 
 def test_a_folder_without_anything_to_train_on_is_refused(tmp_path):

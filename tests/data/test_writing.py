@@ -9,19 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipedec_cli.data import writing
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.writing import (
-    PACKAGES,
-    JsonLinesAppender,
-    atomic_writer,
-    manifest,
-    read_json,
-    read_whole_lines,
-    to_json,
-    write_json,
-    write_json_lines,
-    write_text,
-)
+from pipedec_cli.data.writing import JsonLinesAppender, atomic_writer, manifest, read_json, read_whole_lines
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()),
@@ -32,7 +22,7 @@ JSON = st.recursive(
 
 @given(JSON | st.characters(categories=["Cs"]).map("a{}b".format))
 def test_json_is_one_line_that_reads_back(value):
-    text = to_json(value)
+    text = writing.to_json(value)
     assert text.encode("utf-8").count(b"\n") == 0
     assert json.loads(text) == value
 
@@ -69,7 +59,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
 
 def test_a_new_file_has_the_usual_permissions(tmp_path):
     (tmp_path / "plain").write_text("")
-    write_text(tmp_path / "ours", "")
+    writing.write_text(tmp_path / "ours", "")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
@@ -85,7 +75,7 @@ def test_appended_lines_are_on_disk_at_once(tmp_path):
 @given(st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=4), st.data())
 def test_after_a_kill_at_any_byte_resuming_keeps_the_whole_lines(tmp_path_factory, items, data):
     path = tmp_path_factory.mktemp("torn") / "out.jsonl"
-    write_json_lines(path, items)
+    writing.write_json_lines(path, items)
     content = path.read_bytes()
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
     kept = list(read_whole_lines(path))
@@ -108,8 +98,7 @@ def test_a_torn_line_that_a_line_feed_ends_is_dropped_and_one_in_the_middle_is_r
 def test_without_resume_the_file_starts_empty(tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_text('{"n": 1}\n')
-    with JsonLinesAppender(path):
-        pass
+    JsonLinesAppender(path).__exit__()
     assert path.read_text() == ""
 
 
@@ -146,7 +135,7 @@ out.__exit__()
 
 def test_json_files_read_back_and_bad_ones_are_refused(tmp_path):
     path = tmp_path / "a.json"
-    write_json(path, {"é": [1]})
+    writing.write_json(path, {"é": [1]})
     assert "é" in path.read_text(encoding="utf-8")
     assert read_json(path) == {"é": [1]}
     path.write_text("{")
@@ -163,7 +152,7 @@ def test_a_manifest_holds_versions_settings_and_hashes_as_plain_json(tmp_path):
     assert made["settings"] == {"out": "a/b", "delays": [1, 2], "seed": 0}
     assert made["inputs"][0] == {"path": str(path), "sha256": hashlib.sha256(b"x").hexdigest()}
     assert made["inputs"][1] == {"path": "-", "sha256": None}
-    assert list(made["versions"]) == list(PACKAGES)
+    assert list(made["versions"]) == list(writing.PACKAGES)
     assert made["versions"]["nltk"]
 
 

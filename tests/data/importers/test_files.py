@@ -9,38 +9,19 @@ from pipedec_cli.data.importers import splits_at
 from pipedec_cli.data.importers.phrases import parallel
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 
-STORY = [
-    "(CNN) -- It rained.",
-    "",
-    "All day.",
-    "",
-    "@highlight",
-    "",
-    "Rain fell",
-    "",
-    "@highlight",
-    "",
-    "All day",
-]
+HIGHLIGHTS = ["@highlight", "", "Rain fell", "", "@highlight", "", "All day"]
+STORY = ["(CNN) -- It rained.", "", "All day.", "", *HIGHLIGHTS]
 SUMMARY = "summary.txt"
 
 
-# --- CNN/DailyMail and SumPubMed ---------------------------------------------------------------------------
-
-
 def test_story_files_are_read_and_one_without_an_article_has_an_empty_source(write_lines):
-    write_lines("stories/b2.story", *STORY[4:])
+    write_lines("stories/b2.story", *HIGHLIGHTS)
     folder = write_lines("stories/a1.story", *STORY).parent
-    examples = list(cnn_dailymail(str(folder), None))
-    assert [(example.id, example.source, example.target) for example in examples] == [
-        ("a1", "(CNN) -- It rained. All day.", ("Rain fell", "All day")),
-        ("b2", "", ("Rain fell", "All day")),
-    ]
+    first, second = cnn_dailymail(str(folder), None)
+    assert first[1:4] == ("a1", "(CNN) -- It rained. All day.", ("Rain fell", "All day"))
+    assert second[1:4] == ("b2", "", ("Rain fell", "All day"))
     assert splits_at(str(folder)) == ()
-    assert len(list(cnn_dailymail(str(folder / "a1.story"), None))) == 1
-
-
-def test_story_without_highlights_is_refused(write_lines):
+    assert list(cnn_dailymail(str(folder / "a1.story"), None)) == [first]
     path = write_lines("a.story", "Only text.")
     with pytest.raises(UserError, match=r"a\.story: expected a line '@highlight', found none"):
         list(cnn_dailymail(str(path), None))
@@ -51,12 +32,10 @@ def test_sumpubmed_as_released_pairs_its_folders_by_number(write_lines, tmp_path
         write_lines(f"text/text_{number}.txt", "an article", "", f"numbered {number}.")
         write_lines(f"shorter_abstract/abst_{number}.txt", "one.", f"number {number}.")
     assert splits_at(str(tmp_path)) == ()
-    examples = list(pubmed(str(tmp_path), None))
-    assert [(example.id, example.source) for example in examples] == [
-        ("2", "an article numbered 2."),
-        ("10", "an article numbered 10."),
+    assert [example[1:4] for example in pubmed(str(tmp_path), None)] == [
+        ("2", "an article numbered 2.", ("one.", "number 2.")),
+        ("10", "an article numbered 10.", ("one.", "number 10.")),
     ]
-    assert examples[1].target == ("one.", "number 10.")
     write_lines("text/text_11.txt", "an article")
     with pytest.raises(
         UserError, match=r"text_11\.txt: expected its summary .*abst_11\.txt, found no such file"
@@ -64,21 +43,16 @@ def test_sumpubmed_as_released_pairs_its_folders_by_number(write_lines, tmp_path
         list(pubmed(str(tmp_path), None))
 
 
-# --- WikiHowQA ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def released(write_lines):
     write_lines(SUMMARY, "0\tboil water first .\tboil it .", "1\tbuy a pan .\tget a pan .", "2\tno .\tno .")
-    write_lines(
-        "train.txt", "how to cook\t1\t1", "how to cook\t2\t0", "how to boil\t0\t1", "how to heat\t0\t1"
-    )
+    pairs = ("how to cook\t1\t1", "how to cook\t2\t0", "how to boil\t0\t1", "how to heat\t0\t1")
+    write_lines("train.txt", *pairs)
     return write_lines("test.txt", "how to refuse\t2\t1").parent
 
 
 def test_positive_pairs_become_question_answer_and_summary(released):
-    examples = list(wikihowqa(str(released), "train"))
-    assert [(example.id, example.source, example.target) for example in examples] == [
+    assert [example[1:4] for example in wikihowqa(str(released), "train")] == [
         ("0", "question: how to boil context: boil water first .", "boil it ."),
         ("0", "question: how to heat context: boil water first .", "boil it ."),
         ("1", "question: how to cook context: buy a pan .", "get a pan ."),
@@ -99,15 +73,11 @@ def test_summary_file_is_no_split_and_a_split_file_finds_it(released, write_line
         ("valid.txt", ["how\t1\t1", "how\t99\t1"], r"valid\.txt:2: answer id '99' is not in summary\.txt"),
         (
             "valid.txt",
-            ["how to cook 1 1"],
+            ["how 1"],
             r"valid\.txt:1: expected 3 columns .*\(question, answer id, label\), found 1",
         ),
         ("valid.txt", ["how\t1\tyes"], r"valid\.txt:1: column 'label': expected 0 or 1, found 'yes'"),
-        (
-            SUMMARY,
-            ["1\tan answer"],
-            r"summary\.txt:1: expected 3 columns .*\(answer id, answer, summary\), found 2",
-        ),
+        (SUMMARY, ["1\tb"], r"summary\.txt:1: expected 3 columns .*\(answer id, answer, summary\), found 2"),
     ],
 )
 def test_wrong_pair_or_summary_is_refused_at_its_line(released, write_lines, name, lines, message):
@@ -117,17 +87,13 @@ def test_wrong_pair_or_summary_is_refused_at_its_line(released, write_lines, nam
         list(wikihowqa(str(path), None))
 
 
-# --- parallel text -----------------------------------------------------------------------------------------
-
-
 def test_lines_are_paired_and_phrases_split(write_lines):
     source = write_lines("train_src.txt", "title one <eos> body one", "two", "three")
     write_lines("train_trg.txt", "a b;c;<peos>;d", "e", "")
-    examples = list(parallel(str(source), None))
-    assert [(example.where, example.source, example.target) for example in examples] == [
-        (f"{source}:1", "title one body one", ("a b", "c", "d")),
-        (f"{source}:2", "two", ("e",)),
-        (f"{source}:3", "three", ()),
+    assert list(parallel(str(source), None)) == [
+        (f"{source}:1", None, "title one body one", ("a b", "c", "d"), {}),
+        (f"{source}:2", None, "two", ("e",), {}),
+        (f"{source}:3", None, "three", (), {}),
     ]
 
 
@@ -142,16 +108,12 @@ def test_folder_of_parallel_text_gives_its_splits(write_lines, names):
 
 
 @pytest.mark.parametrize(("left", "right", "longer"), [(3, 2, "a.src"), (1, 2, "a.trg")])
-def test_different_numbers_of_lines_are_an_error_at_the_first_line_without_a_partner(
-    write_lines, left, right, longer
-):
+def test_the_first_line_without_a_partner_is_refused(write_lines, left, right, longer):
     source = write_lines("a.src", *["s"] * left)
     write_lines("a.trg", *["t"] * right)
     shorter = min(left, right)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=rf"{longer}:{shorter + 1}: .* ends with line {shorter}$"):
         list(parallel(str(source), None))
-    assert caught.value.where == f"{source.with_name(longer)}:{shorter + 1}"
-    assert f"ends with line {shorter}" in caught.value.what
 
 
 def test_target_file_may_be_named_and_gzipped(write_lines):
@@ -176,10 +138,9 @@ def test_target_file_that_cannot_be_told_is_asked_for(write_lines, name, message
         list(parallel(str(folder / name), None))
 
 
-def test_line_that_is_not_utf8_is_refused_with_its_number(tmp_path):
-    source = tmp_path / "a.src"
+def test_line_that_is_not_utf8_is_refused_with_its_number(write_lines):
+    source = write_lines("a.trg", "a", "b").with_name("a.src")
     source.write_bytes(b"one\ntw\xffo\n")
-    (tmp_path / "a.trg").write_text("a\nb\n")
     with pytest.raises(UserError, match=r"a\.src:2: not UTF-8: byte 0xff at position 3"):
         list(parallel(str(source), None))
 

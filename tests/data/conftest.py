@@ -1,4 +1,4 @@
-"""Small files of the published layouts, made on the spot."""
+"""Small files, made on the spot."""
 
 import gzip
 import json
