@@ -2,75 +2,55 @@
 
 import gzip
 import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS
 from pipedec_cli.data.rows import given_splits
-from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.import_ import DataSet
+from tests.terminal import running
+from tests.terminal.running import lines_of, write_lines
 
 PAPER = "the paper, Table 1"
-
-
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["import", *map(str, arguments)], env={"COLUMNS": "100", "NO_COLOR": "1"})
-
-
-def lines_of(path):
-    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-
-
-def write_json_lines(path, *rows):
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
+run = partial(running.run, "import")
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 MSQA = {"question": ["who", "?"], "context": ["Ann", "and", "Bo"], "label": ["B", "O", "B"]}
 KEYPHRASES = {"title": "On grids", "abstract": "We draw.", "keyword": "grid;time step"}
 
 
-def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file(empty_folder):
-    write_json_lines("published/kp20k_training.json", KEYPHRASES, KEYPHRASES)
-    write_json_lines("published/kp20k_validation.json", KEYPHRASES)
+def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file():
+    write_lines("published/kp20k_training.json", KEYPHRASES, KEYPHRASES)
+    write_lines("published/kp20k_validation.json", KEYPHRASES)
     result = run("kp20k", "published")
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stdout == ""
     assert "wrote kp20k/train.jsonl, kp20k/dev.jsonl" in result.stderr
     assert (len(lines_of("kp20k/train.jsonl")), len(lines_of("kp20k/dev.jsonl"))) == (2, 1)
     assert not Path("kp20k/test.jsonl").exists()
-    assert run("kp20k", "published", "--split", "dev").exit_code == 0
+    run("kp20k", "published", "--split", "dev")
     assert len(lines_of("kp20k-dev.jsonl")) == 1
-    assert (
-        run("kp20k", "published", "--split", "train", "--out", "out/mine.jsonl", "--limit", 1).exit_code == 0
-    )
+    run("kp20k", "published", "--split", "train", "--out", "out/mine.jsonl", "--limit", 1)
     assert len(lines_of("out/mine.jsonl")) == 1
 
 
-def test_split_without_answers_is_named_so_that_segment_passes_it_over(empty_folder):
+def test_split_without_answers_is_named_so_that_segment_passes_it_over():
     Path("msqa_data").mkdir()
     unlabelled = {key: value for key, value in MSQA.items() if key != "label"}
     for split, row in (("train", MSQA), ("test", unlabelled)):
         Path(f"msqa_data/{split}.json").write_text(json.dumps({"data": [{"id": "q", **row}]}))
-    result = run("msqa", "msqa_data")
-    assert result.exit_code == 0
-    assert "no targets" in result.stderr
+    assert "no targets" in run("msqa", "msqa_data").stderr
     assert not Path("msqa/test.jsonl").exists()
     assert "target" not in lines_of("msqa/unlabelled-test.jsonl")[0]
     assert given_splits("msqa") == ("train",)
 
 
-def test_json_gives_the_statistics_of_table_1_and_the_papers(empty_folder):
-    write_json_lines("a.jsonl", KEYPHRASES | {"keyword": "one two;three"}, KEYPHRASES | {"keyword": "four"})
+def test_json_gives_the_statistics_of_table_1_and_the_papers():
+    write_lines("a.jsonl", KEYPHRASES | {"keyword": "one two;three"}, KEYPHRASES | {"keyword": "four"})
     result = run("kp20k", "a.jsonl", "--json")
     report = json.loads(result.stdout)
     (file,) = report["files"]
@@ -82,31 +62,31 @@ def test_json_gives_the_statistics_of_table_1_and_the_papers(empty_folder):
     assert (file["path"], file["examples"], file["left_out"]) == ("kp20k.jsonl", 2, 0)
 
 
-def test_sentences_of_text_are_counted(empty_folder):
+def test_sentences_of_text_are_counted():
     nouns = ("grid", "token", "model", "table", "river", "stone", "house", "engine", "letter", "window")
     abstracts = [
         f"We gave the {x} a {y}. The {x} met another {y}. No {x} knows every {y}."
         for x in nouns
         for y in nouns
     ]
-    write_json_lines("a.jsonl", *[{"article": "body", "abstract": abstract} for abstract in abstracts])
+    write_lines("a.jsonl", *[{"article": "body", "abstract": abstract} for abstract in abstracts])
     report = json.loads(run("pubmed", "a.jsonl", "--json").stdout)
     assert report["files"][0]["statistics"]["subsequences_per_target"] == 3.0
     assert [row["target"] for row in lines_of("pubmed.jsonl")] == abstracts
 
 
 def test_stdout_gets_the_data_and_stderr_the_table(empty_folder):
-    write_json_lines("a.jsonl", KEYPHRASES)
+    write_lines("a.jsonl", KEYPHRASES)
     result = run("kp20k", "a.jsonl", "--out", "-")
     assert json.loads(result.stdout)["target"] == ["grid", "time step"]
     assert PAPER in result.stderr
     assert sorted(path.name for path in empty_folder.iterdir()) == ["a.jsonl"]
 
 
-def test_parallel_files_are_imported_with_the_options_of_their_own(empty_folder):
+def test_parallel_files_are_imported_with_the_options_of_their_own():
     Path("a.txt").write_text("title <eos> body\nsecond\n")
     Path("b.txt").write_text("x | y\n\n")
-    assert run("parallel", "a.txt", "--targets", "b.txt", "--separator", "|").exit_code == 0
+    run("parallel", "a.txt", "--targets", "b.txt", "--separator", "|")
     assert [(row["source"], row["target"]) for row in lines_of("parallel.jsonl")] == [
         ("title body", ["x", "y"]),
         ("second", []),
@@ -116,10 +96,8 @@ def test_parallel_files_are_imported_with_the_options_of_their_own(empty_folder)
     assert report["files"][0]["empty_targets"] == 1
 
 
-def test_what_had_to_be_changed_is_said_even_when_quiet(empty_folder):
-    write_json_lines(
-        "a.jsonl", {"article": "", "highlights": "H"}, {"article": "A", "highlights": "H", "id": "1"}
-    )
+def test_what_had_to_be_changed_is_said_even_when_quiet():
+    write_lines("a.jsonl", {"article": "", "highlights": "H"}, {"article": "A", "highlights": "H", "id": "1"})
     result = run("cnn_dailymail", "a.jsonl", "--quiet")
     assert len(lines_of("cnn_dailymail.jsonl")) == 1
     assert "1 without a source left out (first: a.jsonl:1)" in result.stderr
@@ -142,8 +120,8 @@ def test_what_had_to_be_changed_is_said_even_when_quiet(empty_folder):
 )
 def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty_folder, arguments, message):
     for name in ("good.jsonl", "published/train.json", "published/valid.json"):
-        write_json_lines(name, KEYPHRASES)
-    write_json_lines("bad.jsonl", KEYPHRASES, {"title": "T", "abstract": "B", "keyword": 3})
+        write_lines(name, KEYPHRASES)
+    write_lines("bad.jsonl", KEYPHRASES, {"title": "T", "abstract": "B", "keyword": 3})
     contents = {"empty.jsonl": b"", "blank.jsonl": b"\n\n", "empty.jsonl.gz": gzip.compress(b"")}
     for name, content in {**contents, "taken": b"", "kp20k.jsonl": b"before"}.items():
         Path(name).write_bytes(content)
@@ -152,15 +130,14 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty
         return {path: path.read_bytes() for path in empty_folder.rglob("*") if path.is_file()}
 
     before = files()
-    result = run("kp20k", *arguments.split())
-    assert isinstance(result.exception, UserError), result.output
-    assert message in str(result.exception)
+    with pytest.raises(UserError, match=re.escape(message)):
+        run("kp20k", *arguments.split())
     assert files() == before
 
 
-def test_text_that_drives_terminals_is_data(empty_folder):
+def test_text_that_drives_terminals_is_data():
     hostile = "\x1b[31mred\x1b[0m [bold]x[/bold] :smile: \x00"
-    write_json_lines("a.jsonl", KEYPHRASES | {"title": hostile, "keyword": [hostile]})
+    write_lines("a.jsonl", KEYPHRASES | {"title": hostile, "keyword": [hostile]})
     result = run("kp20k", "a.jsonl")
     assert "\x1b" not in result.stderr
     assert lines_of("kp20k.jsonl")[0]["source"].startswith(hostile)

@@ -12,20 +12,17 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.terminal import generate, report
 from pipedec_cli.terminal.app import app
+from tests.terminal.running import read_json, run, write_lines
 
 COMMANDS = ("segment", "train", "generate", "score", "report")
 
 
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 @pytest.fixture
@@ -42,16 +39,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return requests
 
 
-def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result
-
-
 def signature(*options: str) -> str:
     """The protocol that `pipedec score` takes for a file that fits every task."""
     row = {"id": "a", "source": "a red cat", "prediction": "cat", "segments": ["cat"]}
-    Path("out.jsonl").write_text(json.dumps({**row, "target": "cat", "target_segments": ["cat"]}) + "\n")
+    write_lines("out.jsonl", {**row, "target": "cat", "target_segments": ["cat"]})
     score = json.loads(run("score", "out.jsonl", "--json", *options).stdout)
     return str(score["signature"]).partition("|")[0]
 
@@ -60,7 +51,7 @@ def signature(*options: str) -> str:
 def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name: str) -> None:
     protocol = recipe(name).settings_for("score").get("protocol") or signature()
     assert signature("--recipe", name) == protocol
-    content = json.loads(Path("pipedec-workspace/scores/out.json").read_text())
+    content = read_json("pipedec-workspace/scores/out.json")
     assert content["manifest"]["settings"]["recipe"] == name
 
 
@@ -110,11 +101,8 @@ def test_generate_takes_the_grid_of_the_recipe(asked: list[Any]) -> None:
     run("generate", "--recipe", "pubmed")
     run("generate", "--recipe", "pubmed", "--delay", "3", "--sub-max", "7")
     run("generate", "--recipe", "pubmed", "--decoder", "sequential")
-    assert [(one.delay, one.time_max, one.sub_max) for one in asked] == [
-        (1, 50, 20),
-        (3, 50, 7),
-        (None, None, None),
-    ]
+    grids = [(1, 50, 20), (3, 50, 7), (None, None, None)]
+    assert [(one.delay, one.time_max, one.sub_max) for one in asked] == grids
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -140,16 +128,10 @@ def test_unknown_recipe_is_refused_with_those_there_are(command: str) -> None:
 
 def test_own_data_segmented_with_a_recipe_are_scored_as_it_says() -> None:
     """Phrases alone would be taken for keyphrases."""
-    rows = [{"source": f"q {n}", "target": "x; y"} for n in range(20)]
-    Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_lines("own.jsonl", *({"source": f"q {n}", "target": "x; y"} for n in range(20)))
     line = {"id": "a", "prediction": "x; y", "segments": ["x", "y"], "steps": 3, "tokens": 4}
     line |= {"truncated": None, "seconds": 0.1, "source": "q", "target": ["x", "y"]}
-    Path("out.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
-    CliRunner().invoke(app, ["segment", "own.jsonl", "--recipe", "msqa"], catch_exceptions=False)
-
-    result = CliRunner().invoke(app, ["score", "out.jsonl"], catch_exceptions=False)
-
-    assert (
-        "task: multispan, since the workspace's data were segmented with the recipe msqa"
-        in result.stderr.replace("\n", " ")
-    )
+    write_lines("out.jsonl", line)
+    run("segment", "own.jsonl", "--recipe", "msqa")
+    why = "task: multispan, since the workspace's data were segmented with the recipe msqa"
+    assert why in run("score", "out.jsonl").stderr.replace("\n", " ")

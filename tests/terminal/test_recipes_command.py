@@ -1,21 +1,19 @@
 """`pipedec recipes`, as a user runs it."""
 
 import json
+from functools import partial
 
-from typer.testing import CliRunner
+import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import RECIPES
-from pipedec_cli.terminal.app import app
+from tests.terminal import running
 
-
-def run(*arguments, columns="100"):
-    return CliRunner().invoke(app, ["recipes", *arguments], env={"COLUMNS": columns, "NO_COLOR": "1"})
+run = partial(running.run, "recipes")
 
 
 def test_list_shows_each_data_set_with_both_backbones():
     result = run()
-    assert result.exit_code == 0
     lines = result.stdout.splitlines()
     for name in RECIPES:
         if name != "paper":
@@ -47,7 +45,7 @@ def test_general_recipe_has_settings_and_no_figures():
 
 
 def test_narrow_terminal_keeps_every_figure():
-    output = run("msqa", columns="60").stdout
+    output = run("msqa", columns=60).stdout
     for part in ("72.3", "71.5", "1.7×", "1,802", "1,798"):
         assert part in output
 
@@ -64,6 +62,5 @@ def test_json_holds_options_and_figures():
 
 
 def test_unknown_recipe_is_refused():
-    result = run("squad")
-    assert isinstance(result.exception, UserError)
-    assert "the recipes are paper, msqa" in str(result.exception)
+    with pytest.raises(UserError, match="the recipes are paper, msqa"):
+        run("squad")

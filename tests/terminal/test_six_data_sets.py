@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import shlex
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import paper_row, recipe
 from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
-from pipedec_cli.terminal.app import app
 from tests.data.importers.published import TEST, WRITERS
+from tests.terminal import running
+from tests.terminal.running import lines_of, read_json, write_lines
 
 #: The metrics of each task.
 METRICS = {
@@ -30,14 +30,13 @@ METRICS = {
 WORK = Path("pipedec-workspace")
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "datasets.md"
 
+run = partial(running.run, columns=160)
 BRIEF = "--max-steps 2 --batch-size 4 --evaluations 1 --dev-examples 1 --device cpu"
 QUICK = "--timing-examples 1 --repeats 1 --resamples 99 --no-memory --device cpu"
 
 
 @pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
+def _in_an_empty_folder(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
     smallest = Shape(d_model=16, d_ff=16, layers=1, heads=2, vocabulary=320, dropout=0.0, d_kv=8)
     monkeypatch.setitem(SHAPES, "scratch-tiny", smallest)  # type: ignore[misc]
@@ -156,22 +155,6 @@ def test_what_is_imported_is_never_written_over_nor_beside_what_is_read() -> Non
 @pytest.mark.parametrize("field", ["answers", "segments"])
 def test_string_where_a_list_of_answers_belongs_is_an_error_and_no_list_of_letters(field: str) -> None:
     row = {"id": "q", "source": "who ?", "prediction": "Ann", "segments": ["Ann"], "answers": ["Ann"]}
-    Path("out.jsonl").write_text(json.dumps(row | {field: "Ann"}) + "\n", encoding="utf-8")
+    write_lines("out.jsonl", row | {field: "Ann"})
     with pytest.raises(UserError, match=rf"out\.jsonl:1: .{field}. .*list of strings"):
         run("score", "out.jsonl", "--recipe", "msqa")
-
-
-def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(
-        app, arguments, env={"COLUMNS": "160", "NO_COLOR": "1"}, catch_exceptions=False
-    )
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
+from tests.terminal.running import read_json, run, write_lines
 
 QUICK = [
     "--max-steps",
@@ -32,20 +33,13 @@ def workspace(tmp_path: Path) -> Path:
         {"id": str(i), "source": f"colour: {c} number: {i}", "target": f"It is {c}. There are {i} of them."}
         for i, c in enumerate(["red", "green", "blue"] * 8)
     ]
-    data = tmp_path / "data.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    run("segment", str(data), "--level", "sentence", "-w", str(tmp_path / "work"))
+    data = write_lines(tmp_path / "data.jsonl", *rows)
+    run("segment", data, "--level", "sentence", "-w", tmp_path / "work")
     return tmp_path / "work"
 
 
-def run(*arguments: str) -> str:
-    outcome = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert outcome.exit_code == 0, outcome.stderr
-    return outcome.stderr
-
-
 def train(workspace: Path, *more: str) -> str:
-    return run("train", "-w", str(workspace), *QUICK, *more)
+    return run("train", "-w", workspace, *QUICK, *more).stderr
 
 
 def refused(workspace: Path, *more: str) -> str:
@@ -55,8 +49,7 @@ def refused(workspace: Path, *more: str) -> str:
 
 
 def manifest(workspace: Path, decoder: str = "pipelined") -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((workspace / "models" / decoder / "training.json").read_text())
-    return content
+    return dict(read_json(workspace / "models" / decoder / "training.json"))
 
 
 def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path) -> None:
@@ -114,7 +107,7 @@ def test_a_config_file_carries_options_and_flags_win(workspace: Path, tmp_path: 
     config = tmp_path / "pipedec.toml"
     config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
     train(workspace, "--config", str(config))
-    content = json.loads((workspace / "models" / "sequential" / "config.json").read_text())["pipedec"]
+    content = read_json(workspace / "models" / "sequential" / "config.json")["pipedec"]
     assert content["decoder"] == "sequential"
     assert content["source_prefix"] == "say: "
     saved = manifest(workspace, "sequential")
@@ -129,9 +122,7 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     train(workspace)
     folder = workspace / "models" / "pipelined"
     before = (folder / "model.safetensors").read_bytes()
-    said = refused(workspace, "--seed", "1")
-    assert "holds a trained model" in said
-    assert "--overwrite" in said
+    assert "holds a trained model; replace it with --overwrite" in refused(workspace, "--seed", "1")
     begun = manifest(workspace)
     del begun["result"]  # as after a kill
     (folder / "training.json").write_text(json.dumps(begun))
@@ -143,18 +134,15 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     assert (folder / "model.safetensors").read_bytes() != before
 
 
-def test_training_without_data_names_the_command_that_makes_them(tmp_path: Path) -> None:
-    assert "pipedec segment DATA" in refused(tmp_path / "none")
-
-
 @pytest.mark.parametrize("delay", ["0", "-1", "two", "1.5"])
 def test_a_delay_that_is_no_delay_is_a_usage_error(tmp_path: Path, delay: str) -> None:
     outcome = CliRunner().invoke(app, ["train", "-w", str(tmp_path), "--delay", delay])
     assert outcome.exit_code == 2
 
 
-def test_a_shape_that_is_not_there_is_named(workspace: Path) -> None:
+def test_a_shape_that_is_not_there_and_the_command_that_makes_data_are_named(workspace: Path) -> None:
     assert "scratch-tiny" in refused(workspace, "--model", "scratch-huge")
+    assert "pipedec segment DATA" in refused(workspace / "none")
 
 
 def test_sources_that_are_cut_are_counted(workspace: Path) -> None:

@@ -4,7 +4,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
-    return tmp_path
+def _in_an_empty_folder(empty_folder):
+    pass

