@@ -111,16 +111,13 @@ class ScoredRun:
     @property
     def warnings(self) -> list[str]:
         """What a reader of the scores must be told: what is not in them, and whether the run is a whole one."""
-        found = self.scores.notes
-        limit = (self.run.manifest.get("settings") or {}).get("limit")
-        if limit is not None:
+        found, count = self.scores.notes, len(self.items)
+        if (limit := (self.run.manifest.get("settings") or {}).get("limit")) is not None:
             first = f"the first {limit:,} example{'' if limit == 1 else 's'}"
             found.append(f"a run of {first} only, made with --limit")
-        if self.expected is not None and self.expected != len(self.items):
-            found.append(
-                f"{len(self.items)} of {self.expected} rows are there and were scored; "
-                "the `pipedec generate` that began the run finishes it with --resume"
-            )
+        if self.expected not in (None, count):
+            rest = "the `pipedec generate` that began the run finishes it with --resume"
+            found.append(f"{count} of {self.expected} rows are there and were scored; {rest}")
         return [f"{self.run.name}: {line}" for line in found]
 
     def as_json(self) -> dict[str, Any]:
@@ -144,11 +141,10 @@ def load_runs(
     paths: Sequence[Path], gold: Path | None = None, sources: Path | None = None
 ) -> list[LoadedRun]:
     """Read each file of predictions, and give each a name of its own."""
-    stems = names = [Path(path.name.removesuffix(".gz")).stem for path in paths]
-    if len(set(names)) < len(names):
-        names = [f"{path.absolute().parent.name}-{stem}" for path, stem in zip(paths, stems, strict=True)]
-    if len(set(names)) < len(names):
-        names = [f"{name}-{number}" for number, name in enumerate(names, start=1)]
+    stems = [Path(path.name.removesuffix(".gz")).stem for path in paths]
+    longer = [f"{path.absolute().parent.name}-{stem}" for path, stem in zip(paths, stems, strict=True)]
+    numbered = [f"{name}-{number}" for number, name in enumerate(longer, start=1)]
+    names = next(names for names in (stems, longer, numbered) if len(set(names)) == len(names))
     runs = []
     for path, stem, name in zip(paths, stems, names, strict=True):
         predictions, form = load_predictions(path, gold=gold, sources=sources)
@@ -216,9 +212,7 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
     return kind(**given)
 
 
-def score_run(
-    run: LoadedRun, measure: Measure, *, on_example: Callable[[], None] = lambda: None
-) -> ScoredRun:
+def score_run(run: LoadedRun, measure: Measure, *, on_example: Callable[[], None]) -> ScoredRun:
     """Score one run, calling `on_example` after each prediction; each must have something to be held against."""
     items = [scoring_item(prediction, TASK_OF[measure.name]) for prediction in run.predictions]
     return ScoredRun(run, items, score(items, measure, on_example=on_example), count_failures(items))

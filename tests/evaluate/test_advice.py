@@ -1,5 +1,6 @@
 """What a report ends in, branch by branch; and what is counted before anything is trained."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -48,52 +49,38 @@ def ask(*decoders, subsequences=5.0, **usual):
     )
 
 
+LOSS = "3.0 times as fast as the plain T5, with 3.0 times fewer decoder steps, ROUGE-L -0.2, 95 % interval -0.6 to"
+FEW = r"1.4 subsequences on average.* 1.2 times as fast as the plain T5 \(Δt = 2\)"
+
+
 @pytest.mark.parametrize(
     ("decoders", "subsequences", "verdict", "options", "words"),
     [
-        # the fastest of those that are as good
-        (
-            [(1, 4.0, -1.5), (2, 3.0, -0.2), (3, 2.0, 0.3)],
-            5.0,
-            "take",
-            "--delay 2",
-            [
-                "3.0 times as fast as the plain T5, with 3.0 times fewer decoder steps",
-                "ROUGE-L -0.2, 95 % interval -0.6 to +0.2",
-            ],
-        ),
-        # quality decides among those about as fast
-        ([(1, 3.1, -0.4), (2, 3.0, 0.2), (3, 2.0, 1.0)], 5.0, "take", "--delay 2", []),
+        # the fastest of those that are as good; among those about as fast, quality decides
+        ([(1, 4.0, -1.5), (2, 3.0, -0.2), (3, 2.0, 0.3)], 5.0, "take", "--delay 2", LOSS),
+        ([(1, 3.1, -0.4), (2, 3.0, 0.2), (3, 2.0, 1.0)], 5.0, "take", "--delay 2", ""),
         # few subsequences that give no speed are named as the reason; those that are faster all the same are taken
-        (
-            [(1, 1.1, 0, 1.2), (2, 1.2, 0, 1.1)],
-            1.4,
-            "few-subsequences",
-            None,
-            ["1.4 subsequences on average", "1.2 times as fast as the plain T5 (Δt = 2)"],
-        ),
-        ([(1, 1.7)], 2.0, "take", "--delay 1", []),
+        ([(1, 1.1, 0, 1.2), (2, 1.2, 0, 1.1)], 1.4, "few-subsequences", None, FEW),
+        ([(1, 1.7)], 2.0, "take", "--delay 1", ""),
         # saved steps without saved time, and hardly any saved steps
-        ([(1, 1.1, 0, 2.5)], 5.0, "no-gain", None, ["2.5 times, but not time"]),
-        ([(1, 1.1, 0, 1.2)], 5.0, "no-gain", None, ["hardly any decoder steps"]),
+        ([(1, 1.1, 0, 2.5)], 5.0, "no-gain", None, "2.5 times, but not time"),
+        ([(1, 1.1, 0, 1.2)], 5.0, "no-gain", None, "hardly any decoder steps"),
         # when every delay costs quality, the one that costs least; a loss that may be chance is called so
-        ([(1, 4.0, -3.0), (2, 2.5, -1.2), (3, 1.1, 0.0)], 5.0, "trade", "--delay 2", ["-1.2"]),
-        ([(2, 2.5, -4.4, 3, 4.0)], 5.0, "trade", "--delay 2", ["worthwhile costs quality."]),
+        ([(1, 4.0, -3.0), (2, 2.5, -1.2), (3, 1.1, 0.0)], 5.0, "trade", "--delay 2", "-1.2"),
+        ([(2, 2.5, -4.4, 3, 4.0)], 5.0, "trade", "--delay 2", "worthwhile costs quality."),
         (
             [(2, 2.5, -4.4, 3, 5.0)],
             5.0,
             "trade",
             "--delay 2",
-            ["seems to cost quality, but that may be chance"],
+            "seems to cost quality, but that may be chance",
         ),
     ],
 )
-def test_a_delay_is_taken_or_offered_or_the_reason_told_why_there_is_none(
-    decoders, subsequences, verdict, options, words
-):
+def test_a_delay_is_taken_or_offered_or_told_why_not(decoders, subsequences, verdict, options, words):
     advice = ask(*(tried(*decoder) for decoder in decoders), subsequences=subsequences)
     assert (advice.verdict, advice.options, advice.cautions) == (verdict, options, ())
-    assert all(word in advice.text for word in words)
+    assert re.search(words, advice.text)
 
 
 @pytest.mark.parametrize(

@@ -100,18 +100,14 @@ COMMA, QUOTED, HYPHEN = "big data, mining", "On “neural networks”: a survey"
         (CHAN, HYPHEN, "high order | high-order", {"present_f1@M": 0.0}),
     ],
 )
-def test_source_target_and_prediction_are_cut_into_words_by_one_rule(
-    measure: Measure, source: str, document: str, expected: Expected
-) -> None:
+def test_source_target_and_prediction_are_cut_into_words_by_one_rule(measure, source, document, expected):
     assert told(scored(measure, document, source=source), expected) == expected
 
 
 @pytest.mark.parametrize(
     "phrase", ["data , mining", "data . mining", "<unk> mining", "mining <UNK>", "data,"]
 )
-def test_a_prediction_with_a_comma_a_full_stop_or_the_unknown_token_for_a_word_is_dropped(
-    phrase: str,
-) -> None:
+def test_a_prediction_with_a_comma_a_full_stop_or_the_unknown_token_for_a_word_is_dropped(phrase):
     expected = {"present_p@M": 100.0, "invalid_predictions": 1, "absent_predictions": 0}
     assert told(scored(CHAN, f"data; {phrase} | data", source=SOURCE), expected) == expected
 
@@ -165,9 +161,7 @@ _phrases = st.lists(_phrase.map(" ".join), max_size=7).map(tuple)
 
 
 @given(st.lists(st.tuples(_phrases, _phrases), min_size=1, max_size=4))
-def test_values_are_per_cents_and_the_order_of_predictions_does_not_matter_at_m(
-    documents: list[tuple[tuple[str, ...], tuple[str, ...]]],
-) -> None:
+def test_values_are_per_cents_and_the_order_of_predictions_does_not_matter_at_m(documents):
     items, turned = (
         [
             ScoringItem(str(place), "", guesses[::order], gold=right, source=SOURCE)

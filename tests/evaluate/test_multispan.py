@@ -83,9 +83,7 @@ def test_difflibs_autojunk_hides_runs_in_predictions_of_200_characters_as_publis
 
 
 @pytest.mark.parametrize(("autojunk", "recall", "word"), [(True, 0.0, "yes"), (False, 100.0, "no")])
-def test_the_flag_that_turns_autojunk_off_reaches_the_score_and_the_signature(
-    autojunk: bool, recall: float, word: str
-) -> None:
+def test_the_flag_that_turns_autojunk_off_reaches_the_score_and_the_signature(autojunk, recall, word):
     scores = scored(MultiSpanQA(autojunk=autojunk), f"{'ab' * 100} | {'ba' * 10}")
     assert scores.values["pm_r"] == recall
     assert f"multispanqa|norm:squad|avg:micro|autojunk:{word}|python:" in scores.measure.signature

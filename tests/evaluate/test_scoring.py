@@ -71,9 +71,7 @@ def test_a_string_for_a_list_is_an_error_and_not_a_list_of_letters(field: str) -
         ("keyphrases", "meng2017", {"hard": True, "stemmer": None}, Meng2017(hard=True)),
     ],
 )
-def test_a_task_has_its_usual_protocol_and_a_protocol_its_settings(
-    task: Any, name: str | None, settings: dict[str, Any], measure: Measure
-) -> None:
+def test_a_task_has_its_usual_protocol_and_a_protocol_its_settings(task, name, settings, measure):
     assert make_protocol(task, name, **settings) == measure
     assert measure.primary in measure.headline  # what curves and advice are about stands in the tables
 
@@ -125,9 +123,7 @@ def test_summaries_are_held_against_the_references_and_else_the_target() -> None
         ("multispan", TARGET, ("a", "b")),
     ],
 )
-def test_the_right_answers_of_a_task_and_its_merged_predictions(
-    task: Any, fields: dict[str, Any], gold: tuple[str, ...]
-) -> None:
+def test_the_right_answers_of_a_task_and_its_merged_predictions(task, fields, gold):
     item = item_of(task, "a", "b; c ;", **fields)
     assert item.gold == gold
     assert item.segments == (("a", "b", "c") if task == "keyphrases" else ("a", "b; c ;"))
@@ -150,9 +146,7 @@ NOTHING = "nothing to score against: .* --gold FILE"
         ("keyphrases", {"source": "", "keyphrases": ["a"]}, "the record has no `source`"),
     ],
 )
-def test_a_record_that_nothing_can_be_scored_against_is_an_error_with_its_place(
-    task: Any, fields: dict[str, Any], wrong: str
-) -> None:
+def test_a_record_that_nothing_can_be_scored_against_is_an_error_with_its_place(task, fields, wrong):
     with pytest.raises(UserError, match=f"^file:1: .*{wrong}"):
         item_of(task, "a", **fields)
 
@@ -172,8 +166,8 @@ def item(*segments: str, gold: int | None = None, truncated: str | None = None) 
     ],
 )
 def test_a_segment_repeats_another_whatever_its_case_punctuation_and_spaces_where_it_has_words(
-    segments: tuple[str, ...], repeats: int
-) -> None:
+    segments, repeats
+):
     assert count_failures([item(*segments)]).duplicated == repeats
 
 
@@ -198,9 +192,7 @@ def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_
 @pytest.mark.parametrize(
     ("items", "dropped_rate"), [([], None), ([item("a")], None), ([item("a", gold=0)], 0.0)]
 )
-def test_what_is_dropped_is_unknown_where_no_reference_is_segmented(
-    items: list[ScoringItem], dropped_rate: float | None
-) -> None:
+def test_what_is_dropped_is_unknown_where_no_reference_is_segmented(items, dropped_rate):
     failures = count_failures(items)
     assert (failures.duplicated_rate, failures.truncated_rate) == (0.0, 0.0)
     assert failures.dropped_rate == dropped_rate

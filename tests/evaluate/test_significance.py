@@ -81,9 +81,7 @@ def test_the_seed_fixes_the_interval() -> None:
         ([3, 4, 5], [1, 2, 3], (2.0, 2.0, 2.0), True),  # differences that are all the same
     ],
 )
-def test_intervals_at_the_edges(
-    first: list[float], second: list[float], ends: tuple[float | None, ...], excludes_zero: bool
-) -> None:
+def test_intervals_at_the_edges(first, second, ends, excludes_zero):
     difference = difference_of_means(first, second)
     assert (difference.value, difference.low, difference.high) == pytest.approx(ends)
     assert difference.excludes_zero is excludes_zero
