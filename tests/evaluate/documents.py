@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
 
 
@@ -14,6 +16,7 @@ def scored(measure: Measure, *documents: str, source: str = "") -> Scores:
     return score(items, measure)
 
 
-def told(scores: Scores, names: object) -> dict[str, float | None]:
-    """Of the values and counts, those with these names."""
-    return {name: value for name, value in (scores.values | scores.counts).items() if name in names}  # type: ignore[operator]
+def told(scores: Scores, names: Iterable[str]) -> dict[str, float | None]:
+    """Of the values and counts, those with these names; of keyphrases, those of the present ones need not say so."""
+    found = scores.values | scores.counts
+    return {name: found[name if name in found else f"present_{name}"] for name in names}

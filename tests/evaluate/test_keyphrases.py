@@ -27,24 +27,20 @@ ONE_ABSENT = ("deep learning | deep learning", "data | data")
     [
         # Precision at 5 divides by 5 however few were predicted. 2 predictions, 1 right, 2 targets:
         # P@5 = 1/5, R = 1/2, F1@5 = 2 · 1/5 · 1/2 / (7/10) = 2/7; P@M = 1/2, F1@M = 1/2
-        (
-            CHAN,
-            [TWO],
-            {"present_p@5": 20.0, "present_f1@5": 200 / 7, "present_p@M": 50.0, "present_f1@M": 50.0},
-        ),
+        (CHAN, [TWO], {"p@5": 20.0, "f1@5": 200 / 7, "p@M": 50.0, "f1@M": 50.0}),
         # Only the first five count at 5, all at M. The sixth of 6 is the one right answer: P@M = 1/6, R = 1, F1 = 2/7
         (
             CHAN,
             ["neural; networks; learn; from; data; mining | mining"],
-            {"present_f1@5": 0.0, "present_r@5": 0.0, "present_f1@M": 200 / 7},
+            {"f1@5": 0.0, "r@5": 0.0, "f1@M": 200 / 7},
         ),
         # Predictions are de-duplicated after stemming: 2 are left, "graph" is right: P@M = 1/2, R = 1, F1 = 2/3
-        (CHAN, ["network; networks; Graph | graphs"], {"present_f1@M": 200 / 3, "duplicate_predictions": 1}),
+        (CHAN, ["network; networks; Graph | graphs"], {"f1@M": 200 / 3, "duplicate_predictions": 1}),
         # "graph" and "graphs" are one hit of one prediction, not 2 hits of 1 target
-        (CHAN, ["graph; graphs | graph"], {"present_p@M": 100.0, "present_r@M": 100.0}),
+        (CHAN, ["graph; graphs | graph"], {"p@M": 100.0, "r@M": 100.0}),
         # Targets are de-duplicated in chan2019: one target, found. In meng2017 two, one hit: R = 1/2, F1@M = 2/3
-        (CHAN, ["graph | graph; graphs"], {"present_f1@M": 100.0}),
-        (MENG, ["graph | graph; graphs"], {"present_f1@M": 200 / 3}),
+        (CHAN, ["graph | graph; graphs"], {"f1@M": 100.0}),
+        (MENG, ["graph | graph; graphs"], {"f1@M": 200 / 3}),
         # A comma inside a word drops nothing: "3,5" is one word; the prediction stays, and is absent
         (CHAN, ["3,5 diol | data"], {"invalid_predictions": 0, "absent_predictions": 1}),
         # Targets and predictions are split by the same test, each on its own. Present: prediction "data", target
@@ -52,24 +48,24 @@ ONE_ABSENT = ("deep learning | deep learning", "data | data")
         (
             CHAN,
             ["data; deep learning | trees; deep learning"],
-            {"present_f1@M": 0.0, "absent_f1@M": 100.0, "absent_f1@5": 100 / 3},
+            {"f1@M": 0.0, "absent_f1@M": 100.0, "absent_f1@5": 100 / 3},
         ),
         # Macro F1. Document 1: 1 prediction, right, of 2 targets: P = 1, R = 1/2, F1 = 2/3.
         # Document 2: 4 predictions, 1 right, 1 target: P = 1/4, R = 1, F1 = 2/5.
         # chan2019: mean P = 5/8, mean R = 3/4, F1 = 2 · 5/8 · 3/4 / (11/8) = 15/22.
         # meng2017: the mean of 2/3 and 2/5, which is 8/15.
-        (CHAN, MACRO, {"present_f1@M": 1500 / 22}),
-        (MENG, MACRO, {"present_f1@M": 800 / 15}),
+        (CHAN, MACRO, {"f1@M": 1500 / 22}),
+        (MENG, MACRO, {"f1@M": 800 / 15}),
         # Documents without a target of a kind count: one perfect among the absent, one without: mean P = mean R = 1/2
         (CHAN, ONE_ABSENT, {"absent_f1@M": 50.0}),
         (MENG, ONE_ABSENT, {"absent_f1@M": 50.0}),
         # meng2017 divides by what was predicted unless the hard form is asked for. 2 predictions, 1 right, 2 targets.
         # Soft: P = 1/2, R = 1/2, F1 = 1/2. Hard: P = 1/5, F1 = 2/7.
-        (MENG, [TWO], {"present_f1@5": 50.0}),
-        (HARD, [TWO], {"present_f1@5": 200 / 7, "present_f1@M": 50.0}),
+        (MENG, [TWO], {"f1@5": 50.0}),
+        (HARD, [TWO], {"f1@5": 200 / 7, "f1@M": 50.0}),
         # 7 predictions, the first right, 1 target: both forms divide by 5, P = 1/5, R = 1, F1 = 1/3
-        (MENG, [SEVEN], {"present_f1@5": 100 / 3}),
-        (HARD, [SEVEN], {"present_f1@5": 100 / 3}),
+        (MENG, [SEVEN], {"f1@5": 100 / 3}),
+        (HARD, [SEVEN], {"f1@5": 100 / 3}),
         # No prediction or no target
         *(
             (measure, [document], dict.fromkeys(CHAN.metrics, 0.0))
@@ -89,15 +85,15 @@ COMMA, QUOTED, HYPHEN = "big data, mining", "On “neural networks”: a survey"
     ("measure", "source", "document", "expected"),
     [
         # A comma attached to a word of the source is cut off first; at white space alone the word is "data,"
-        (CHAN, COMMA, "data | data", {"present_targets": 1, "present_p@M": 100.0}),
+        (CHAN, COMMA, "data | data", {"present_targets": 1, "p@M": 100.0}),
         (Chan2019(pretokenized=True), COMMA, "data | data", {"present_targets": 0}),
         # Text, targets and predictions are tokenised alike, each with its own punctuation around the same two words:
         # "(" and '"' are words of their own, so the two phrases differ and neither stands in the source
         (CHAN, QUOTED, '"Neural networks" | (neural networks)', {"absent_targets": 1}),
-        (CHAN, QUOTED, "Neural networks | neural networks", {"present_p@M": 100.0}),
+        (CHAN, QUOTED, "Neural networks | neural networks", {"p@M": 100.0}),
         # meng2017 splits punctuation off inside words too
-        (MENG, HYPHEN, "high order | high-order", {"present_f1@M": 100.0}),
-        (CHAN, HYPHEN, "high order | high-order", {"present_f1@M": 0.0}),
+        (MENG, HYPHEN, "high order | high-order", {"f1@M": 100.0}),
+        (CHAN, HYPHEN, "high order | high-order", {"f1@M": 0.0}),
     ],
 )
 def test_source_target_and_prediction_are_cut_into_words_by_one_rule(measure, source, document, expected):
@@ -108,7 +104,7 @@ def test_source_target_and_prediction_are_cut_into_words_by_one_rule(measure, so
     "phrase", ["data , mining", "data . mining", "<unk> mining", "mining <UNK>", "data,"]
 )
 def test_a_prediction_with_a_comma_a_full_stop_or_the_unknown_token_for_a_word_is_dropped(phrase):
-    expected = {"present_p@M": 100.0, "invalid_predictions": 1, "absent_predictions": 0}
+    expected = {"p@M": 100.0, "invalid_predictions": 1, "absent_predictions": 0}
     assert told(scored(CHAN, f"data; {phrase} | data", source=SOURCE), expected) == expected
 
 
