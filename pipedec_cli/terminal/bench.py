@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import typer
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
-from pipedec_cli.terminal.settings import (
-    Dtype,
-    Settings,
-    config_option,
-    json_option,
-    numbers,
-    option,
-    parse_device,
-    quiet_option,
-)
+from pipedec_cli.terminal.settings import Dtype, Settings, numbers, option, parse_device
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import Bench
@@ -98,9 +90,9 @@ class BenchSettings(Settings):
     )
     seed: int = _speed(0, "Of fresh weights and random sources.")
     out: Path | None = option(None, "Keep the measurements in this JSON file.")
-    config: Path | None = config_option()
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    config: Path | None = common.config_option()
+    quiet: bool = common.quiet_option()
+    as_json: bool = common.json_option()
 
 
 def bench(settings: BenchSettings) -> None:

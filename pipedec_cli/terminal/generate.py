@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Delay
 from pipedec_cli.data.writing import to_json
+from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
 from pipedec_cli.terminal.settings import (
     Dtype,
     Settings,
     argument,
-    config_option,
-    json_option,
     number_or,
     option,
     parse_delay,
     parse_device,
-    quiet_option,
-    recipe_option,
-    workspace_option,
 )
 
 if TYPE_CHECKING:
@@ -126,11 +122,11 @@ class GenerateSettings(Settings):
         False, "Write the grid (start time and token ids of every subsequence) and the source's ids, too."
     )
     live: bool = _general(False, "Show the grid while it is being decoded, on stderr.")
-    workspace: Path | None = workspace_option()
-    config: Path | None = config_option()
-    recipe: str | None = recipe_option()
-    as_json: bool = json_option()
-    quiet: bool = quiet_option()
+    workspace: Path | None = common.workspace_option()
+    config: Path | None = common.config_option()
+    recipe: str | None = common.recipe_option()
+    as_json: bool = common.json_option()
+    quiet: bool = common.quiet_option()
 
 
 def generate(settings: GenerateSettings) -> None:

@@ -14,16 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich import progress as bars
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.pipeline.grid import Limits
@@ -48,7 +39,7 @@ class _Display:
     def __init__(self, talk: Talk, label: str, total: int | None, *, patience: float, clock: Clock) -> None:
         self.talk, self.label, self.total, self.clock = talk, visible(label), total, clock
         self.line_due, self.bar_due = clock() + LINE_EVERY, clock() + patience
-        self.bar: Progress | None = None
+        self.bar: bars.Progress | None = None
         self._lock = threading.Lock()  # a stage shows its bar from a timer's thread
 
     def update(self, done: int, state: str) -> None:
@@ -70,12 +61,12 @@ class _Display:
             if self.bar is not None:
                 return
             known = self.total is not None
-            label = TextColumn("{task.description}", markup=False)
-            self.bar = Progress(
-                *((label, BarColumn(bar_width=None), MofNCompleteColumn()) if known else ()),
-                *(() if known else (SpinnerColumn(), label, TextColumn("{task.fields[count]}"))),
-                TextColumn("{task.fields[state]}", style="dim", markup=False),
-                TimeRemainingColumn(compact=True) if known else TimeElapsedColumn(),
+            label = bars.TextColumn("{task.description}", markup=False)
+            self.bar = bars.Progress(
+                *((label, bars.BarColumn(bar_width=None), bars.MofNCompleteColumn()) if known else ()),
+                *(() if known else (bars.SpinnerColumn(), label, bars.TextColumn("{task.fields[count]}"))),
+                bars.TextColumn("{task.fields[state]}", style="dim", markup=False),
+                bars.TimeRemainingColumn(compact=True) if known else bars.TimeElapsedColumn(),
                 console=self.talk.console,
                 transient=True,
                 refresh_per_second=8,
@@ -174,10 +165,15 @@ def track(
 @contextmanager
 def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
     """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line."""
-    columns = (TextColumn("training"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[state]}"))
-    bar = Progress(
+    columns = (
+        bars.TextColumn("training"),
+        bars.BarColumn(),
+        bars.TaskProgressColumn(),
+        bars.TextColumn("{task.fields[state]}"),
+    )
+    bar = bars.Progress(
         *columns,
-        TimeRemainingColumn(),
+        bars.TimeRemainingColumn(),
         console=talk.console,
         disable=not talk.animated,
         redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
@@ -190,9 +186,9 @@ def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
         step, total, looked = progress.step, progress.total, progress.dev_loss is not None
         known = {"loss": progress.loss, "dev loss": progress.dev_loss}
         parts = [f"{name} {loss:.3f}" for name, loss in known.items() if loss is not None]
-        state = ", ".join(
-            parts + ([f"dev ROUGE-L {progress.dev_score:.1f}"] if progress.dev_score is not None else [])
-        )
+        if progress.dev_score is not None:
+            parts.append(f"dev ROUGE-L {progress.dev_score:.1f}")
+        state = ", ".join(parts)
         bar.update(task, completed=step, total=total, state=state)
         if looked or (not talk.animated and time.perf_counter() - said > 2 * LINE_EVERY):
             said = time.perf_counter()
@@ -254,14 +250,10 @@ class Tally:
         """Counts and rates, a line each."""
         if not self.examples:
             return
-        yield (
-            f"{many(self.examples, 'example')} in {seconds:.1f} s: {self.examples / seconds:.2f} examples/s, "
-            f"{self.tokens / seconds:,.0f} tokens/s"
-        )
-        yield (
-            f"{self.tokens:,} tokens in {self.steps:,} decoder calls, each example's own: "
-            f"{self.tokens / max(1, self.steps):.2f} tokens a call"
-        )
+        rates = f"{self.examples / seconds:.2f} examples/s, {self.tokens / seconds:,.0f} tokens/s"
+        yield f"{many(self.examples, 'example')} in {seconds:.1f} s: {rates}"
+        calls = f"{self.tokens:,} tokens in {self.steps:,} decoder calls, each example's own"
+        yield f"{calls}: {self.tokens / max(1, self.steps):.2f} tokens a call"
         if self.truncated:
             reasons = ", ".join(f"{count:,} by {reason}" for reason, count in sorted(self.truncated.items()))
             yield f"cut short: {reasons}, of {self.examples:,}"

@@ -10,20 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.records import Delay
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
+from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
-from pipedec_cli.terminal.settings import (
-    Dtype,
-    Settings,
-    config_option,
-    json_option,
-    number_or,
-    numbers,
-    option,
-    parse_device,
-    quiet_option,
-    recipe_option,
-    workspace_option,
-)
+from pipedec_cli.terminal.settings import Dtype, Settings, number_or, numbers, option, parse_device
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace
@@ -106,11 +95,11 @@ class ReportSettings(Settings):
         "The folder of report.json and report.md \\[default: report/ in the workspace].",
         panel="General",
     )
-    workspace: Path | None = workspace_option()
-    config: Path | None = config_option()
-    recipe: str | None = recipe_option()
-    as_json: bool = json_option()
-    quiet: bool = quiet_option()
+    workspace: Path | None = common.workspace_option()
+    config: Path | None = common.config_option()
+    recipe: str | None = common.recipe_option()
+    as_json: bool = common.json_option()
+    quiet: bool = common.quiet_option()
 
 
 def report(settings: ReportSettings) -> None:

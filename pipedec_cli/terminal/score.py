@@ -15,17 +15,9 @@ from rich.text import Text
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
+from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, visible, write_stdout
-from pipedec_cli.terminal.settings import (
-    Settings,
-    argument,
-    config_option,
-    json_option,
-    option,
-    quiet_option,
-    recipe_option,
-    workspace_option,
-)
+from pipedec_cli.terminal.settings import Settings, argument, option
 from pipedec_cli.terminal.tables import borderless, figures
 
 if TYPE_CHECKING:
@@ -84,11 +76,11 @@ class ScoreSettings(Settings):
         "Save the scores in this file, each example's own beside it \\[default: scores/ in the workspace].",
         panel="General",
     )
-    workspace: Path | None = workspace_option()
-    as_json: bool = json_option()
-    quiet: bool = quiet_option()
-    config: Path | None = config_option()
-    recipe: str | None = recipe_option()
+    workspace: Path | None = common.workspace_option()
+    as_json: bool = common.json_option()
+    quiet: bool = common.quiet_option()
+    config: Path | None = common.config_option()
+    recipe: str | None = common.recipe_option()
 
 
 def score(settings: ScoreSettings) -> None:

@@ -25,18 +25,10 @@ from pipedec_cli.data.workspace import Workspace, load_split, save_segmented
 from pipedec_cli.data.writing import manifest, to_json
 from pipedec_cli.evaluate.advice import Estimate, doubt, estimate
 from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import stage
-from pipedec_cli.terminal.settings import (
-    Settings,
-    argument,
-    config_option,
-    json_option,
-    option,
-    quiet_option,
-    recipe_option,
-    workspace_option,
-)
+from pipedec_cli.terminal.settings import Settings, argument, option
 from pipedec_cli.terminal.tables import figures
 
 EXAMPLES = """
@@ -98,11 +90,11 @@ class SegmentSettings(Settings):
     )
     limit: int | None = option(None, "Read the first N records only, of each file.", min=1)
     out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
-    recipe: str | None = recipe_option()
-    workspace: Path | None = workspace_option()
-    config: Path | None = config_option()
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    recipe: str | None = common.recipe_option()
+    workspace: Path | None = common.workspace_option()
+    config: Path | None = common.config_option()
+    quiet: bool = common.quiet_option()
+    as_json: bool = common.json_option()
 
 
 def segment(settings: SegmentSettings) -> None:
@@ -238,9 +230,8 @@ def _tell(
     for name in filter(lambda name: not splits[name], SPLITS):
         talk.warn(f"{name} is empty: there are too few different sources")
     if settings.tokenizer is None:
-        talk.say(
-            "lengths are counted in words, as there is no tokenizer yet: tokens are more (--tokenizer counts them)"
-        )
+        why = "as there is no tokenizer yet: tokens are more (--tokenizer counts them)"
+        talk.say(f"lengths are counted in words, {why}")
 
 
 def render_summary(

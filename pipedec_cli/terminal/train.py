@@ -18,19 +18,10 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.writing import manifest, read_json, to_json, write_json
+from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import show_training
-from pipedec_cli.terminal.settings import (
-    Settings,
-    argument,
-    config_option,
-    json_option,
-    number_or,
-    option,
-    quiet_option,
-    recipe_option,
-    workspace_option,
-)
+from pipedec_cli.terminal.settings import Settings, argument, number_or, option
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -101,11 +92,11 @@ class TrainSettings(Settings):
     resume: bool = option(False, "Go on from the last checkpoint-N.")
     overwrite: bool = option(False, "Give up the model, or the unfinished training, in the folder.")
     out: Path | None = option(None, "The checkpoint's folder \\[default: models/DECODER in the workspace].")
-    workspace: Path | None = workspace_option()
-    config: Path | None = config_option()
-    recipe: str | None = recipe_option()
-    quiet: bool = quiet_option()
-    json: bool = json_option()
+    workspace: Path | None = common.workspace_option()
+    config: Path | None = common.config_option()
+    recipe: str | None = common.recipe_option()
+    quiet: bool = common.quiet_option()
+    json: bool = common.json_option()
 
 
 def train(settings: TrainSettings) -> None:
