@@ -49,20 +49,9 @@ TOY_UPDATES: Final = 240
 #: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
 SMALL: Final = TOY_SHAPE._replace(d_model=32, d_ff=32, heads=2, dropout=0.1)
 #: A training so short that a test can have several.
-QUICK: Final = Hyperparameters(
-    epochs=10.0,
-    batch_size=3,
-    accumulation=1,
-    optimizer="adamw",
-    learning_rate=1e-3,
-    warmup=0.05,
-    schedule="linear",
-    bf16=False,
-    seed=0,
-    evaluations=2,
-    max_steps=6,
-    cpu=True,
-)
+_SIZES: Final[Any] = {"epochs": 10.0, "batch_size": 3, "accumulation": 1, "max_steps": 6, "evaluations": 2}
+_RATE: Final[Any] = {"optimizer": "adamw", "learning_rate": 1e-3, "warmup": 0.05, "schedule": "linear"}
+QUICK: Final = Hyperparameters(**_SIZES, **_RATE, bf16=False, seed=0, cpu=True)
 
 TOLD: Final[Texts] = (
     ("name[The Mill], food[Chinese], price[cheap]", ("The Mill is cheap.", "It serves Chinese food.")),
@@ -92,17 +81,11 @@ def toy_records() -> list[Record]:
 
 
 def _records(texts: Texts, joiner: str) -> list[Record]:
-    return [
-        Record(
-            id=str(number),
-            source=source,
-            target=joiner.join(segments),
-            target_segments=segments,
-            references=(joiner.join(segments),),
-            where=f"told:{number}",
-        )
-        for number, (source, segments) in enumerate(texts, start=1)
-    ]
+    found = []
+    for number, (source, segments) in enumerate(texts, start=1):
+        target = joiner.join(segments)
+        found.append(Record(str(number), source, target, segments, (target,), f"told:{number}"))
+    return found
 
 
 def fresh_toy(
@@ -118,12 +101,10 @@ def fresh_toy(
 
 
 def examples_of(checkpoint: Checkpoint) -> list[Encoded]:
-    """The toy data in the checkpoint's ids."""
     return encode(checkpoint, toy_records())
 
 
 def weights_of(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """A copy of its weights."""
     return {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
 
 
@@ -175,32 +156,24 @@ def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     tokenizer = train_tokenizer([text for source, told in TOLD for text in (source, *told)] * 4, 500)
-    config = AutoConfig.for_model(
-        family,
-        vocab_size=len(tokenizer),
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_layers=2,
-        num_heads=4,
-        dropout_rate=0.0,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        decoder_start_token_id=PAD,
-    )
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+    }
+    ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
+    config = AutoConfig.for_model(family, dropout_rate=0.0, **sizes, **ids)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForSeq2SeqLM.from_config(config)
     settings = MethodSettings(decoder, "any", Segmentation("phrase", (";",), "; "))
     checkpoint = Checkpoint(model, tokenizer, settings, "tiny")
-    _train(checkpoint)
-    return checkpoint
-
-
-def _train(checkpoint: Checkpoint) -> None:
-    """Adam over all examples at once, with the schedules that the checkpoint is for."""
+    # Adam over all examples at once, with the schedules that the checkpoint is for
     examples = encode(checkpoint, _records(TOLD, " "))
-    module: Any = TeacherForcing(checkpoint.model).train()
+    module: Any = TeacherForcing(model).train()
     optimizer = torch.optim.Adam(module.parameters(), lr=TINY_RATE)
     rates = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, TINY_UPDATES)
     for seed in range(TINY_UPDATES):  # one each, since the draw of schedules depends on nothing else here
@@ -208,4 +181,5 @@ def _train(checkpoint: Checkpoint) -> None:
         optimizer.step()
         optimizer.zero_grad()
         rates.step()
-    checkpoint.model.eval()
+    model.eval()
+    return checkpoint

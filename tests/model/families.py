@@ -66,3 +66,14 @@ def small_model(kind: Kind) -> Any:
                         parameter.uniform_(0.7, 1.3)
             model.lm_head.weight[EOS] *= 3  # texts end
     return model
+
+
+def odd_model() -> Any:
+    """A new T5 whose sizes fill no panel of the compiled kernels."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes: dict[str, Any] = {"vocab_size": 71, "d_model": 21, "d_kv": 6, "d_ff": 37}
+    config = T5Config(num_layers=2, num_heads=3, feed_forward_proj="gated-gelu", **sizes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return T5ForConditionalGeneration(config).eval()

@@ -13,7 +13,7 @@ from pipedec_cli.model.native.library import library
 from pipedec_cli.model.native.weights import TOKENS_TOGETHER, NativeEncoder
 from pipedec_cli.model.steps.engine import lay_out, make_encoder
 from tests.model.engines import needs_kernels
-from tests.model.families import KINDS, SOURCES, Kind, small_model
+from tests.model.families import KINDS, SOURCES, odd_model, small_model
 
 #: Around the sizes of panels and blocks, and beyond the distance at which T5's bias ends.
 LENGTHS = (1, 2, 31, 32, 33, 50, 127, 300)
@@ -39,28 +39,10 @@ def assert_close(mine: Tensor, theirs: Tensor) -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_states_are_those_of_transformers(kind: Kind) -> None:
-    model = small_model(kind)
+@pytest.mark.parametrize("kind", [*KINDS, "sizes that fill no panel"])
+def test_the_states_are_those_of_transformers(kind: Any) -> None:
+    model = small_model(kind) if kind in KINDS else odd_model()
     sources = [source_of(length) for length in LENGTHS]
-
-    mine = encode(NativeEncoder(model.encoder, library()), sources)
-
-    for states, source in zip(mine, sources, strict=True):
-        assert_close(states, encode(model.encoder, [source])[0])
-
-
-@needs_kernels
-def test_sizes_that_fill_no_panel() -> None:
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    config = T5Config(
-        vocab_size=71, d_model=21, d_kv=6, d_ff=37, num_layers=2, num_heads=3, feed_forward_proj="gated-gelu"
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = T5ForConditionalGeneration(config).eval()
-    sources = [source_of(40), source_of(3)]
 
     mine = encode(NativeEncoder(model.encoder, library()), sources)
 

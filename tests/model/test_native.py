@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import copy
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from pipedec_cli.model.native.library import BuildError, compiled, find_compiler, is_compiled
+from pipedec_cli.model.native.library import BuildError, compiled, is_compiled
 from pipedec_cli.model.native.weights import pack_native
 from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.model.steps.operators import Matrices
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import needs_kernels, weights_of
-from tests.model.families import KINDS, SOURCES, VOCABULARY, Kind, small_model
+from tests.model.families import KINDS, SOURCES, VOCABULARY, Kind, odd_model, small_model
 
 
 def grid_rows(sequence: int, count: int, first: int = 0) -> list[Row]:
@@ -95,14 +96,7 @@ def test_a_row_does_not_depend_on_the_number_of_threads() -> None:
 @needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_sizes_that_fill_no_panel_and_grids_beyond_the_first_room(dtype: torch.dtype) -> None:
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    config = T5Config(
-        vocab_size=71, d_model=21, d_kv=6, d_ff=37, num_layers=2, num_heads=3, feed_forward_proj="gated-gelu"
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = T5ForConditionalGeneration(config).eval().to(dtype)
+    model = odd_model().to(dtype)
     calls = [grid_rows(0, 100), grid_rows(1, 3), grid_rows(0, 61, 100) + grid_rows(1, 2, 3)]
     native, operators = both_steps(model, calls, [SOURCES[1], SOURCES[3] * 20])
 
@@ -138,32 +132,18 @@ def test_a_model_that_is_consumed_gives_the_same_logits_and_is_not_in_memory_twi
 
     assert torch.equal(*logits)
     assert sum(parameter.nbytes for parameter in model.parameters()) < whole / 2
-    again = Engine(
-        small_model(kind), weights=weights_of(kind, "native")
-    )  # what was not given away still serves
-    again.admit([(0, SOURCES[0])])
+    again = Engine(small_model(kind), weights=weights_of(kind, "native"))
+    again.admit([(0, SOURCES[0])])  # what was not given away still serves
+    assert again.kernels.startswith("native (")
 
 
-@needs_kernels
-def test_the_engine_says_what_computes() -> None:
-    assert weights_of("t5", "native").kernels.startswith("native (")
-
-
-def test_the_environment_switches_the_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_and_an_argument_switch_the_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(lay_out(small_model("t5"), native=False).stepping, Matrices)
     monkeypatch.setenv("PIPEDEC_NATIVE", "0")
     weights = lay_out(small_model("t5"))
-
     assert isinstance(weights.stepping, Matrices)
     assert "PIPEDEC_NATIVE is 0" in weights.kernels
-
-
-def test_an_argument_switches_the_kernels_off() -> None:
-    assert isinstance(lay_out(small_model("t5"), native=False).stepping, Matrices)
-
-
-def test_kernels_that_were_asked_for_and_cannot_be_had_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIPEDEC_NATIVE", "0")
-    with pytest.raises(BuildError, match="PIPEDEC_NATIVE"):
+    with pytest.raises(BuildError, match="PIPEDEC_NATIVE"):  # asked for, and not to be had
         lay_out(small_model("t5"), native=True)
 
 
@@ -187,64 +167,55 @@ def test_a_model_that_the_kernels_cannot_run_is_left_to_operators(change: Any, r
     assert reason in lay_out(model).kernels
 
 
-def test_without_a_compiler_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
-        find_compiler()
-
-
-def fake_compiler(folder: Path, script: str) -> str:
-    """A program that stands in for a compiler: the last of its arguments is the file to make."""
-    folder.mkdir(exist_ok=True)
-    path = folder / "fake-cc"
-    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fake 1.0 && exit 0\n{script}\n')
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
-
-
-def test_without_a_compiler_there_is_nothing_to_compile(
+def test_without_a_compiler_there_are_none_and_nothing_to_compile(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-
+    monkeypatch.delenv("CXX", raising=False)
     assert is_compiled()
+    with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
+        compiled()
 
 
-def test_a_compiler_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", "exit 1"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Puts a script in a compiler's place, the last of whose arguments is the file to make; caches in ``cache``."""
+
+    def stand_in(script: str) -> None:
+        path = tmp_path / "fake-cc"
+        path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fake 1.0 && exit 0\n{script}\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("CXX", str(path))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    return stand_in
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(compiler: Callable[[str], None], tmp_path: Path) -> None:
+    compiler("exit 1")
     with pytest.raises(BuildError, match="fake-cc cannot compile"):
         compiled()
     assert not list((tmp_path / "cache" / "pipedec").iterdir())
 
 
 def test_an_unwritable_cache_is_a_reason_and_no_crash(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compiler: Callable[[str], None], tmp_path: Path
 ) -> None:
     (tmp_path / "cache").write_text("a file where a folder should be")
-    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", "exit 0"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compiler("exit 0")
     with pytest.raises(BuildError, match="cannot be kept"):
         compiled()
 
 
-def test_what_is_compiled_once_is_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    count = tmp_path / "count"
-    script = f'for made; do :; done; echo once >> "{count}"; echo library > "$made"'
-    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", script))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
+def test_what_is_compiled_once_is_found_again(compiler: Callable[[str], None], tmp_path: Path) -> None:
+    compiler(f'for made; do :; done; echo once >> "{tmp_path}/count"; echo library > "$made"')
     assert not is_compiled()
     assert compiled() == compiled()
     assert is_compiled()
     assert compiled().read_text() == "library\n"
-    assert count.read_text() == "once\n"
+    assert (tmp_path / "count").read_text() == "once\n"
 
 
-def test_older_compilers_get_fewer_flags(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    script = 'for made; do [ "$made" = -fopenmp ] && exit 1; done; echo library > "$made"'
-    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "bin", script))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_older_compilers_get_fewer_flags(compiler: Callable[[str], None]) -> None:
+    compiler('for made; do [ "$made" = -fopenmp ] && exit 1; done; echo library > "$made"')
     assert compiled().exists()

@@ -14,7 +14,7 @@ from typing import Literal
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
@@ -24,12 +24,8 @@ from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, weights_of
 from tests.model.families import Kind, small_model
 
 
-def assert_equal_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        torch.testing.assert_close(
-            tensor, other[name], rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}"
-        )
+def assert_equal_weights(one: Checkpoint, other: Checkpoint) -> None:
+    torch.testing.assert_close(weights_of(one), weights_of(other), rtol=1e-5, atol=1e-6)
 
 
 class KilledError(Exception):
@@ -62,8 +58,8 @@ def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
     resumed = fresh_toy(shape=SMALL)
     outcome = train(resumed, examples_of(resumed)[:examples], [], tmp_path / "killed", hyper, resume=True)
     assert outcome["updates"] == 8
-    assert_equal_weights(weights_of(resumed), weights_of(undisturbed))
-    assert_equal_weights(weights_of(load_checkpoint(str(tmp_path / "killed"))), weights_of(undisturbed))
+    assert_equal_weights(resumed, undisturbed)
+    assert_equal_weights(load_checkpoint(str(tmp_path / "killed")), undisturbed)
 
 
 @pytest.mark.parametrize("kind", ["gated", "umt5"])
@@ -84,34 +80,21 @@ def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path: Path, kind: Kind) 
     resumed = fresh()
     train(resumed, examples, [], tmp_path / "killed", QUICK, resume=True)
     assert not resumed.model.lm_head.weight.equal(resumed.model.shared.weight)
-    assert_equal_weights(weights_of(resumed), weights_of(undisturbed))
+    assert_equal_weights(resumed, undisturbed)
 
 
-def test_a_checkpoint_that_was_being_written_when_the_training_was_killed_is_passed_over(
-    tmp_path: Path,
-) -> None:
-    checkpoint = fresh_toy(shape=SMALL)
-    train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=4))
-    half = tmp_path / "checkpoint-5"
+def test_what_is_not_whole_or_of_another_shape_or_not_there_is_not_resumed_from(tmp_path: Path) -> None:
+    checkpoint, deeper = (fresh_toy(shape=SMALL._replace(layers=layers)) for layers in (2, 3))
+    examples = examples_of(checkpoint)
+    with pytest.raises(UserError, match="nothing to resume"):
+        train(checkpoint, examples, [], tmp_path, QUICK, resume=True)
+    train(checkpoint, examples, [], tmp_path, replace(QUICK, max_steps=4))
+    half = tmp_path / "checkpoint-5"  # which was being written when the training was killed
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
-    resumed = fresh_toy(shape=SMALL)
-    outcome = train(resumed, examples_of(resumed), [], tmp_path, QUICK, resume=True)
-    assert outcome["updates"] == 6
-
-
-def test_weights_of_another_shape_are_not_resumed_from(tmp_path: Path) -> None:
-    checkpoint = fresh_toy(shape=SMALL)
-    train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2))
-    deeper = fresh_toy(shape=SMALL._replace(layers=3))
     with pytest.raises(RuntimeError, match="Missing key"):
-        train(deeper, examples_of(deeper), [], tmp_path, QUICK, resume=True)
-
-
-def test_nothing_to_resume_is_refused(tmp_path: Path) -> None:
-    checkpoint = fresh_toy(shape=SMALL)
-    with pytest.raises(UserError, match="nothing to resume"):
-        train(checkpoint, examples_of(checkpoint), [], tmp_path / "none", QUICK, resume=True)
+        train(deeper, examples, [], tmp_path, QUICK, resume=True)
+    assert train(fresh_toy(shape=SMALL), examples, [], tmp_path, QUICK, resume=True)["updates"] == 6
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Hyperparameters, Progress, estimate, hyperparameters, train
+from pipedec_cli.model.training import Progress, estimate, hyperparameters, train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 
 
@@ -39,22 +39,19 @@ def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
     assert not checkpoint.model.training
 
 
-def first_loss(hyper: Hyperparameters, folder: Path) -> tuple[float, dict[str, Tensor]]:
-    checkpoint = fresh_toy(delay=2)
-    shown: list[Progress] = []
-    train(checkpoint, examples_of(checkpoint), [], folder, hyper, show=shown.append)
-    assert shown[0].loss is not None
-    return shown[0].loss, weights_of(checkpoint)
-
-
 def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path: Path) -> None:
     """The mean is over the predictions of all of them, however many each has."""
-    at_once = replace(QUICK, batch_size=8, max_steps=1)
-    loss, weights = first_loss(at_once, tmp_path / "once")
-    added, others = first_loss(replace(at_once, batch_size=2, accumulation=4), tmp_path / "added")
-    assert added == pytest.approx(loss, rel=1e-5)
+    losses, weights = [], []
+    for batch_size in (8, 2):
+        checkpoint, shown = fresh_toy(delay=2), list[Progress]()
+        hyper = replace(QUICK, batch_size=batch_size, accumulation=8 // batch_size, max_steps=1)
+        train(checkpoint, examples_of(checkpoint), [], tmp_path / str(batch_size), hyper, show=shown.append)
+        losses.append(shown[0].loss)
+        weights.append(weights_of(checkpoint))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     # AdamW's first update is the rate times the sign, so a gradient near 0 may turn round: few do
-    differs = torch.cat([((weights[name] - others[name]).abs() > 1e-5).flatten() for name in weights])
+    once, added = weights
+    differs = torch.cat([((once[name] - added[name]).abs() > 1e-5).flatten() for name in once])
     assert differs.float().mean() < 0.01
 
 
@@ -111,24 +108,17 @@ def test_mixed_precision_trains(tmp_path: Path) -> None:
     assert all(parameter.dtype == torch.float32 for parameter in checkpoint.model.parameters())
 
 
-def rms(weight: Tensor) -> float:
-    return float(weight.pow(2).mean().sqrt())
-
-
 def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> None:
     checkpoint = fresh_toy()
-    before = {name: weight.detach().clone() for name, weight in checkpoint.model.named_parameters()}
-    sizes = {name: rms(weight) for name, weight in before.items()}
+    before = {name: one for name, one in weights_of(checkpoint).items() if one.dim() > 1}
     hyper = replace(QUICK, optimizer="adafactor", max_steps=1)
     train(checkpoint, examples_of(checkpoint), [], tmp_path, hyper)
-    moved = {
-        name: rms(weight.detach() - before[name])
-        for name, weight in checkpoint.model.named_parameters()
-        if weight.dim() > 1
-    }
-    assert max(sizes.values()) / min(sizes[name] for name in moved) > 10
+    after = weights_of(checkpoint)
+    size = {name: float(one.pow(2).mean().sqrt()) for name, one in before.items()}
+    moved = {name: float((after[name] - one).pow(2).mean().sqrt()) for name, one in before.items()}
+    assert max(size.values()) / min(size.values()) > 10
     for name, distance in moved.items():
-        assert 0.3 < distance / (QUICK.learning_rate * sizes[name]) <= 1.01, name
+        assert 0.3 < distance / (QUICK.learning_rate * size[name]) <= 1.01, name
 
 
 def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_it_was() -> None:
@@ -149,12 +139,10 @@ def test_an_estimate_takes_whatever_number_of_examples_there_is_but_none(tmp_pat
     for count in (1, 3, 25):
         some = (examples_of(checkpoint) * 3)[:count]
         assert estimate(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
-    for refusing in (
-        lambda: estimate(checkpoint, [], QUICK),
-        lambda: train(checkpoint, [], [], tmp_path, QUICK),
-    ):
-        with pytest.raises(UserError, match="there are no training examples"):
-            refusing()
+    with pytest.raises(UserError, match="there are no training examples"):
+        estimate(checkpoint, [], QUICK)
+    with pytest.raises(UserError, match="there are no training examples"):
+        train(checkpoint, [], [], tmp_path, QUICK)
 
 
 def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
