@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -44,8 +44,7 @@ class LoadedRun(NamedTuple):
     manifest: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Failures:
+class Failures(NamedTuple):
     """What goes wrong with this method in particular, and hardly shows in ROUGE: counts, and their rates in [0, 1].
 
     A pipelined decoder writes a subsequence before it has seen the earlier ones to their end. It can say the same
@@ -78,18 +77,12 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
     subsequences, expected = sum(len(item.segments) for item in items), sum(right for _, right in compared)
     return Failures(
-        examples=len(items),
-        subsequences=subsequences,
-        duplicated=sum(repeats),
-        with_duplicates=sum(map(bool, repeats)),
-        expected=expected,
-        dropped=sum(missing),
-        with_dropped=sum(map(bool, missing)),
-        compared=len(compared),
-        truncated=dict(sorted(truncated.items())),
-        duplicated_rate=sum(repeats) / subsequences if subsequences else 0.0,
-        dropped_rate=(sum(missing) / expected if expected else 0.0) if compared else None,
-        truncated_rate=truncated.total() / len(items) if items else 0.0,
+        *(len(items), subsequences, sum(repeats), sum(map(bool, repeats))),
+        *(expected, sum(missing), sum(map(bool, missing)), len(compared)),
+        dict(sorted(truncated.items())),
+        duplicated_rate=sum(repeats) / max(1, subsequences),
+        dropped_rate=sum(missing) / max(1, expected) if compared else None,
+        truncated_rate=truncated.total() / max(1, len(items)),
     )
 
 
@@ -132,7 +125,7 @@ class ScoredRun:
             "values": scores.values,
             "counts": scores.counts,
             "rows": {"scored": len(scores.ids), "expected": self.expected},
-            "failures": asdict(self.failures),
+            "failures": self.failures._asdict(),
             "notes": scores.notes,
         }
 
