@@ -6,67 +6,52 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal.app import app
+from tests.terminal.running import lines_of, read_json, run, write_lines
 
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def predictions(path: str, texts: dict[str, str], **more: Any) -> None:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
     more = {"source": "s", "target": "the red cat", **more}
-    lines = [{"id": key, "prediction": text, "segments": [text], **more} for key, text in texts.items()]
-    Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    rows = ({"id": key, "prediction": text, "segments": [text], **more} for key, text in texts.items())
+    write_lines(path, *rows)
 
 
-def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(app, ["score", *arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+score = partial(run, "score")
+SCORES = Path("pipedec-workspace/scores")
 
 
 def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace() -> None:
     predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
-    result = run("out.jsonl", "--no-stemmer")
-    assert result.exit_code == 0
+    result = score("out.jsonl", "--no-stemmer")
     for shown in ("ROUGE-1     50.00", "signature: rouge|score:f1|stem:no|", "out: 2 rows"):
         assert shown in result.stdout
     assert "task: summarization, since nothing says otherwise" in result.stderr
     assert "saved" not in result.stdout
-    saved, made_by = saved_scores("pipedec-workspace/scores/out.json")
+    saved = read_json(SCORES / "out.json")
     assert saved["values"]["rouge1"] == 50.0
     assert saved["signature"].startswith("rouge|")
     assert saved["rows"] == {"scored": 2, "expected": None}
     assert saved["failures"]["duplicated_rate"] == 0.0
-    settings, (read,) = made_by["settings"], made_by["inputs"]
+    settings, (read,) = saved["manifest"]["settings"], saved["manifest"]["inputs"]
     assert (settings["protocol"], settings["stemmer"]) == ("rouge", False)
     assert (read["path"], len(read["sha256"])) == ("out.jsonl", 64)
-    lines = Path("pipedec-workspace/scores/out.examples.jsonl").read_text().splitlines()
-    assert [(row["id"], row["rouge1"]) for row in map(json.loads, lines)] == [("a", 100.0), ("b", 0.0)]
-
-
-def saved_scores(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What stands in a file of scores, and its manifest."""
-    content = json.loads(Path(path).read_text())
-    return content, content.pop("manifest")
+    examples = lines_of(SCORES / "out.examples.jsonl")
+    assert [(row["id"], row["rouge1"]) for row in examples] == [("a", 100.0), ("b", 0.0)]
 
 
 def test_json_is_what_is_saved_and_all_there_is_on_stdout() -> None:
     predictions("out.jsonl", {"a": "the red cat"})
-    result = run("out.jsonl", "--json", "--quiet", "--out", "here/scores.json")
-    assert json.loads(result.stdout) == saved_scores("here/scores.json")[0]
+    result = score("out.jsonl", "--json", "--quiet", "--out", "here/scores.json")
+    saved = read_json("here/scores.json")
+    assert json.loads(result.stdout) | {"manifest": saved["manifest"]} == saved
     assert result.stderr == ""
     assert Path("here/scores.examples.jsonl").exists()
     assert not Path("pipedec-workspace").exists()
@@ -74,11 +59,11 @@ def test_json_is_what_is_saved_and_all_there_is_on_stdout() -> None:
 
 def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
     with pytest.raises(UserError, match="run `pipedec generate` first"):
-        run()
+        score()
     predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})
     predictions("pipedec-workspace/generations/new.jsonl", {"a": "the red cat"})
     os.utime("pipedec-workspace/generations/old.jsonl", (1, 1))
-    result = run()
+    result = score()
     assert "new.jsonl, the newest of the workspace" in result.stderr
     assert "100.00" in result.stdout
 
@@ -86,14 +71,15 @@ def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
 def test_two_files_are_compared_with_a_paired_interval() -> None:
     predictions("ours.jsonl", {"a": "the red cat", "b": "the red cat", "c": "the cat"})
     predictions("theirs.jsonl", {"c": "the cat", "b": "a dog", "a": "the red cat"})
-    result = run("ours.jsonl", "theirs.jsonl", "--json")
+    result = score("ours.jsonl", "theirs.jsonl", "--json")
     pair = json.loads(result.stdout)
     assert pair["differences"]["rouge1"]["value"] == pytest.approx(100 / 3)
     assert pair["differences"]["rouge1"]["low"] == 0.0
     assert "scipy.stats.bootstrap" in pair["method"]
     assert pair["identical_predictions"] == 2
-    assert saved_scores("pipedec-workspace/scores/ours-vs-theirs.json")[0] == pair
-    table, what = run("ours.jsonl", "theirs.jsonl").stdout, "paired bootstrap, percentile interval at 95%"
+    saved = read_json(SCORES / "ours-vs-theirs.json")
+    assert pair | {"manifest": saved["manifest"]} == saved
+    table, what = score("ours.jsonl", "theirs.jsonl").stdout, "paired bootstrap, percentile interval at 95%"
     for shown in ("+33.33", f"difference: first minus second; {what}", "the same prediction in both: 2 of 3"):
         assert shown in table
 
@@ -101,9 +87,9 @@ def test_two_files_are_compared_with_a_paired_interval() -> None:
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
     predictions("x/out.jsonl", {"a": "the red cat"})
     predictions("y/out.jsonl", {"a": "a dog"})
-    table = run("x/out.jsonl", "y/out.jsonl").stdout
+    table = score("x/out.jsonl", "y/out.jsonl").stdout
     assert "x-out" in table and "y-out" in table
-    assert Path("pipedec-workspace/scores/x-out-vs-y-out.json").exists()
+    assert (SCORES / "x-out-vs-y-out.json").exists()
 
 
 def test_runs_over_other_examples_are_refused_naming_the_first() -> None:
@@ -117,7 +103,7 @@ def test_runs_over_other_examples_are_refused_naming_the_first() -> None:
         ("ours.jsonl", "other.jsonl", "id 'a' has other right answers"),
     ):
         with pytest.raises(UserError, match=wrong):
-            run(first, second)
+            score(first, second)
 
 
 def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file() -> None:
@@ -129,18 +115,18 @@ def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file() -
         (("--config", "pipedec.toml"), "no", 200 / 3),
         (("--config", "pipedec.toml", "--stemmer"), "yes", 100.0),
     ):
-        result = json.loads(run("out.jsonl", "--json", *arguments).stdout)
+        result = json.loads(score("out.jsonl", "--json", *arguments).stdout)
         assert result["values"]["rouge1"] == pytest.approx(value)
         assert f"|stem:{stem}|" in result["signature"]
     with pytest.raises(UserError, match="`hard` does not belong to the protocol rouge"):
-        run("out.jsonl", "--hard")
+        score("out.jsonl", "--hard")
 
 
 def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level() -> None:
     predictions("out.jsonl", {"a": "cat"}, source="a cat", target_segments=["cat"])
     predictions("kp.jsonl", {"a": "cat"}, source="a cat", keyphrases=["cat"])
-    assert "chan2019|" in run("out.jsonl", "--protocol", "chan2019").stdout
-    assert "since the records have a list `keyphrases`" in run("kp.jsonl").stderr
+    assert "chan2019|" in score("out.jsonl", "--protocol", "chan2019").stdout
+    assert "since the records have a list `keyphrases`" in score("kp.jsonl").stderr
     segmentation = Path("pipedec-workspace/data/segmentation.json")
     segmentation.parent.mkdir(parents=True)
     segmentation.write_text('{"level": "clause", "separators": [], "joiner": " ", "sub_max": 20}')
@@ -154,25 +140,25 @@ def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_leve
         ("{}", "summarization", "the workspace's data are segmented at level clause"),
     ):
         Path("out.manifest.json").write_text(manifest)
-        assert f"task: {task}, since {why}" in run("out.jsonl").stderr
+        assert f"task: {task}, since {why}" in score("out.jsonl").stderr
 
 
 def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones() -> None:
     predictions("out.jsonl", {"a": "the red cat"})
     Path("out.manifest.json").write_text('{"examples": 3}')
-    result = run("out.jsonl", "--quiet")
+    result = score("out.jsonl", "--quiet")
     assert "out: 1 of 3 rows" in result.stdout
     assert "warning: out: 1 of 3 rows are there and were scored" in result.stderr
-    assert saved_scores("pipedec-workspace/scores/out.json")[0]["rows"]["expected"] == 3
+    assert read_json(SCORES / "out.json")["rows"]["expected"] == 3
     Path("out.manifest.json").write_text('{"settings": {"limit": 1}}')
-    assert "warning: out: a run of the first 1 example only, made with --limit" in run("out.jsonl").stderr
+    assert "warning: out: a run of the first 1 example only, made with --limit" in score("out.jsonl").stderr
     Path("out.manifest.json").write_text('{"settings": {"limit": null}}')
-    assert "--limit" not in run("out.jsonl").stderr
+    assert "--limit" not in score("out.jsonl").stderr
 
 
 def test_text_that_rouge_cannot_read_is_said_to_be_not_scorable() -> None:
     predictions("out.jsonl", {"a": "猫"}, target="猫")
-    result = run("out.jsonl")
+    result = score("out.jsonl")
     assert "ROUGE-1     not scorable" in result.stdout
     assert "1 of 1 examples are not scorable" in result.stderr
 
@@ -181,7 +167,7 @@ def test_multispanqas_own_files_are_scored_by_its_protocol() -> None:
     labelled = {"context": ["a", "cat", "or", "dog"], "label": ["O", "B", "O", "B"]}
     Path("gold.json").write_text(json.dumps({"data": [{"id": "q", "question": ["w"], **labelled}]}))
     Path("answers.json").write_text(json.dumps({"q": ["the cat"]}))
-    result = run("answers.json", "--gold", "gold.json")
+    result = score("answers.json", "--gold", "gold.json")
     assert "multispanqa|norm:squad|avg:micro|autojunk:yes" in result.stdout
     # 1 hit of 1 prediction and 2 answers: P = 1, R = 1/2, F1 = 2/3
     assert "exact match F1    66.67  100.00  50.00" in result.stdout
@@ -191,13 +177,13 @@ def test_an_input_is_never_written_over() -> None:
     predictions("out.jsonl", {"a": "x"})
     before = Path("out.jsonl").read_bytes()
     with pytest.raises(UserError, match="would be written over"):
-        run("out.jsonl", "--out", "out.jsonl")
+        score("out.jsonl", "--out", "out.jsonl")
     assert Path("out.jsonl").read_bytes() == before
 
 
 def test_markup_and_escapes_in_names_and_text_are_shown_as_text() -> None:
     predictions("[red]\x1b[31m.jsonl", {"[bold]a": "[/bold]\x00 the red cat"})
-    result = run("[red]\x1b[31m.jsonl")
+    result = score("[red]\x1b[31m.jsonl")
     assert "[red]␛[31m" in result.stdout
     assert "\x1b" not in result.stdout
 
