@@ -46,9 +46,6 @@ def kept_lines(folder):
     return len((folder / "run.jsonl.bak").read_text(encoding="utf-8").splitlines())
 
 
-# --- looking through the input --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("keep", [False, True])
 def test_inputs_are_counted_and_can_be_read_again_and_again(keep):
     once = iter(records(3))
@@ -83,9 +80,6 @@ def test_the_hash_tells_other_fields_another_order_and_fewer_records(other):
 def test_a_field_that_would_be_written_over_is_refused_by_name_and_place(names, wrong, field):
     with pytest.raises(UserError, match=rf"data\.jsonl:2: field '{field}'"):
         look_through(lambda: iter([record(1), record(2, **wrong)]), names)
-
-
-# --- going on -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lines", [0, 1, 3])
@@ -139,9 +133,6 @@ def test_what_differs_is_told_of_a_manifest_of_an_unknown_make_and_of_other_vers
     write_json(tmp_path / "run.manifest.json", MANIFEST)
     now = {**MANIFEST, "versions": {"torch": "3.0", "pipedec": "1"}}
     assert other_versions(tmp_path / "run.manifest.json", now) == ["torch 2.0 → 3.0", "pipedec None → 1"]
-
-
-# --- starting anew --------------------------------------------------------------------------------------
 
 
 def test_a_first_run_replaces_nothing(tmp_path):

@@ -148,14 +148,12 @@ def folder(tmp_path):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(
-        models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2, "b": 3, "-": 4}, unk_token="<unk>")
-    )
+    words = {"<unk>": 0, "</s>": 1, "a": 2, "b": 3, "-": 4}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>").save_pretrained(
-        tmp_path
-    )
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>")
+    made.save_pretrained(tmp_path)
     return str(tmp_path)
 
 

@@ -70,9 +70,8 @@ def test_shares_that_leave_nothing_to_train_on_are_refused(fractions):
 
 
 def test_a_split_field_is_kept():
-    splits = split_by_field(
-        [record("a", 1, split="train"), record("b", 2, split="Validation"), record("c", 3, split="test")]
-    )
+    named = {"a": "train", "b": "Validation", "c": "test"}
+    splits = split_by_field([record(source, split=split) for source, split in named.items()])
     assert [[r.source for r in splits[name]] for name in SPLITS] == [["a"], ["b"], ["c"]]
 
 

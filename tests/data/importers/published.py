@@ -54,18 +54,25 @@ def questions_file(*questions: Mapping[str, Any]) -> dict[str, Any]:
 def kp20k(folder: Path) -> None:
     """KP20k: JSON lines, the phrases one string with ``;`` between them."""
     for split, name in (("train", "training"), ("dev", "validation"), ("test", "testing")):
-        rows = (document(number) | {"keyword": ";".join(_phrases(number))} for number in _numbers(split))
-        _write_json_lines(folder / f"kp20k_{name}.json", rows)
+        rows = (
+            document(number) | {"keyword": ";".join(_pick(_THINGS, number))} for number in _numbers(split)
+        )
+        _write_lines(folder / f"kp20k_{name}.json", rows)
 
 
 def kptimes(folder: Path) -> None:
     """KPTimes, the copy with lists: JSON lines."""
     for split in SIZES:
         rows = (
-            {"id": f"nyt{number}", **document(number), "keyphrases": _phrases(number), "prmu": ["P", "U"]}
+            {
+                "id": f"nyt{number}",
+                **document(number),
+                "keyphrases": _pick(_THINGS, number),
+                "prmu": ["P", "U"],
+            }
             for number in _numbers(split)
         )
-        _write_json_lines(folder / f"{split}.jsonl", rows)
+        _write_lines(folder / f"{split}.jsonl", rows)
 
 
 def document(number: int) -> dict[str, str]:
@@ -82,9 +89,8 @@ def wikihowqa(folder: Path) -> None:
     for split, name in (("train", "train"), ("dev", "valid"), ("test", "test")):
         pairs = []
         for number in _numbers(split):
-            steps = " ".join(
-                f"{verb} the {number}th pan ." for verb in _pick(("take", "boil", "dry"), number)
-            )
+            verbs = _pick(("take", "boil", "dry"), number)
+            steps = " ".join(f"{verb} the {number}th pan ." for verb in verbs)
             summaries.append(f"{number}\tfirst you look for a pan . then {steps}\t{steps}")
             pairs += [f"how to cook {number}\t{number}\t1", f"how to fly {number}\t{number}\t0"]
         _write_lines(folder / f"{name}.txt", pairs)
@@ -96,16 +102,11 @@ def cnn_dailymail(folder: Path) -> None:
     from datasets import Dataset
 
     for split, name in (("train", "train"), ("dev", "validation"), ("test", "test")):
-        rows = [
-            {
-                "article": f"(CNN) -- It rained on day {number}. {_NAMES[number % 7]} got wet.",
-                "highlights": "\n".join(
-                    f"{person} got wet on day {number} ." for person in _pick(_NAMES, number)
-                ),
-                "id": f"{number:040x}",
-            }
-            for number in _numbers(split)
-        ]
+        rows = []
+        for number in _numbers(split):
+            article = f"(CNN) -- It rained on day {number}. {_NAMES[number % 7]} got wet."
+            wet = "\n".join(f"{person} got wet on day {number} ." for person in _pick(_NAMES, number))
+            rows.append({"article": article, "highlights": wet, "id": f"{number:040x}"})
         Dataset.from_list(rows).to_parquet(folder / f"{name}-00000-of-00001.parquet")
 
 
@@ -123,7 +124,7 @@ def pubmed(folder: Path) -> None:
             }
             for number in _numbers(split)
         )
-        _write_json_lines(folder / f"{name}.txt", rows)
+        _write_lines(folder / f"{name}.txt", rows)
 
 
 #: What writes each data set, by its name.
@@ -134,7 +135,7 @@ WRITERS: Final[Mapping[str, Callable[[Path], None]]] = {
 
 def _numbers(split: str) -> range:
     """A number for each example of a split, none of them in another split."""
-    before = sum(size for name, size in SIZES.items() if list(SIZES).index(name) < list(SIZES).index(split))
+    before = {"train": 0, "dev": TRAIN, "test": TRAIN + DEV}[split]
     return range(before, before + SIZES[split])
 
 
@@ -143,13 +144,6 @@ def _pick(words: Sequence[str], number: int) -> list[str]:
     return [words[(number + place) % len(words)] for place in range(2 + number % 2)]
 
 
-def _phrases(number: int) -> list[str]:
-    return _pick(_THINGS, number)
-
-
-def _write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    _write_lines(path, map(json.dumps, rows))
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
+def _write_lines(path: Path, rows: Iterable[str | Mapping[str, Any]]) -> None:
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -16,9 +16,7 @@ def write(*examples):
 
 
 def test_example_without_a_source_is_left_out_and_counted_with_its_place():
-    objects, tally = write(
-        example(source=" ", where="f:1"), example(where="f:2"), example(source="", where="f:3")
-    )
+    objects, tally = write(example(source=" "), example(where="f:2"), example(source="", where="f:3"))
     assert [item["id"] for item in objects] == ["2"]
     assert (tally.examples, tally.times["left_out"]) == (1, 2)
     assert tally.notes() == ["2 without a source left out (first: f:1)"]
@@ -32,9 +30,8 @@ def test_missing_and_empty_targets_are_given_out_and_counted():
 
 
 def test_segments_become_a_list_further_fields_are_kept_and_variants_counted():
-    objects, tally = write(
-        example(target=("a", "b"), extra={"keyphrase_variants": [["a", "b"]]}), example(target="a. b.")
-    )
+    extra = {"keyphrase_variants": [["a", "b"]]}
+    objects, tally = write(example(target=("a", "b"), extra=extra), example(target="a. b."))
     assert [item["target"] for item in objects] == [["a", "b"], "a. b."]
     assert objects[0]["keyphrase_variants"] == [["a", "b"]]
     assert tally.as_json()["with_variants"] == 1

@@ -128,9 +128,6 @@ def test_wrong_layout_is_refused_at_its_line(write_lines, read, row, message):
     assert message in caught.value.what
 
 
-# --- MultiSpanQA: one object a file, with BIO tags ---------------------------------------------------------
-
-
 CONTEXT, LABELS = question()["context"], question()["label"]
 
 
