@@ -66,16 +66,8 @@ def ask_oracle(
 ) -> OracleResult:
     """`oracle_decode` under the settings of a grid."""
     limits = limits or Limits()
-    return oracle_decode(
-        next_logits,
-        oracle_schedule(schedule),
-        bos=BOS,
-        eos=EOS,
-        explore=explore,
-        time_max=limits.time_max,
-        sub_max=limits.sub_max,
-        max_tokens=limits.max_tokens,
-    )
+    bounds = {"time_max": limits.time_max, "sub_max": limits.sub_max, "max_tokens": limits.max_tokens}
+    return oracle_decode(next_logits, oracle_schedule(schedule), bos=BOS, eos=EOS, explore=explore, **bounds)
 
 
 def rows_of(grid: Grid) -> list[tuple[int, list[int]]]:

@@ -15,6 +15,7 @@ from tests.pipeline.driving import NEVER, ask_oracle, drive, fed_and_made, rows_
 
 A, B, C, D, E, SEP = range(2, 8)
 ABC, DE, LONG = [A, B, C], [D, E], [A] * 6
+PAPER = [[5] * 30, [], [2, 3], [], *[[6] * m for m in range(12, 0, -1)], [], [7] * 60]
 
 # Tokens 2 and up: <eos> is where a text ends. <bos> (0) may be made like any other token.
 texts = st.lists(st.lists(st.sampled_from([BOS, *range(2, VOCABULARY)]), max_size=6), max_size=8)
@@ -37,29 +38,14 @@ def fed(steps: list[Step]) -> list[list[tuple[int, int, int]]]:
 # --- The oracle -------------------------------------------------------------------------------------------------------
 
 
-def assert_equal(texts: Texts, schedule: Schedule, limits: Limits, explore: Explore) -> None:
-    """Rows that do not answer are told garbage, which must turn up nowhere."""
-    grid, steps = drive(texts, schedule, limits, explore)
-    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
-
-    assert rows_of(grid) == oracle.rows
-    assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
-    assert grid.steps == oracle.steps
-    assert grid.truncated == oracle.truncated
-
-
 @given(texts, schedules, time_limits, explorations)
 @example([[2]], Fixed(9), Limits(time_max=5), "retry")
-@example(
-    [[A], DE], Fixed(5), Limits(), "retry"
-)  # the clock runs on: a short first subsequence does not end the text
+@example([[A], DE], Fixed(5), Limits(), "retry")  # the clock runs on: a short first one does not end the text
 @example([], Fixed(1), Limits(), "once")  # an empty text takes one step
 @example([LONG, [], [], [D]], Fixed(1), Limits(), "retry")  # explores again after an empty subsequence
 @example([LONG, [], [], [D]], Fixed(1), Limits(), "once")  # and does not
 @example([LONG, [D] * 4, []], Fixed(1), Limits(), "once")  # the live ones finish
-@example(
-    [[A] * 3, [], DE], Fixed(2), Limits(), "retry"
-)  # all are complete before the next exploration is due
+@example([[A] * 3, [], DE], Fixed(2), Limits(), "retry")  # all are complete before the next is due
 @example([[A] * 4, [], DE], Fixed(2), Limits(), "retry")  # and one token later it is
 @example([[A, BOS, B]], Fixed(2), Limits(), "retry")  # <bos> made by the model is a token like any other
 @example([ABC, DE, [A]], Drawn((NEVER,)), Limits(), "retry")  # never early: the schedule that waits
@@ -68,35 +54,36 @@ def assert_equal(texts: Texts, schedule: Schedule, limits: Limits, explore: Expl
 @example([[A] * 5, ABC], Fixed(3), Limits(time_max=6), "retry")
 @example(
     [LONG, DE, DE], Fixed(3), Limits(time_max=3), "retry"
-)  # none is established that could not have a token
+)  # none is established without room for a token
 @example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2), "retry")  # cut by sub_max
 @example([ABC, DE], Fixed(1), Limits(sub_max=3), "retry")  # not cut: the last established was empty
 @example([LONG, DE], Fixed(1), Limits(time_max=5, sub_max=2), "retry")  # time_max rather than sub_max
+@example(PAPER, Fixed(1), Limits(), "retry")  # under the paper's limits
+@example(PAPER, Fixed(2), Limits(), "once")
+@example(PAPER, Fixed(3), Limits(), "retry")
 def test_the_grid_equals_the_oracle(
     texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
 ) -> None:
-    assert_equal(texts, schedule, limits, explore)
+    """Rows that do not answer are told garbage, which must turn up nowhere."""
+    grid, steps = drive(texts, schedule, limits, explore)
+    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
+
+    assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
+    assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
 
 
 @given(texts, st.sampled_from([Whole(), Waiting()]), token_limits, explorations)
 @example([LONG], Whole(), Limits(None, None, 4), "retry")
-@example(
-    [[A], [B], [C, C, C]], Waiting(), Limits(None, None, 4), "retry"
-)  # over all subsequences, <eos> left out
+@example([[A], [B], [C, C, C]], Waiting(), Limits(None, None, 4), "retry")  # over all, <eos> left out
 @example([[A], [B], [C]], Waiting(), Limits(None, None, 4), "retry")
 @example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, "retry")
 def test_the_sequential_decoders_equal_the_oracle(
     texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
 ) -> None:
-    assert_equal(texts, schedule, limits, explore)
+    grid, _ = drive(texts, schedule, limits, explore)
+    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
 
-
-@pytest.mark.parametrize("explore", ["retry", "once"])
-@pytest.mark.parametrize("delay", [1, 2, 3])
-def test_the_grid_equals_the_oracle_under_the_papers_limits(delay: int, explore: Explore) -> None:
-    texts = [[5] * 30, [], [2, 3], [], *[[6] * m for m in range(12, 0, -1)], [], [7] * 60]
-
-    assert_equal(texts, Fixed(delay), Limits(), explore)
+    assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
 
 
 # --- By example -------------------------------------------------------------------------------------------------------
@@ -120,26 +107,6 @@ def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three() -> N
     assert [slot.answers for slot in steps[3].fed] == [True, True, False, True]
     assert [(step.number, step.time) for step in steps] == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert (grid.steps, grid.tokens, grid.truncated) == (4, 5, None)
-
-
-def test_figure_2_takes_the_sequential_decoder_7_steps() -> None:
-    grid, steps = drive([[*ABC, SEP, *DE]], Whole(), SEQUENTIAL_LIMITS)
-
-    assert grid.steps == len(steps) == 7
-    assert rows_of(grid) == [(0, [*ABC, SEP, *DE, EOS])]
-    assert grid.truncated is None
-
-
-@given(st.sampled_from([1, 2, 3]), st.lists(st.integers(0, 7), max_size=6))
-def test_slot_and_time_are_a_bijection(delay: int, lengths: list[int]) -> None:
-    grid, steps = drive([[A] * m for m in lengths], Fixed(delay))
-
-    slots = [(slot.subsequence, slot.time) for step in steps for slot in step.made]
-    tokens = [(i, j) for i, row in enumerate(grid.subsequences, 1) for j in range(1, len(row.tokens) + 1)]
-
-    assert sorted(slots) == sorted((i, (i - 1) * delay + j) for i, j in tokens)
-    assert sorted(tokens) == sorted((i, t - (i - 1) * delay) for i, t in slots)
-    assert len(set(slots)) == len(slots)
 
 
 class Pairs:
@@ -181,7 +148,6 @@ def test_a_row_knows_its_end_its_text_and_whether_it_is_empty() -> None:
 def test_commit_refuses_another_number_of_answers_than_rows() -> None:
     grid = Grid(Fixed(1), Limits(), "retry", bos=BOS, eos=EOS)
     assert grid.plan() == (Slot(1, 0, BOS),)
-
     with pytest.raises(ValueError, match=r"\b2\b"):
         grid.commit([A, B])
 
@@ -189,15 +155,18 @@ def test_commit_refuses_another_number_of_answers_than_rows() -> None:
 # --- Limits -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["time_max", "sub_max", "max_tokens"])
-def test_a_bound_below_1_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be at least 1"):
-        Limits(**{name: 0})
-
-
-def test_decoding_without_any_bound_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a bound"):
-        Limits(time_max=None)
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"time_max": 0}, "time_max must be at least 1"),
+        ({"sub_max": 0}, "sub_max must be at least 1"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"time_max": None}, "needs a bound"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(limits: dict[str, int | None], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Limits(**limits)
 
 
 def test_the_plain_sequential_decoder_is_not_cut_by_sub_max() -> None:
@@ -206,17 +175,10 @@ def test_the_plain_sequential_decoder_is_not_cut_by_sub_max() -> None:
     assert (grid.tokens, grid.truncated) == (3, None)
 
 
-def test_retry_at_delay_1_lets_one_long_first_sentence_use_up_all_20() -> None:
-    grid, _ = drive([[A] * 25, *[[]] * 19, DE], Fixed(1))
-
-    assert [row.empty for row in grid.subsequences] == [False] + [True] * 19
-    assert (grid.steps, grid.used_up) == (26, True)
-    assert grid.truncated is None  # the last established was empty: by the method's text nothing is cut
-
-
 @pytest.mark.parametrize(
     ("texts", "sub_max", "schedule", "explore", "expected"),
     [
+        (([A] * 25, *[[]] * 19, DE), 20, Fixed(1), "retry", True),  # one long first sentence uses up all 20
         ((LONG, [], []), 3, Fixed(1), "retry", True),  # the first is still being written when a fourth is due
         ((LONG, [], LONG), 3, Fixed(1), "retry", True),
         ((LONG, LONG, LONG), 3, Fixed(1), "retry", False),  # full, but with texts
