@@ -101,7 +101,6 @@ def time_steps(
     rows: Sequence[int],
     source: Sequence[int],
     probe: MemoryProbe,
-    *,
     repeats: int,
     clock: Clock,
     rest: Callable[[], None],

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import typer
 
@@ -16,9 +17,26 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
 from pipedec_cli.terminal.settings import Dtype, Settings, numbers, option, parse_device
+from pipedec_cli.terminal.tables import (
+    NONE,
+    Label,
+    Row,
+    Section,
+    Sheet,
+    columns_side_by_side,
+    figure,
+    megabytes,
+    milliseconds,
+    settings_sheet,
+    show_sheet,
+    times,
+    told,
+    under,
+)
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import Bench
+    from pipedec_cli.evaluate.competitor import Competitor
     from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.model.decoder import Decoder
@@ -34,6 +52,7 @@ pipedec bench --model google-t5/t5-large --device cuda --json > bench.json
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes"]
 _lengths = partial(option, panel="Lengths")
 _speed = partial(option, panel="Speed")
+_numbers = partial(_speed, parser=numbers, metavar="N,N")
 
 
 def parse_dtypes(value: Any) -> tuple[str, ...]:
@@ -72,14 +91,9 @@ class BenchSettings(Settings):
         parser=parse_dtypes,
         metavar="NAMES",
     )
-    batch_sizes: tuple[int, ...] = _speed(
-        (1,), "Examples in flight, commas between.", parser=numbers, metavar="N,N"
-    )
-    rows: tuple[int, ...] = _speed(
-        (1, 4, 8, 16),
-        "Rows of the single steps that are timed beside their limit, commas between.",
-        parser=numbers,
-        metavar="N,N",
+    batch_sizes: tuple[int, ...] = _numbers((1,), "Examples in flight, commas between.")
+    rows: tuple[int, ...] = _numbers(
+        (1, 4, 8, 16), "Rows of the single steps that are timed beside their limit, commas between."
     )
     repeats: int = _speed(3, "How often; the medians count.", min=1)
     memory: bool = _speed(
@@ -102,9 +116,7 @@ def bench(settings: BenchSettings) -> None:
     """
     from pipedec_cli.data.writing import manifest, to_json, write_json
     from pipedec_cli.evaluate.forced import Lengths
-    from pipedec_cli.terminal.bench_sheets import bench_sheets
     from pipedec_cli.terminal.measuring import parse_peers
-    from pipedec_cli.terminal.tables import show_sheet
 
     talk = Talk(quiet=settings.quiet)
     peers = parse_peers(settings.compare)
@@ -140,11 +152,7 @@ def bench(settings: BenchSettings) -> None:
 
 
 def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], talk: Talk) -> Bench:
-    """Time our decoders in every dtype and the peers on forced lengths, then single steps.
-
-    Raises:
-        UserError: the model cannot be loaded.
-    """
+    """Time our decoders in every dtype and the peers on forced lengths, then single steps."""
     from pipedec_cli.evaluate.bench import Bench, MemoryProbe, StepSpeed, time_steps
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
     from pipedec_cli.evaluate.timing import device_clock, pause
@@ -181,16 +189,7 @@ def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], ta
             total = len(engines) * len(settings.rows) * (1 + repeats)
             with stage(talk, "timing steps", total) as advance:
                 steps.extend(
-                    time_steps(
-                        engines,
-                        settings.rows,
-                        sources[0],
-                        probe,
-                        repeats=repeats,
-                        clock=clock,
-                        rest=pause,
-                        on_repeat=advance,
-                    )
+                    time_steps(engines, settings.rows, sources[0], probe, repeats, clock, pause, advance)
                 )
 
         # One token more than the text has: ours make an <eos> too.
@@ -235,3 +234,89 @@ def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list
         where = torch.device(device)
         announce_compiling(where.type, talk)
         yield [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
+
+
+#: Labels, and what of a `Timing` stands behind them.
+_SECONDS: Final = {
+    "end to end, ms": "seconds",
+    "  encoder": "encoder_seconds",
+    "  keys and values of the source": "setup_seconds",
+    "  decoding": "decoding_seconds",
+}
+_RATES: Final = {"tokens a step": "tokens_per_step", "examples/s": "examples_per_second"}
+
+
+def bench_sheets(bench: Bench) -> list[Sheet]:
+    """Every table of a bench, in order."""
+    made = [_forced(bench), _ratios(bench), *([_steps(bench)] if bench.steps else [])]
+    notes = (
+        f"one process, the decoders in turn; one pass to warm up, medians of {many(bench.repeats, 'repeat')}",
+        *bench.absences,
+        *filter(None, [bench.disturbed]),
+    )
+    return [*made, settings_sheet("What was measured", bench, f"{bench.model};", notes)]
+
+
+def _forced(bench: Bench) -> Sheet:
+    """Times of each decoder, by batch size."""
+
+    def column(one: Competitor) -> Iterator[tuple[Label, str]]:
+        for size in bench.batch_sizes:
+            timing = one.timings.get(size)
+            cells = told(timing, milliseconds, _SECONDS)
+            cells.append(("decoder calls", f"{timing.decoder_calls:,}" if timing else NONE))
+            cells += told(timing, milliseconds, {"decoding, ms a call": "seconds_per_call"})
+            yield from under(f"batch size {size}", [*cells, *told(timing, figure, _RATES)])
+        if any(each.memory for each in bench.entries):
+            yield from under("memory", told(one.memory, megabytes, {"peak, MB": "peak_bytes"}))
+
+    return Sheet(
+        f"Forced lengths: {bench.lengths.line}",
+        tuple(one.name for one in bench.entries),
+        columns_side_by_side(list(map(column, bench.entries))),
+        kept=1,
+        notes=(
+            "times are those of all examples in flight together, in milliseconds, medians of the repeats",
+            "the lengths are forced: every step is computed in earnest, and the texts mean nothing",
+        ),
+    )
+
+
+def _ratios(bench: Bench) -> Sheet:
+    """How many times as fast each of ours is, end to end and in decoding alone, and where that comes from."""
+    groups: dict[str, list[Row]] = {}
+    for one, over, size, gain in bench.ratios:
+        spread = f"{gain.low:.1f} to {gain.high:.1f}"
+        parts = map(times, (gain.decoding, gain.fewer_calls, gain.faster_calls))
+        cells = (f"over {over.name}", times(gain.speedup), spread, *parts)
+        groups.setdefault(f"{one.name}, batch size {size}", []).append(cells)
+    return Sheet(
+        "Times as fast",
+        ("end to end", "by repeats", "decoding", "fewer calls", "faster calls"),
+        tuple(Section(heading, tuple(rows)) for heading, rows in groups.items()),
+        notes=(
+            "decoding = fewer calls (the schedule) × faster calls (kernels, and what more rows a call cost)",
+        ),
+    )
+
+
+def _steps(bench: Bench) -> Sheet:
+    """One step by rows, beside what reading the weights alone takes."""
+    groups: dict[str, list[Row]] = {}
+    for step in bench.steps:
+        seconds = map(milliseconds, (step.seconds, step.limit_seconds))
+        cells = (f"{step.rows}", *seconds, f"{step.fraction:.2f}", f"{step.bytes / 1e6:,.0f}")
+        groups.setdefault(step.dtype, []).append(cells)
+    low, middle, high = (f"{choose(bench.bandwidth) / 1e9:.1f}" for choose in (min, median, max))
+    return Sheet(
+        "One decoder step, by rows",
+        ("step, ms", "limit, ms", "limit ÷ step", "MB read"),
+        tuple(Section(dtype, tuple(rows)) for dtype, rows in groups.items()),
+        notes=(
+            "limit: reading every matrix of the decoder and one example's keys and values once, at the speed that the "
+            "probe read memory beside each repeat; many rows are bound by arithmetic instead, and what fits into the "
+            "processor's caches can be read faster than that",
+            f"the probe ({bench.reader}) read {low} to {high} GB/s, median {middle}",
+        ),
+        corner="rows",
+    )

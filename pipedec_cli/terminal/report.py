@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Delay
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal import settings as common
@@ -16,8 +17,12 @@ from pipedec_cli.terminal.settings import Dtype, Settings, number_or, numbers, o
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace
+    from pipedec_cli.evaluate.competitor import Competitor, Role
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.evaluate.report import Paper, Report
+    from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.terminal.generate import GenerateSettings
+    from pipedec_cli.terminal.predicting import Predictions
 
 EXAMPLES = """
 pipedec report --compare sequential            [dim]# at the checkpoint's own delay[/dim]
@@ -138,22 +143,17 @@ def report(settings: ReportSettings) -> None:
 def compare(
     settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
 ) -> tuple[list[Path], Report]:
-    """Generate, score, time and weigh; returns the files of predictions and what they and the measurements come to.
-
-    Raises:
-        UserError: something that is needed is not there, or does not fit.
-    """
+    """Generate, score, time and weigh; returns the files of predictions and what they and the measurements come to."""
     from pipedec_cli.evaluate.peers import MAX_TOKENS
     from pipedec_cli.evaluate.report import Sample, assemble, choose_sample
     from pipedec_cli.evaluate.scoring import LABELS, compare_runs, load_runs
     from pipedec_cli.evaluate.significance import method
-    from pipedec_cli.terminal.lineup import line_up
     from pipedec_cli.terminal.measuring import measure
     from pipedec_cli.terminal.score import ScoreSettings, score_runs
 
-    lineup = line_up(settings, peers, place, talk)
-    ours = [one for one, _ in lineup.ours]
-    files = [predictions.complete(one.name) for one, predictions in lineup.ours]
+    decoders, baseline, called = line_up(settings, peers, place, talk)
+    ours = [one for one, _ in decoders]
+    files = [predictions.complete(one.name) for one, predictions in decoders]
     by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
     runs = score_runs(by, load_runs(files), place, talk)
     first = runs[0]
@@ -165,18 +165,18 @@ def compare(
     chosen = choose_sample(len(records), settings.timing_examples)
     timed = [record for at in chosen if (record := records[at])]
     encode = cache(lambda text: [text.source(record.source)[0] for record in timed])
-    for one, predictions in lineup.ours:
+    for one, predictions in decoders:
         one.sources = encode(predictions.decoder.text)
-    (_, baseline), metric = lineup.ours[0], first.scores.measure.primary
-    most = baseline.method.limits.max_tokens or MAX_TOKENS
-    found = measure(settings, ours, peers, baseline.decoder.checkpoint, most, talk)
+    (_, first_one), metric = decoders[0], first.scores.measure.primary
+    most = first_one.method.limits.max_tokens or MAX_TOKENS
+    found = measure(settings, ours, peers, first_one.decoder.checkpoint, most, talk)
     return files, assemble(
         found,
         [record.id for record in timed],
         metric=metric,
         label=LABELS[metric],
-        called=lineup.called,
-        baseline=lineup.baseline,
+        called=called,
+        baseline=baseline,
         sample=Sample(len(chosen), len(records), settings.repeats),
         dtype=settings.dtype,
         significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
@@ -195,3 +195,101 @@ def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
     if name is None or row is None:
         return None
     return Paper(row, delay_rows(name), SPEEDUP_BY_SUBSEQUENCES.get(name))
+
+
+def line_up(
+    settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
+) -> tuple[list[tuple[Competitor, Predictions]], str, str]:
+    """Read the data and load each checkpoint, once, and choose who takes part.
+
+    Returns:
+        Our decoders, the baseline first, with what they make of the data; what the baseline is, in words and in short.
+    """
+    from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
+    from pipedec_cli.terminal.generate import GenerateSettings
+    from pipedec_cli.terminal.loading import load_decoder, read_inputs
+    from pipedec_cli.terminal.predicting import Predictions
+
+    shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
+    usual = GenerateSettings(**{name: getattr(settings, name) for name in shared})
+    pipelined = load_decoder(usual, talk)
+    trained = pipelined.settings
+    if trained.decoder == "sequential":
+        raise UserError(
+            f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder",
+            todo="give it as --baseline, and as --model a checkpoint that `pipedec train` made",
+        )
+    plain = _load_plain(settings, usual, peers, place, talk)
+    inputs = read_inputs(usual, talk)
+
+    def one(name: str, role: Role, options: str, how: GenerateSettings) -> tuple[Competitor, Predictions]:
+        decoder = plain if plain and name == "sequential" else pipelined
+        runner = EngineRunner(decoder, {"delay": how.delay, "explore": how.explore})
+        delay = how.delay if isinstance(how.delay, int) else None
+        competitor = Competitor(name, role, runner, options=options, delay=delay)
+        return competitor, Predictions(how, decoder, inputs, talk)
+
+    asked = settings.delays or ()
+    delays = [delay for delay in asked if isinstance(delay, int)] or [trained.usual_delay]
+    ours = []
+    for delay in delays:
+        for rule in ("retry", "once") if settings.explore == "both" else (settings.explore,):
+            name = f"Δt = {delay}" + (f", {rule}" if settings.explore != "retry" else "")
+            options = f"--delay {delay}" + (" --explore once" if rule == "once" else "")
+            ours.append(one(name, "pipelined", options, replace(usual, delay=delay, explore=rule)))
+    waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
+    if plain is not None:
+        if "wait" in asked:
+            ours.append(one("waiting schedule", "pipelined", "--delay wait", waiting))
+        options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
+        if settings.baseline is not None:
+            options, how = f"--model {settings.baseline}", replace(usual, model=settings.baseline)
+        words = f"the plain T5 ({plain.checkpoint.name}), the whole target as one string, on our engine"
+        return [one("sequential", "baseline", options, how), *ours], words, "the plain T5"
+    if trained.delay != "any":
+        raise UserError(
+            "there is nothing to compare with: no plain T5, and this checkpoint was not trained for its waiting schedule",
+            where=pipelined.checkpoint.name,
+            todo="run `pipedec train --decoder sequential` first, or give --baseline",
+        )
+    words = (
+        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain T5, which needs about "
+        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+    )
+    first = one("waiting schedule", "baseline", "--delay wait", waiting)
+    return [first, *ours], words, "the same checkpoint's waiting schedule"
+
+
+def _load_plain(
+    settings: ReportSettings,
+    usual: GenerateSettings,
+    peers: Sequence[PeerName],
+    place: Workspace,
+    talk: Talk,
+) -> Decoder | None:
+    """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
+    from pipedec_cli.terminal.loading import load_decoder
+
+    folder = place.model("sequential")
+    finished = (folder / "config.json").exists()
+    if settings.baseline is None and not finished:
+        if folder.exists():
+            talk.warn(
+                f"the training of {folder} has not come to its end: it is left out; the command that began it finishes "
+                "it with --resume"
+            )
+        if peers:
+            raise UserError(
+                f"{', '.join(peers)} would run the plain T5, and there is none",
+                todo="run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone",
+            )
+        return None
+    # transformers runs the model itself, which our own engine can do without
+    consume = not {"transformers", "prompt-lookup"} & set(peers)
+    plain = load_decoder(replace(usual, model=settings.baseline or str(folder)), talk, consume=consume)
+    if plain.settings.decoder != "sequential":
+        raise UserError(
+            f"{plain.checkpoint.name} is a pipelined decoder",
+            todo="--baseline takes a plain T5; `pipedec train --decoder sequential` makes one",
+        )
+    return plain

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
-from pipedec_cli.data.paper import NOT_AVAILABLE, DecoderFigures
+from pipedec_cli.data.paper import NOT_AVAILABLE
 from pipedec_cli.evaluate.competitor import Competitor
-from pipedec_cli.evaluate.report import MANY, Comparison, Report
+from pipedec_cli.evaluate.report import MANY, Report
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.terminal.console import visible
 from pipedec_cli.terminal.tables import (
     NONE,
     Label,
-    Row,
     Section,
     Sheet,
     as_markdown,
@@ -28,12 +29,37 @@ from pipedec_cli.terminal.tables import (
     plain,
     points,
     rate,
+    settings_sheet,
     show_sheet,
     times,
+    told,
+    under,
 )
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
+# Labels, and what stands behind them: of `Totals.as_json`, `Timing`, `Gain`, `Memory` and `Failures`.
+_TOTALS: Final = {
+    "steps an example": "steps_per_example",
+    "tokens an example": "tokens_per_example",
+    "tokens a step": "tokens_per_step",
+}
+_PARTS: Final = {
+    "encoder, ms": "encoder_seconds",
+    "source keys, ms": "setup_seconds",
+    "decoding, ms": "decoding_seconds",
+}
+_GAINS: Final = {
+    "fewer calls (schedule)": "fewer_calls",
+    "cheaper calls (kernels)": "faster_calls",
+    "decoding, both together": "decoding",
+}
+_MEMORY: Final = {"peak, MB": "peak_bytes", "  of it before decoding": "ready_bytes"}
+_FAILURES: Final = {
+    "duplicated subsequences": "duplicated_rate",
+    "dropped subsequences": "dropped_rate",
+    "truncated predictions": "truncated_rate",
+}
 
 
 def show_report(console: Console, report: Report) -> None:
@@ -56,17 +82,29 @@ def markdown(report: Report) -> str:
 
 def report_sheets(report: Report) -> list[Sheet]:
     """Every table of a report, in order."""
-    made = [side_by_side(report)]
+    made = [_side_by_side(report)]
     if len(report.pipelined) > 1:
-        made.append(by_delay(report))
+        made.append(_by_delay(report))
     if any(report.sizes.values()):
-        made.append(by_subsequences(report))
+        made.append(_by_subsequences(report))
     return [*made, settings_sheet("What was compared", report, report.dtype, report.notes)]
 
 
-def side_by_side(report: Report) -> Sheet:
+def _side_by_side(report: Report) -> Sheet:
     """Quality, speed, where the speed comes from, memory, and what goes wrong; the paper's figures beside them."""
-    papers = _published(report)
+    papers: dict[str, dict[Label, str]] = {}
+    if report.paper is not None:
+        row, speed = report.paper.row, "speed, batch size 1"  # the paper measured one example at a time
+        peak = (f"memory, batch size {report.batch_sizes[0]}", "peak, MB")
+        both = ((row.sequential, "sequential", 1.0), (row.pipelined, f"Δt = {PAPER_DELAY}", row.speedup))
+        for figures, name, speedup in both:
+            known = [metric for metric in figures.quality if metric in LABELS]
+            papers[f"paper: {name}"] = {
+                **{(_quality(report), LABELS[metric]): points(figures.quality[metric]) for metric in known},
+                (speed, "examples/s"): f"{figures.throughput:.1f}",
+                (speed, "speedup"): times(speedup),
+                peak: f"{figures.memory_mb:,}" if figures.memory_mb else NOT_AVAILABLE,
+            }
     return Sheet(
         "Decoders side by side",
         (*(one.name for one in report.entries), *papers),
@@ -76,113 +114,63 @@ def side_by_side(report: Report) -> Sheet:
     )
 
 
-def _published(report: Report) -> dict[str, dict[Label, str]]:
-    """The paper's two columns, as far as it fills them; {} where the data set is none of its."""
-    if report.paper is None:
-        return {}
-    row, size = report.paper.row, report.batch_sizes[0]
-    quality, peak = _quality(report), (f"memory, batch size {size}", "peak, MB")
-    speed = "speed, batch size 1"  # the paper measured one example at a time
-
-    def column(figures: DecoderFigures, speedup: float) -> dict[Label, str]:
-        return {
-            **{
-                (quality, LABELS[metric]): points(value)
-                for metric, value in figures.quality.items()
-                if metric in LABELS
-            },
-            (speed, "examples/s"): f"{figures.throughput:.1f}",
-            (speed, "speedup"): times(speedup),
-            peak: f"{figures.memory_mb:,}" if figures.memory_mb else NOT_AVAILABLE,
-        }
-
-    return {
-        "paper: sequential": column(row.sequential, 1.0),
-        f"paper: Δt = {PAPER_DELAY}": column(row.pipelined, row.speedup),
-    }
-
-
 def _quality(report: Report) -> str:
     return f"quality, {report.first.totals.examples if report.first.totals else 0:,} examples"
 
 
 def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     """All cells of a decoder, each with its section and label."""
-    first, size = report.first, report.batch_sizes[0]
-    heading = _quality(report)
-    for metric in first.scored.scores.measure.headline if first.scored else ():
-        found = one.differences.get(metric)
-        known = found is not None and found.low is not None
-        yield (heading, LABELS[metric]), points(one.scored.scores.values[metric] if one.scored else None)
-        yield (heading, "  over the baseline"), "" if found is None else f"{found.value:+.1f}"
-        yield (
-            (heading, "  95 % interval"),
-            f"{found.low:+.1f} to {found.high:+.1f}" if found and known else "",
-        )
-    heading, totals = "decoder steps, the same examples", one.totals.as_json() if one.totals else {}
-    yield (heading, "steps an example"), points(totals.get("steps_per_example"))
-    yield (heading, "tokens an example"), points(totals.get("tokens_per_example"))
-    yield (heading, "tokens a step"), points(totals.get("tokens_per_step"))
-    for batch in report.batch_sizes:
-        yield from _speed(one, batch, agreed=batch == 1 and any(each.agreement for each in report.entries))
-    heading, timing, gain = f"decoder calls, batch size {size}", one.timings.get(size), one.gains.get(size)
-    calls = timing.decoder_calls / timing.examples if timing else None
-    yield (heading, "calls an example"), points(calls)
-    yield (heading, "ms a call"), milliseconds(timing.seconds_per_call if timing else None)
-    yield (heading, "fewer calls (schedule)"), times(gain.fewer_calls) if gain else ""
-    yield (heading, "cheaper calls (kernels)"), times(gain.faster_calls) if gain else ""
-    yield (heading, "decoding, both together"), times(gain.decoding) if gain else ""
-    heading = f"memory, batch size {size}"
-    yield (heading, "peak, MB"), megabytes(one.memory.peak_bytes if one.memory else None)
-    yield (heading, "  of it before decoding"), megabytes(one.memory.ready_bytes if one.memory else None)
-    heading, failures = "what goes wrong", one.scored.failures if one.scored else None
-    yield (heading, "duplicated subsequences"), rate(failures.duplicated_rate if failures else None)
-    yield (heading, "dropped subsequences"), rate(failures.dropped_rate if failures else None)
-    yield (heading, "truncated predictions"), rate(failures.truncated_rate if failures else None)
-    yield (heading, "sub_max used up"), rate(one.used_up)
+    for metric in report.first.scored.scores.measure.headline if report.first.scored else ():
+        over = interval = ""
+        if found := one.differences.get(metric):
+            over = f"{found.value:+.1f}"
+            interval = "" if found.low is None else f"{found.low:+.1f} to {found.high:+.1f}"
+        value = points(one.scored.scores.values[metric] if one.scored else None)
+        cells = [(LABELS[metric], value), ("  over the baseline", over), ("  95 % interval", interval)]
+        yield from under(_quality(report), cells)
+    totals = SimpleNamespace(**(one.totals.as_json() if one.totals else {}))
+    yield from under("decoder steps, the same examples", told(totals, points, _TOTALS))
+    for size in report.batch_sizes:
+        agreed = size == 1 and any(each.agreement for each in report.entries)
+        yield from under(f"speed, batch size {size}", _speed(one, size, agreed=agreed))
+    size = report.batch_sizes[0]
+    timing, gain = one.timings.get(size), one.gains.get(size)
+    cells = [("calls an example", points(timing.decoder_calls / timing.examples if timing else None))]
+    cells += told(timing, milliseconds, {"ms a call": "seconds_per_call"})
+    cells += told(gain, times if gain else lambda _: "", _GAINS)
+    yield from under(f"decoder calls, batch size {size}", cells)
+    yield from under(f"memory, batch size {size}", told(one.memory, megabytes, _MEMORY))
+    cells = told(one.scored.failures if one.scored else None, rate, _FAILURES)
+    yield from under("what goes wrong", [*cells, ("sub_max used up", rate(one.used_up))])
 
 
-def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[Label, str]]:
-    heading, timing, gain = f"speed, batch size {size}", one.timings.get(size), one.gains.get(size)
-
-    def each(seconds: float | None) -> str:
-        return milliseconds(seconds, timing.examples if timing else 1)
-
-    yield (heading, "examples/s"), figure(timing.examples_per_second) if timing else NONE
-    speedup = 1.0 if one.role == "baseline" else gain.speedup if gain else None
-    yield (heading, "speedup"), times(speedup)
-    yield (heading, "  its range"), f"{gain.low:.1f} to {gain.high:.1f}" if gain else ""
-    yield (heading, "encoder, ms"), each(timing.encoder_seconds if timing else None)
-    yield (heading, "source keys, ms"), each(timing.setup_seconds if timing else None)
-    yield (heading, "decoding, ms"), each(timing.decoding_seconds if timing else None)
+def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[str, str]]:
+    timing, gain = one.timings.get(size), one.gains.get(size)
+    yield from told(timing, figure, {"examples/s": "examples_per_second"})
+    yield "speedup", times(1.0 if one.role == "baseline" else gain.speedup if gain else None)
+    yield "  its range", f"{gain.low:.1f} to {gain.high:.1f}" if gain else ""
+    yield from told(timing, partial(milliseconds, count=timing.examples if timing else 1), _PARTS)
     if agreed:
-        yield (
-            (heading, "same tokens"),
-            f"{one.agreement.equal} of {one.agreement.of}" if one.agreement else "",
-        )
+        yield "same tokens", f"{one.agreement.equal} of {one.agreement.of}" if one.agreement else ""
 
 
-def _notes(report: Report) -> list[str]:
-    notes = [
-        f"baseline: {report.baseline}",
-        "times are those of an example; a call is one of the decoder, which serves a whole batch",
-        "sub_max used up: examples in which failed explorations took up places of later subsequences",
-    ]
+def _notes(report: Report) -> Iterator[str]:
+    yield f"baseline: {report.baseline}"
+    yield "times are those of an example; a call is one of the decoder, which serves a whole batch"
+    yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
     if any(one.agreement for one in report.entries):
-        notes.append(f"same tokens: timed examples with the very tokens of {report.first.name}")
+        yield f"same tokens: timed examples with the very tokens of {report.first.name}"
     if report.first.scored:
-        notes.append(f"signature: {report.first.scored.scores.measure.signature}")
-    notes += [f"intervals: {report.significance}", f"speed: {report.sample.line}"]
+        yield f"signature: {report.first.scored.scores.measure.signature}"
+    yield from (f"intervals: {report.significance}", f"speed: {report.sample.line}")
     if report.paper:
-        row = report.paper.row
-        notes.append(
-            f"paper: {row.table}, {row.backbone}, Δt = {PAPER_DELAY}, one example at a time on one RTX 4090, trained on "
-            "its own data"
-        )
-    return [*notes, *report.absences]
+        table, backbone = report.paper.row.table, report.paper.row.backbone
+        trained = "one example at a time on one RTX 4090, trained on its own data"
+        yield f"paper: {table}, {backbone}, Δt = {PAPER_DELAY}, {trained}"
+    yield from report.absences
 
 
-def by_delay(report: Report) -> Sheet:
+def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
     size, scored = report.batch_sizes[0], report.first.scored
     metrics = scored.scores.measure.headline if scored else ()
@@ -192,20 +180,21 @@ def by_delay(report: Report) -> Sheet:
         columns += ["paper: Rouge-L", "paper: examples/s"]
     rows = []
     for one in report.pipelined:
-        cells = [points(one.scored.scores.values[metric]) if one.scored else NONE for metric in metrics]
-        cells += [
+        steps = f"{one.totals.as_json()['steps_per_example']:.1f}" if one.totals else NONE
+        row = published.get(one.delay or 0)
+        theirs = (f"{row.quality['rougeL']:.1f}", f"{row.throughput:.1f}") if row else (NONE, NONE)
+        cells = (
+            *(points(one.scored.scores.values[metric]) if one.scored else NONE for metric in metrics),
             figure(one.timings[size].examples_per_second),
             times(one.gains[size].speedup),
-            f"{one.totals.as_json()['steps_per_example']:.1f}" if one.totals else NONE,
-        ]
-        if published:
-            row = published.get(one.delay or 0)
-            cells += [f"{row.quality['rougeL']:.1f}", f"{row.throughput:.1f}"] if row else [NONE, NONE]
+            steps,
+            *(theirs if published else ()),
+        )
         rows.append((one.name, *cells))
     return Sheet("By delay, as in the paper's Table 5", tuple(columns), (Section("", tuple(rows)),))
 
 
-def by_subsequences(report: Report) -> Sheet:
+def _by_subsequences(report: Report) -> Sheet:
     """The paper's Figures 4 and 5: speedup and quality by number of target subsequences."""
     metric = LABELS[report.metric]
     names = [name for name, rows in report.sizes.items() if rows]
@@ -232,17 +221,4 @@ def by_subsequences(report: Report) -> Sheet:
         kept=3,
         notes=tuple(notes),
         corner="subsequences",
-    )
-
-
-def settings_sheet(title: str, comparison: Comparison, what: str, notes: Row) -> Sheet:
-    """Version and settings of each decoder, and where `what` was measured."""
-    rows = [
-        (one.name, ", ".join(f"{name} {value}" for name, value in one.settings.items()))
-        for one in comparison.entries
-    ]
-    where = f"{what} on {comparison.device}; {comparison.machine.line}"
-    versions = (f"{name} {version or 'not installed'}" for name, version in comparison.versions.items())
-    return Sheet(
-        title, ("settings",), (Section("", tuple(rows)),), notes=(where, ", ".join(versions), *notes)
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -13,6 +13,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pipedec_cli.terminal.console import visible
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.report import Comparison
 
 NONE: Final = "–"
 #: What Rich puts between two columns.
@@ -40,15 +43,9 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table.
+    """A table: its title, headings of all columns but the first (which has the corner's), sections, notes beneath.
 
-    Attributes:
-        title: what it shows.
-        columns: headings of all columns but the first.
-        sections: at least one.
-        kept: how many columns after the first stand in every part of a table that is too wide and is cut.
-        notes: what stands beneath.
-        corner: the heading of the first column.
+    So many columns after the first as are `kept` stand in every part of a table that is too wide and is cut.
     """
 
     title: str
@@ -74,6 +71,16 @@ def borderless(*columns: Column | str, title: str = "") -> Table:
     return Table(*columns, title=shown, title_justify="left", box=None, pad_edge=False)
 
 
+def told(thing: object, write: Callable[[Any], str], rows: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Cells of a thing that may be None, by label: `rows` says which attribute stands behind it, `write` writes it."""
+    return [(label, write(getattr(thing, name, None))) for label, name in rows.items()]
+
+
+def under(heading: str, cells: Iterable[tuple[str, str]]) -> Iterator[tuple[Label, str]]:
+    """Cells by label, with the heading of their section."""
+    return (((heading, label), cell) for label, cell in cells)
+
+
 def columns_side_by_side(
     columns: Sequence[Iterable[tuple[Label, str]]], more: Sequence[Mapping[Label, str]] = ()
 ) -> tuple[Section, ...]:
@@ -84,6 +91,19 @@ def columns_side_by_side(
         row = (name, *(cell for _, cell in cells), *(column.get(label, "") for column in more))
         sections.setdefault(heading, []).append(row)
     return tuple(Section(heading, tuple(rows)) for heading, rows in sections.items())
+
+
+def settings_sheet(title: str, comparison: Comparison, what: str, notes: Row) -> Sheet:
+    """Version and settings of each decoder, and where `what` was measured."""
+    rows = [
+        (one.name, ", ".join(f"{name} {value}" for name, value in one.settings.items()))
+        for one in comparison.entries
+    ]
+    where = f"{what} on {comparison.device}; {comparison.machine.line}"
+    versions = (f"{name} {version or 'not installed'}" for name, version in comparison.versions.items())
+    return Sheet(
+        title, ("settings",), (Section("", tuple(rows)),), notes=(where, ", ".join(versions), *notes)
+    )
 
 
 def show_sheet(console: Console, sheet: Sheet) -> None:
@@ -125,9 +145,10 @@ def fitted(sheet: Sheet, width: int) -> Iterator[Sheet]:
     kept = sheet.kept
     if kept and sum(widths[:kept]) + max(widths[kept:], default=0) > room:
         kept = 0
+    room -= sum(widths[:kept])
     part: list[int] = []
     for place in range(kept, len(sheet.columns)):
-        if part and sum(widths[:kept]) + sum(widths[other] for other in (*part, place)) > room:
+        if part and sum(widths[other] for other in (*part, place)) > room:
             yield _part(sheet, kept, part)
             part = []
         part.append(place)
@@ -139,7 +160,7 @@ def _part(sheet: Sheet, kept: int, more: Sequence[int]) -> Sheet:
     places = [*range(kept), *more]
     sections = []
     for heading, rows in sheet.sections:
-        told = [row for row in rows if any(row[1 + place] not in ("", NONE) for place in more)]
+        told = [row for row in rows if {row[1 + place] for place in more} - {"", NONE}]
         if told:
             cut = tuple((row[0], *(row[1 + place] for place in places)) for row in told)
             sections.append(Section(heading, cut))
@@ -153,11 +174,12 @@ def _width(sheet: Sheet, place: int) -> int:
     if place == 0:
         headings = [section.heading for section in sheet.sections]
         return max(widest + (2 if any(headings) else 0), *map(cell_len, [sheet.corner, *headings]))
-    lines = _lines(sheet.columns[place - 1])
-    return max(
-        widest,
-        *(max(map(cell_len, [line] if cell_len(line) <= _SHORT else line.split())) for line in lines),
-    )
+    parts = [
+        part
+        for line in _lines(sheet.columns[place - 1])
+        for part in ([line] if cell_len(line) <= _SHORT else line.split())
+    ]
+    return max(widest, *map(cell_len, parts))
 
 
 def _lines(heading: str) -> list[str]:
@@ -202,8 +224,10 @@ def times(ratio: float | None) -> str:
     return f"{ratio:.1f} ×" if ratio >= 0.995 else f"{ratio:.2f} ×"
 
 
-def figure(value: float) -> str:
+def figure(value: float | None) -> str:
     """A number to three figures."""
+    if value is None:
+        return NONE
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
