@@ -121,13 +121,10 @@ class EngineRunner:
     largest_batch: int | None = None
 
     def __init__(self, decoder: Decoder, choice: Mapping[str, Any], lengths: Lengths | None = None) -> None:
-        """Choose a method; a UserError if the checkpoint was not trained for the delay.
+        """Choose a method by the arguments of `Decoder.method`; a UserError if the checkpoint was not trained for the delay.
 
-        Args:
-            decoder: the loaded checkpoint; what decodes in several ways shares it.
-            choice: the arguments of `Decoder.method`.
-            lengths: force them, whatever the model says and was trained for; of the choice, the delay (None for the
-                whole target as one string) and the exploration rule hold.
+        Lengths are forced whatever the model says and was trained for; of the choice, the delay (None for the whole target
+        as one string) and the exploration rule hold. What decodes in several ways shares the decoder.
         """
         self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
         ends = (decoder.checkpoint.bos, decoder.checkpoint.eos)

@@ -141,14 +141,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Comparison):
-    """A comparison of decoders on one data set.
+    """A comparison of decoders on one data set, by the primary metric.
 
-    Attributes:
-        baseline: what the baseline is, in words.
-        metric: the primary one.
-        subsequences: their mean number in a target; None if the targets are not segmented.
-        sizes: by the name of each of ours but the baseline.
-        significance: how the intervals of differences came about.
+    `baseline` is what that is, in words; `subsequences` their mean number in a target (None if these are not segmented);
+    `sizes` goes by the names of ours but the baseline; `significance` says how the intervals of differences came about.
     """
 
     baseline: str
@@ -197,13 +193,9 @@ def assemble(
 ) -> Report:
     """Put together what was scored and measured.
 
-    Args:
-        found: the fields of `Comparison`: our decoders scored and timed, the baseline first, and the peers.
-        timed: ids of the examples that were timed.
-        metric: the primary metric, which tables call `label`.
-        label: see `metric`.
-        called: what the baseline is, in advice.
-        rest: the other attributes of `Report`.
+    `found` has the fields of `Comparison`: our decoders scored and timed, the baseline first, and the peers; `timed` are
+    ids of the timed examples; `metric` is the primary one, which tables call `label`; `called` is what the baseline is in
+    advice; `rest` holds the other attributes of `Report`.
     """
     first, *others = found["entries"]
     runs: dict[str, Run] = {}
@@ -216,9 +208,8 @@ def assemble(
         if one.scored is not None:
             made = one.scored.run.predictions
             steps = {each.id: each.steps for each in made}
-            one.totals = Totals(
-                len(made), sum(each.steps for each in made), sum(each.tokens for each in made)
-            )
+            spent, tokens = (sum(getattr(each, what) for each in made) for what in ("steps", "tokens"))
+            one.totals = Totals(len(made), spent, tokens)
             if one is not first and timing is not None:
                 one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
             alone = one.timings[1].example_seconds if 1 in one.timings else ()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -36,7 +37,7 @@ from pipedec_cli.terminal.tables import (
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import Bench
-    from pipedec_cli.evaluate.competitor import Competitor
+    from pipedec_cli.evaluate.competitor import Competitor, Role
     from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.model.decoder import Decoder
@@ -168,13 +169,16 @@ def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], ta
         vocabulary, most = first.model.config.vocab_size, max(settings.batch_sizes)
         sources = lengths.sources(most, vocabulary, first.eos, settings.seed)
         ours = list[Competitor]()
-        for dtype, decoder in zip(settings.dtypes, decoders, strict=True):
-            suffix = f", {dtype}" if ours else ""
-            runner = EngineRunner(decoder, {"delay": None}, lengths)
-            ours.append(Competitor(f"sequential{suffix}", "baseline", runner, sources=sources))
-            for delay in settings.delays:
-                runner = EngineRunner(decoder, {"delay": delay}, lengths)
-                ours.append(Competitor(f"Δt = {delay}{suffix}", "pipelined", runner, sources=sources))
+        roles: list[tuple[Role, int | None]] = [
+            ("baseline", None),
+            *(("pipelined", at) for at in settings.delays),
+        ]
+        for decoder, (role, delay) in product(decoders, roles):
+            runner = EngineRunner(decoder, {"delay": delay}, lengths)
+            name = "sequential" if delay is None else f"Δt = {delay}"
+            if decoder is not decoders[0]:
+                name += f", {runner.settings['dtype']}"
+            ours.append(Competitor(name, role, runner, sources=sources))
         probe, steps = MemoryProbe(clock, device=device), list[StepSpeed]()
         talk.say(f"forced lengths: {lengths.line}")
 

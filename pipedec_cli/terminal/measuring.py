@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 def parse_peers(value: str) -> tuple[PeerName, ...]:
-    """The peers in a list such as ``sequential,transformers``; the sequential decoder always takes part.
-
-    Raises:
-        UserError: one of them is not known.
-    """
+    """The peers in a list such as ``sequential,transformers``; the sequential decoder always takes part."""
     names, known = [name.strip() for name in value.split(",") if name.strip()], ("sequential", *PEERS)
     for name in names:
         if name not in known:
@@ -51,16 +47,9 @@ def measure(
 ) -> dict[str, Any]:
     """Time and weigh our decoders and the peers; returns the fields of a `Comparison`.
 
-    Args:
-        settings: batch sizes, repeats, and whether to weigh.
-        ours: with their sources; the peers get those of the first one.
-        peers: who runs the checkpoint too.
-        checkpoint: a plain T5, where there are peers; on the device that all run on.
-        max_tokens: the most tokens a text of the peers may have.
-        talk: where to say what happens.
-        forced: the peers make exactly so many; and of the sources as many are timed as are in flight at once.
-        rest: called before each pass that counts.
-        then: called when all were timed, for what is to be watched for other work as well.
+    The peers run the checkpoint, a plain T5, on the sources of the first of ours, and make at most `max_tokens` a text;
+    where lengths are forced, exactly so many, and of the sources as many are timed as are in flight at once. `rest` is
+    called before each pass that counts, `then` when all were timed, for what is to be watched for other work as well.
     """
     device = str(checkpoint.device)
     entries, absent = list(ours), []

@@ -200,10 +200,9 @@ def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
 def line_up(
     settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
 ) -> tuple[list[tuple[Competitor, Predictions]], str, str]:
-    """Read the data and load each checkpoint, once, and choose who takes part.
+    """Our decoders, the baseline first, with what they make of the data; and the baseline in words, and in short.
 
-    Returns:
-        Our decoders, the baseline first, with what they make of the data; what the baseline is, in words and in short.
+    The data are read and each checkpoint is loaded once.
     """
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
     from pipedec_cli.terminal.generate import GenerateSettings

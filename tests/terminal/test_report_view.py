@@ -93,47 +93,37 @@ def side(report, name):
     return cells(report, "Decoders side by side", name)[0]
 
 
-def test_gain_is_split_into_fewer_and_cheaper_calls():
-    report = make_report(delays=(1,))
-    assert side(report, "speedup") == ("1.0 ×", "3.7 ×")
-    assert side(report, "  its range") == ("", "3.7 to 3.7")
-    assert side(report, "calls an example") == ("10.0", "2.0")
-    assert side(report, "ms a call") == ("40.0", "50.0")
-    assert side(report, "fewer calls (schedule)") == ("", "5.0 ×")
-    assert side(report, "cheaper calls (kernels)") == ("", "0.80 ×")
-    assert side(report, "decoding, both together") == ("", "4.0 ×")
+@pytest.mark.parametrize(
+    ("row", "shown"),
+    [
+        ("speedup", ("1.0 ×", "3.7 ×", "0.51 ×")),
+        ("  its range", ("", "3.7 to 3.7", "0.5 to 0.5")),
+        ("calls an example", ("10.0", "2.0", "10.0")),
+        ("ms a call", ("40.0", "50.0", "80.0")),
+        ("fewer calls (schedule)", ("", "5.0 ×", "1.0 ×")),
+        ("cheaper calls (kernels)", ("", "0.80 ×", "0.50 ×")),
+        ("decoding, both together", ("", "4.0 ×", "0.50 ×")),
+        ("steps an example", ("100.0", "20.0", "–")),
+        ("tokens a step", ("0.4", "2.0", "–")),
+        ("ROUGE-L", ("100.0", "100.0", "–")),
+        ("peak, MB", ("250", "250", "250")),
+        ("  of it before decoding", ("100", "100", "100")),
+        ("duplicated subsequences", ("0.0%", "0.0%", "–")),
+        ("dropped subsequences", ("50.0%", "50.0%", "–")),
+        ("sub_max used up", ("–", "25.0%", "–")),
+        ("same tokens", ("", "", "9 of 10")),
+    ],
+)
+def test_baseline_delay_and_peer_stand_side_by_side(row, shown):
+    assert side(make_report(peers=["transformers"], delays=(1,)), row) == shown
 
 
-def test_steps_are_those_of_all_examples():
-    report = make_report(peers=["transformers"], delays=(1,))
-    assert "baseline: the plain T5 (models/sequential)" in sheets(report)[0].notes
-    assert side(report, "steps an example") == ("100.0", "20.0", "–")
-    assert side(report, "tokens a step") == ("0.4", "2.0", "–")
-
-
-def test_differences_stand_with_their_interval():
-    report = make_report(delays=(1,))
-    assert side(report, "ROUGE-L") == ("100.0", "100.0")
+def test_differences_stand_with_their_interval_and_who_is_absent_beneath():
+    report = make_report(delays=(1,), absent=(Absent("ctranslate2", "not installed"),))
     assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
     assert ("", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
-
-
-def test_memory_and_what_goes_wrong_are_shown_for_each_decoder():
-    report = make_report(delays=(1,))
-    assert side(report, "peak, MB") == ("250", "250")
-    assert side(report, "  of it before decoding") == ("100", "100")
-    assert side(report, "dropped subsequences") == ("50.0%", "50.0%")
-    assert side(report, "sub_max used up") == ("–", "25.0%")
-
-
-def test_peers_have_agreement_instead_of_quality_and_absent_ones_are_named():
-    report = make_report(
-        peers=["transformers"], absent=(Absent("ctranslate2", "not installed"),), delays=(1,)
-    )
-    assert side(report, "same tokens") == ("", "", "9 of 10")
-    assert side(report, "ROUGE-L")[-1] == "–"
-    assert side(report, "duplicated subsequences")[-1] == "–"
-    assert "ctranslate2 is absent: not installed" in sheets(report)[0].notes
+    notes = sheets(report)[0].notes
+    assert {"baseline: the plain T5 (models/sequential)", "ctranslate2 is absent: not installed"} <= {*notes}
 
 
 def test_decoder_that_was_not_timed_at_a_batch_size_has_no_figures_there():
