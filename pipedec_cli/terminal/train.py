@@ -144,8 +144,8 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     _announce(estimate(checkpoint, examples, hyper), examples, settings, hyper, target, talk)
     if _is_main_process():
         write_json(target / MANIFEST, record)
-    dev, score = encode(checkpoint, dev_records), _scorer(checkpoint, dev_records[:32])
     with show_training(talk) as show, _stopped(target, talk):
+        dev, score = encode(checkpoint, dev_records), _scorer(checkpoint, dev_records[:32])
         outcome = train(
             checkpoint, examples, dev, target, hyper, resume=settings.resume, show=show, score=score
         )

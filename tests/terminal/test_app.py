@@ -50,11 +50,7 @@ def test_every_command_is_explained_with_an_example_and_in_the_readme(command: s
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (
-            UserError("no target", where="a.jsonl:3", todo="add one"),
-            2,
-            "error: a.jsonl:3: no target; add one",
-        ),
+        (UserError("no target", where="a:3", todo="add one"), 2, "error: a:3: no target; add one"),
         (OSError(28, "No space left on device", "out.jsonl"), 1, "error: out.jsonl: No space left on device"),
     ],
 )
@@ -72,9 +68,8 @@ def test_ctrl_c_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "pipedec_cli", "segment", "-", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    process.stdin.write(
-        '{"source": "a", "target": "b"}\n' * 10_000
-    )  # more than a pipe holds: it is being read
+    # More than a pipe holds: it is being read.
+    process.stdin.write('{"source": "a", "target": "b"}\n' * 10_000)
     process.stdin.flush()
     os.kill(process.pid, signal.SIGINT)
     _, talk = process.communicate()
@@ -86,7 +81,6 @@ def test_ctrl_c_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
 def test_a_closed_pipe_is_no_error_message() -> None:
     script = f"{sys.executable} -m pipedec_cli recipes --json | head -c 1"
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert "Traceback" not in outcome.stderr
     assert outcome.stderr == ""
 
 

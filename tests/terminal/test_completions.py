@@ -15,13 +15,8 @@ SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
 
 def run(**environment: str) -> str:
     program = "import sys; sys.argv[0] = 'pipedec'; from pipedec_cli.terminal.app import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
+    variables = {**os.environ, **environment}
+    return subprocess.check_output([sys.executable, "-c", program], env=variables, text=True)
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)

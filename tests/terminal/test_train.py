@@ -67,40 +67,20 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path
     assert AutoTokenizer.from_pretrained(folder).eos_token == "</s>"
     assert (folder / "generation_config.json").exists()
     # Settings under these names are what a training that an older version began is resumed with.
-    assert manifest(workspace)["settings"] == {
-        "model": "scratch-tiny",
-        "decoder": "pipelined",
-        "delay": "any",
-        "source_prefix": "",
-        "max_source_tokens": 2048,
-        "time_max": 50,
-        "dev_examples": 4,
-        "limit": None,
-        "training": {
-            "epochs": 10.0,
-            "batch_size": 4,
-            "accumulation": 1,
-            "optimizer": "adafactor",
-            "learning_rate": 0.03,
-            "warmup": 0.05,
-            "schedule": "linear",
-            "weight_decay": 0.0,
-            "bf16": False,
-            "seed": 0,
-            "evaluations": 1,
-            "max_steps": 2,
-            "cpu": True,
-        },
-        "data": str(workspace / "data"),
-    }
+    training = {"epochs": 10.0, "max_steps": 2, "batch_size": 4, "accumulation": 1, "schedule": "linear"}
+    training |= {"optimizer": "adafactor", "learning_rate": 0.03, "warmup": 0.05, "weight_decay": 0.0}
+    training |= {"bf16": False, "seed": 0, "evaluations": 1, "cpu": True}
+    method = {"decoder": "pipelined", "delay": "any", "source_prefix": "", "max_source_tokens": 2048}
+    data = {"data": str(workspace / "data"), "limit": None, "dev_examples": 4}
+    settings = {"model": "scratch-tiny", **method, "time_max": 50, **data, "training": training}
+    assert manifest(workspace)["settings"] == settings
 
 
 def test_the_recipe_gives_defaults_and_flags_win(workspace: Path) -> None:
     train(workspace, "--recipe", "paper", "--learning-rate", "0.01")
     settings = manifest(workspace)["settings"]
-    assert settings["delay"] == 1
-    assert settings["training"]["learning_rate"] == 0.01
-    assert settings["training"]["batch_size"] == 4
+    training = settings["training"]
+    assert (settings["delay"], training["learning_rate"], training["batch_size"]) == (1, 0.01, 4)
 
 
 def test_a_config_file_carries_options_and_flags_win(workspace: Path, tmp_path: Path) -> None:
@@ -108,11 +88,9 @@ def test_a_config_file_carries_options_and_flags_win(workspace: Path, tmp_path: 
     config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
     train(workspace, "--config", str(config))
     content = read_json(workspace / "models" / "sequential" / "config.json")["pipedec"]
-    assert content["decoder"] == "sequential"
-    assert content["source_prefix"] == "say: "
+    assert (content["decoder"], content["source_prefix"]) == ("sequential", "say: ")
     saved = manifest(workspace, "sequential")
-    assert saved["settings"]["training"]["seed"] == 3
-    assert saved["result"]["updates"] == 2
+    assert (saved["settings"]["training"]["seed"], saved["result"]["updates"]) == (3, 2)
     config.write_text("[train]\nlearning_rat = 1\n")
     assert "'learning_rat'" in refused(workspace, "--config", str(config))
 

@@ -29,9 +29,8 @@ def test_tiny_data_says_which_split_is_empty():
 
 def test_text_that_looks_like_markup_or_drives_a_terminal_is_data():
     hostile = "[bold]x[/bold] [/] \x1b[31m :smile: \x00 😀."
-    result = run(
-        write("data.jsonl", *({"source": f"{hostile}{i}", "target": f"{hostile} Two."} for i in range(9)))
-    )
+    items = ({"source": f"{hostile}{i}", "target": f"{hostile} Two."} for i in range(9))
+    result = run(write("data.jsonl", *items))
     assert data_of()["train"][0].target == f"{hostile} Two."
     assert "\x1b" not in result.stderr
 

@@ -40,11 +40,10 @@ def test_json_prints_what_segmentation_json_holds():
 
 def test_the_same_command_writes_the_same_bytes():
     write("data.jsonl", *examples())
-    run("data.jsonl", "--out", "a")
-    run("data.jsonl", "--out", "b")
-    assert {p.name: p.read_bytes() for p in Path("a").iterdir()} == {
-        p.name: p.read_bytes() for p in Path("b").iterdir()
-    }
+    for out in ("a", "b"):
+        run("data.jsonl", "--out", out)
+    first, second = ({p.name: p.read_bytes() for p in Path(out).iterdir()} for out in ("a", "b"))
+    assert first == second
 
 
 def test_given_splits_are_kept_and_leaks_are_said():
@@ -94,16 +93,12 @@ def test_a_recipe_sets_the_level():
 
 def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
     items = examples(9)
-    Path("data.jsonl.gz").write_bytes(
-        gzip.compress("".join(json.dumps(item) + "\n" for item in items).encode())
-    )
-    Path("data.csv").write_text(
-        "source,target\n" + "".join(f'{item["source"]},"{item["target"]}"\n' for item in items)
-    )
+    Path("data.jsonl.gz").write_bytes(gzip.compress(Path(write("data.jsonl", *items)).read_bytes()))
+    lines = (f'{item["source"]},"{item["target"]}"' for item in items)
+    Path("data.csv").write_text("\n".join(["source,target", *lines]))
     for name in ("data.jsonl.gz", "data.csv"):
         run(name, "--out", f"out-{name}")
     for split in SPLITS:
-        first, second = (
-            load_split(Path(f"out-{name}/{split}.jsonl")) for name in ("data.jsonl.gz", "data.csv")
-        )
+        places = (Path(f"out-{name}/{split}.jsonl") for name in ("data.jsonl.gz", "data.csv"))
+        first, second = map(load_split, places)
         assert [record.target_segments for record in first] == [record.target_segments for record in second]
