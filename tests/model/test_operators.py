@@ -34,12 +34,6 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 # --- Matrices ---------------------------------------------------------------------------------------------------------
 
 
-def module_of(weight: torch.Tensor) -> nn.Module:
-    module = nn.Linear(1, 1, bias=False)
-    module.weight = nn.Parameter(weight)
-    return module
-
-
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
     [
@@ -55,21 +49,19 @@ def test_a_packed_matrix_gives_the_plain_product_for_any_number_of_rows(
     weight = torch.randn(48, 64, generator=generator).to(dtype)[:, ::2]  # a slice can be packed too
     x = torch.randn(rows, 32, generator=generator).to(dtype)
 
+    module = nn.Linear(1, 1, bias=False)
+    module.weight = nn.Parameter(weight)
     with torch.inference_mode():
-        product = laid_out(dtype, 1e-6, prepack=True).linear(module_of(weight))(x)
+        product = laid_out(dtype, 1e-6, prepack=True).linear(module)(x)
 
     assert product.dtype == dtype
     torch.testing.assert_close(product, F.linear(x, weight), rtol=tolerance, atol=10 * tolerance)
 
 
-def test_only_kinds_that_have_kernels_are_packed() -> None:
+def test_what_has_no_kernels_falls_back_to_plain_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can_prepack(torch.float16)
     assert not can_prepack(torch.int8)
-
-
-def test_a_machine_without_the_kernels_falls_back_to_plain_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._C, "_has_mkldnn", False)
-
     assert not can_prepack(torch.float32)
     assert lay_out(small_model("t5"), native=False).kernels == "plain operators"
 

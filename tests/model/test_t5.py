@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipedec_cli.model.t5 import (
-    distance_buckets,
-    layers,
-    output_scale,
-)
-from tests.model.families import KINDS, Kind, small_model
+from pipedec_cli.model.t5 import distance_buckets, layers, output_scale
+from tests.model.families import Kind, small_model
 
 
 def bucket_config(buckets: int, max_distance: int, **more: Any) -> Any:
@@ -49,16 +45,14 @@ def test_buckets_are_those_of_transformers_at_every_distance(
     assert ours == transformers_buckets(family, buckets, max_distance, distances)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_umt5_has_a_bias_in_every_layer(kind: Kind) -> None:
-    model = small_model(kind)
-    for stack in (model.encoder, model.decoder):
-        first, second = layers(stack)
-        assert (first.bias is not second.bias) == (kind == "umt5")
-
-
 @pytest.mark.parametrize(
     ("kind", "scale"), [("t5", 32**-0.5), ("gated", 1.0), ("mt5", 1.0), ("umt5", 32**-0.5)]
 )
-def test_the_output_scale_is_the_familys(kind: Kind, scale: float) -> None:
-    assert output_scale(small_model(kind).config) == pytest.approx(scale)
+def test_the_output_scale_is_the_familys_and_only_umt5_has_a_bias_in_every_layer(
+    kind: Kind, scale: float
+) -> None:
+    model = small_model(kind)
+    assert output_scale(model.config) == pytest.approx(scale)
+    for stack in (model.encoder, model.decoder):
+        first, second = layers(stack)
+        assert (first.bias is not second.bias) == (kind == "umt5")

@@ -64,22 +64,12 @@ def random_grid(rng: random.Random) -> list[Placed]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_subsequence_gets_the_logits_of_transformers(kind: Kind) -> None:
-    model = small_model(kind)
-    ids = [0, 7, 7, 0, 20, *range(4, 14)]  # longer than the farthest bucket, pad ids inside
-    with torch.no_grad():
-        expected = model(input_ids=torch.tensor([SOURCES[0]]), decoder_input_ids=torch.tensor([ids])).logits
-
-    logits = full_pass(model, [(SOURCES[0], [Placed(1, time, token) for time, token in enumerate(ids)])])
-
-    torch.testing.assert_close(logits, expected, **CLOSE)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_grids_get_the_oracles_logits(kind: Kind, seed: int) -> None:
     rng = random.Random(seed)
     source, grid = rng.choice(SOURCES), random_grid(rng)
+    if seed == 0:  # one subsequence, longer than the farthest bucket, pad ids inside
+        grid = [Placed(1, time, token) for time, token in enumerate([0, 7, 7, 0, 20, *range(4, 14)])]
 
     logits = full_pass(small_model(kind), [(source, grid)])[0]
 
@@ -165,15 +155,16 @@ def test_the_loss_is_the_mean_over_all_predictions_of_the_batch(kind: Kind) -> N
     assert float(loss) == pytest.approx(sum(surprise) / 11, rel=1e-4)
 
 
-def test_the_loss_is_divided_by_the_predictions_of_the_accumulated_batch() -> None:
-    batch = training_batch()
+def test_the_loss_is_divided_by_the_predictions_of_the_accumulated_batch_and_near_under_autocast() -> None:
     module = TeacherForcing(small_model("t5"))
-
     with torch.no_grad():
-        alone = module(**batch)["loss"]
-        shared = module(**batch, num_items_in_batch=44)["loss"]
+        alone = float(module(**training_batch())["loss"])
+        shared = float(module(**training_batch(), num_items_in_batch=44)["loss"])
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rough = float(module(**training_batch())["loss"])
 
-    assert float(shared) == pytest.approx(float(alone) * 11 / 44)
+    assert shared == pytest.approx(alone * 11 / 44)
+    assert rough == pytest.approx(alone, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -187,29 +178,15 @@ def test_every_parameter_takes_part(kind: Kind) -> None:
     module.zero_grad(set_to_none=True)
 
 
-def test_training_under_bfloat16_autocast_gives_a_finite_loss_near_float32() -> None:
-    module = TeacherForcing(small_model("t5"))
-    with torch.no_grad():
-        exact = float(module(**training_batch())["loss"])
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            rough = float(module(**training_batch())["loss"])
-
-    assert rough == pytest.approx(exact, rel=0.05)
-
-
 def test_dropout_acts_in_training_and_not_otherwise() -> None:
     model = copy.deepcopy(small_model("t5"))
     model.config.dropout_rate = 0.5
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.5
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.5
     module = TeacherForcing(model)
-
-    with torch.no_grad():
-        model.eval()
-        still = [float(module(**training_batch())["loss"]) for _ in range(2)]
-        model.train()
-        moving = [float(module(**training_batch())["loss"]) for _ in range(2)]
-
-    assert still[0] == still[1]
-    assert moving[0] != moving[1]
+    for training in (False, True):
+        model.train(training)
+        with torch.no_grad():
+            one, other = (module(**training_batch())["loss"] for _ in range(2))
+        assert (one != other) == training
