@@ -61,19 +61,19 @@ def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(rows: int, dtype: t
     weights = lay_out(model, native=True)
     sources = [SOURCES[0], SOURCES[3] * 9, SOURCES[1]]
     together = Engine(model, 3, weights=weights)
+    calls: tuple[list[Row], list[Row]] = ([], [])
     for sequence, source in enumerate(sources):
         together.admit([(sequence, source)])
-    for sequence in range(3):
-        together.logits(grid_rows(sequence, 17 * sequence + 1))
-    crowded = together.logits(
-        [row for sequence in range(3) for row in grid_rows(sequence, rows, 17 * sequence + 1)]
-    )
+        calls[0].extend(grid_rows(sequence, 17 * sequence + 1))
+        calls[1].extend(grid_rows(sequence, rows, 17 * sequence + 1))
+    _, crowded = (together.logits(call) for call in calls)
 
     for sequence, source in enumerate(sources):
         alone = Engine(model, weights=weights)
         alone.admit([(0, source)])
-        alone.logits([Row(0, row.slot) for row in grid_rows(sequence, 17 * sequence + 1)])
-        logits = alone.logits([Row(0, row.slot) for row in grid_rows(sequence, rows, 17 * sequence + 1)])
+        _, logits = (
+            alone.logits([Row(0, row.slot) for row in call if row.sequence == sequence]) for call in calls
+        )
         assert torch.equal(logits, crowded[sequence * rows : (sequence + 1) * rows])
 
 
