@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,16 +65,6 @@ def test_a_steps_bytes_are_its_matrices_and_one_examples_keys_and_values(kind):
     assert step_bytes(config, item=4, source=10, cached=6) == 4 * (matrices + cached)
 
 
-class FakeProbe:
-    """Reads so many bytes a second, one after the other."""
-
-    def __init__(self, readings):
-        self.readings = iter(readings)
-
-    def measure(self):
-        return next(self.readings)
-
-
 @pytest.fixture
 def clocked(monkeypatch):
     """A clock that a step moves by a second for each of its rows; every step's rows and filling."""
@@ -89,29 +80,24 @@ def clocked(monkeypatch):
     return clock, seen
 
 
+def timed(models, rows, readings, *, repeats=1, clock=time.perf_counter):
+    """Steps of these models on the first source, beside a probe that reads so many bytes a second, one after the other."""
+    probe, engines = (
+        SimpleNamespace(measure=iter(readings).__next__),
+        [(Engine(one), one.config) for one in models],
+    )
+    told = {"repeats": repeats, "clock": clock, "rest": lambda: None}
+    return time_steps(engines, rows, SOURCES[0], probe, **told)
+
+
 def test_a_step_takes_the_median_and_its_limit_the_probe_beside_it(clocked):
     clock, _ = clocked
     model = small_model("t5")
-    needed = time_steps(
-        [(Engine(model), model.config)],
-        [1],
-        SOURCES[0],
-        FakeProbe([1.0] * 2),
-        repeats=1,
-        clock=clock,
-        rest=lambda: None,
-    )[0].bytes
+    needed = timed([model], [1], [1.0] * 2, clock=clock)[0].bytes
 
-    (one, four) = time_steps(
-        [(Engine(model), model.config)],
-        [1, 4],
-        SOURCES[0],
-        # the first of each warms up; then limits of 0.5 and 2 s for one row, of 1 and 2 s for four
-        FakeProbe([1, 1, needed / 0.5, needed / 1.0, needed / 2.0, needed / 2.0]),
-        repeats=2,
-        clock=clock,
-        rest=lambda: None,
-    )
+    # the first of each warms up; then limits of 0.5 and 2 s for one row, of 1 and 2 s for four
+    readings = [1, 1, needed / 0.5, needed / 1.0, needed / 2.0, needed / 2.0]
+    one, four = timed([model], [1, 4], readings, repeats=2, clock=clock)
 
     assert (one.rows, one.seconds, one.limit_seconds, one.fraction) == (1, 1.0, 1.25, 1.25)
     assert (four.rows, four.seconds, four.limit_seconds, four.fraction) == (4, 4.0, 1.5, 0.375)
@@ -120,17 +106,7 @@ def test_a_step_takes_the_median_and_its_limit_the_probe_beside_it(clocked):
 @pytest.mark.parametrize("rows", [1, 4, 16, 50])
 def test_the_grid_holds_about_as_many_tokens_as_said(clocked, rows):
     clock, seen = clocked
-    model = small_model("t5")
-
-    time_steps(
-        [(Engine(model), model.config)],
-        [rows],
-        SOURCES[0],
-        FakeProbe([1.0] * 2),
-        repeats=1,
-        clock=clock,
-        rest=lambda: None,
-    )
+    timed([small_model("t5")], [rows], [1.0] * 2, clock=clock)
 
     one_pass = seen[: len(seen) // 2]
     assert one_pass[-STEPS:] == [rows] * STEPS
@@ -141,15 +117,7 @@ def test_the_grid_holds_about_as_many_tokens_as_said(clocked, rows):
 def test_each_dtype_reads_its_own_bytes():
     model, narrow = small_model("t5"), copy.deepcopy(small_model("t5")).bfloat16()
 
-    wide, half = time_steps(
-        [(Engine(model), model.config), (Engine(narrow), narrow.config)],
-        [2],
-        SOURCES[0],
-        FakeProbe([1.0] * 4),
-        repeats=1,
-        clock=time.perf_counter,
-        rest=lambda: None,
-    )
+    wide, half = timed([model, narrow], [2], [1.0] * 4)
 
     assert (wide.dtype, half.dtype) == ("float32", "bfloat16")
     assert wide.bytes == 2 * half.bytes
