@@ -90,22 +90,15 @@ def test_report_compares_every_decoder_and_saves_what_it_says(workspace):
     assert "# Decoders compared" in (workspace / "report/report.md").read_text(encoding="utf-8")
     assert report["advice"]["text"].split()[0] in result.stdout
     assert report["baseline"]["is"].startswith("the plain T5 (pipedec-workspace/models/sequential)")
-    first, second = decoder(report, "Δt = 1"), decoder(report, "Δt = 2")
+    first = decoder(report, "Δt = 1")
     assert [speed["batch_size"] for speed in first["speed"]] == [1, 2]
     assert [speed["batch_size"] for speed in decoder(report, "prompt-lookup")["speed"]] == [1]
     assert first["quality"]["signature"].startswith("rouge|")
     assert set(first["differences"]["rougeL"]) == {"value", "low", "high"}
     # 12 examples: what they have learnt to say is known, and so are the steps of the grid
-    assert (
-        first["totals"]["tokens"]
-        == second["totals"]["tokens"]
-        == decoder(report, "sequential")["totals"]["tokens"]
-    )
-    assert (
-        first["totals"]["steps"]
-        < second["totals"]["steps"]
-        < decoder(report, "sequential")["totals"]["steps"]
-    )
+    totals = [decoder(report, name)["totals"] for name in ("Δt = 1", "Δt = 2", "sequential")]
+    assert len({one["tokens"] for one in totals}) == 1
+    assert totals[0]["steps"] < totals[1]["steps"] < totals[2]["steps"]
     assert report["sample"]["timed"] == 3
     assert report["manifest"]["settings"]["delays"] == [1, 2]
 
