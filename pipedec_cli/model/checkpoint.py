@@ -84,9 +84,8 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
     """Load a local folder or a hub model, or say in a UserError why not. A local path never calls the hub."""
     local = name != "" and Path(name).is_dir()
     if not local and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
-        raise UserError(
-            f"no checkpoint folder {name!r}", todo="give a folder that `pipedec train` made or a hub name"
-        )
+        todo = "give a folder that `pipedec train` made or a hub name"
+        raise UserError(f"no checkpoint folder {name!r}", todo=todo)
     try:
         with _quiet():
             model, tokenizer = _load(name, dtype, local)

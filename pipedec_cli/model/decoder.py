@@ -27,10 +27,11 @@ from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
 SORTED_BATCHES: Final = 16
 
-DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES: Final[dict[str, torch.dtype]] = {
+    name: getattr(torch, name) for name in ("float32", "bfloat16", "float16")
+}
 #: Beyond this many examples a step is bound by arithmetic, and more of them gain little.
-MOST_ON_CPU: Final = 8
-MOST_ON_GPU: Final = 64
+MOST_ON_CPU, MOST_ON_GPU = 8, 64
 #: The share of the free memory that examples in flight may take, and the tokens of a grid that room is reckoned for.
 _SHARE, _GRID_TOKENS = 0.25, 512
 
@@ -136,8 +137,7 @@ class Decoder:
                     todo="leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined",
                 )
             return Whole()
-        trained = self.settings.delay
-        wanted = delay or self.settings.usual_delay
+        trained, wanted = self.settings.delay, delay or self.settings.usual_delay
         if trained not in ("any", wanted) and not untrained:
             raise UserError(
                 f"{self.checkpoint.name} was trained for delay {trained} only; at {wanted} it would take the first "
@@ -186,8 +186,7 @@ class Decoder:
         segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
         text = self.settings.segmentation.joiner.join(segments)
         if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
-            # The whole target came as one; it is cut as the training targets were.
-            text = "".join(segments)
+            text = "".join(segments)  # the whole target came as one; it is cut as the training targets were
             segments = self.checkpoint.segmenter.cut(text)
         return Generated(
             index=event.example,
@@ -259,8 +258,7 @@ def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:
 
 def bytes_per_example(model: Any, source_tokens: int) -> int:
     """Memory that one example in flight takes at most: in the encoder, and in the decoder's cache."""
-    config = model.config
-    width = torch.finfo(model.dtype).bits // 8
+    config, width = model.config, torch.finfo(model.dtype).bits // 8
     # scores of every head over all pairs of source tokens, before and after the softmax, which is in float32
     attention = 3 * config.num_heads * source_tokens**2 * 4
     hidden = source_tokens * (4 * config.d_model + 2 * config.d_ff) * 4

@@ -45,8 +45,7 @@ def start_checkpoint(
 ) -> Checkpoint:
     """The model that training begins with, of a shape, a local folder or a hub name; a UserError if there is none.
 
-    The seed is that of fresh weights, and the training records are for a fresh tokenizer. Settings and segmenter are
-    kept with the checkpoint.
+    The seed is that of fresh weights, and the training records are for a fresh tokenizer.
     """
     if name in SHAPES:
         torch.manual_seed(seed)

@@ -59,19 +59,11 @@ _BATCH: Final = {True: 8, False: 24}
 _RATES: Final = {"adafactor": {True: 3e-2, False: 1e-3}, "adamw": {True: 1e-3, False: 1e-4}}
 
 
-def hyperparameters(
-    *,
-    fresh: bool,
-    batch_size: int | None,
-    optimizer: Literal["adamw", "adafactor"] | None,
-    learning_rate: float | None,
-    **others: Any,
-) -> Hyperparameters:
-    """What was asked for; where that is None, what is usual for fresh or for trained weights."""
-    chosen = optimizer or ("adafactor" if fresh else "adamw")
-    rate = _RATES[chosen][fresh] if learning_rate is None else learning_rate
-    size = batch_size or _BATCH[fresh]
-    return Hyperparameters(batch_size=size, optimizer=chosen, learning_rate=rate, **others)
+def hyperparameters(*, fresh: bool, **asked: Any) -> Hyperparameters:
+    """What was asked for; where size of a batch, optimizer or rate are None, what is usual for fresh or trained weights."""
+    optimizer = asked["optimizer"] or ("adafactor" if fresh else "adamw")
+    usual = {"optimizer": optimizer, "batch_size": _BATCH[fresh], "learning_rate": _RATES[optimizer][fresh]}
+    return Hyperparameters(**asked | {name: value for name, value in usual.items() if asked[name] is None})
 
 
 class Progress(NamedTuple):
@@ -97,11 +89,10 @@ class Estimate(NamedTuple):
 def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters) -> Estimate:
     """Time a few batches forward and backward, without an update, and reckon up; an empty data set is refused."""
     _require(examples)
-    collate = collator(checkpoint, hyper.seed)
     device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
     module = TeacherForcing(checkpoint.model).to(torch.device(device)).train()
     typical = examples[:: max(1, len(examples) // hyper.batch_size)][: hyper.batch_size]
-    batch = {name: tensor.to(device) for name, tensor in collate(typical).items()}
+    batch = {name: tensor.to(device) for name, tensor in collator(checkpoint, hyper.seed)(typical).items()}
     seconds = []
     for _ in range(3):  # the first one warms up
         began = time.perf_counter()
@@ -174,7 +165,7 @@ def train(
     trainer = _Trainer(
         checkpoint,
         args=arguments,
-        optimizer_cls_and_kwargs=adafactor if hyper.optimizer == "adafactor" else None,  # else AdamW
+        optimizer_cls_and_kwargs=adafactor if hyper.optimizer == "adafactor" else None,
         train_dataset=examples,
         eval_dataset=dev or None,
         data_collator=collator(checkpoint, hyper.seed),
@@ -220,8 +211,7 @@ class _LikeLengths(LengthGroupedSampler):
     def __iter__(self) -> Iterator[int]:
         epoch = int(self.trainer.state.epoch or 0)
         self.generator.manual_seed((self.trainer.args.seed << 20) + epoch)
-        indices: Iterator[int] = super().__iter__()
-        return indices
+        yield from super().__iter__()
 
 
 class _Trainer(Trainer):

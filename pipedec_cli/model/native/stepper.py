@@ -103,11 +103,9 @@ class NativeStepper:
         return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places))
 
     def _struct(self) -> CacheStruct:
-        grid, source = ([buffer.data_ptr() for buffer in buffers] for buffers in (self._grid, self._source))
-        lengths = self._source_length.data_ptr()
-        return CacheStruct(
-            self.sequences, self._room, self._source_room, *grid[:2], *source[:2], *grid[2:], lengths
-        )
+        buffers = (*self._grid[:2], *self._source[:2], *self._grid[2:], self._source_length)
+        addresses = [buffer.data_ptr() for buffer in buffers]
+        return CacheStruct(self.sequences, self._room, self._source_room, *addresses)
 
 
 def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
