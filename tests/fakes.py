@@ -28,13 +28,7 @@ def scripted_token(texts: Texts, subsequence: int, following: int) -> int:
 
 
 class Fake:
-    """Keeps the books of a model, and fails where the loop breaks the protocol.
-
-    Attributes:
-        sources: of the sequences in flight; `memory` is what a model keeps for each.
-        admissions: (sequence, source) of every admission, in order; `releases` alike.
-        calls: the rows of every decoder call.
-    """
+    """Keeps the books of a model, and fails where the loop breaks the protocol; `memory` is what a sequence keeps."""
 
     def __init__(self) -> None:
         self.sources: dict[int, tuple[int, ...]] = {}
@@ -70,8 +64,7 @@ class ScriptedModel(Fake):
 
     def __init__(self, scripts: Sequence[Texts], garbage: int = 7) -> None:
         super().__init__()
-        self._scripts = scripts
-        self._garbage = garbage
+        self._scripts, self._garbage = scripts, garbage
 
     def answer(self, source: tuple[int, ...], memory: dict[Any, Any], slot: Slot) -> int:
         """A row that does not answer gets a token that must not turn up anywhere."""

@@ -87,10 +87,7 @@ def oracle_decode(
     sub_max: int | None = 20,
     max_tokens: int | None = None,
 ) -> OracleResult:
-    """Decode greedily, as the method's text says, recomputing everything at every time-step.
-
-    `max_tokens` leaves out <eos>; it is for schedules with one live subsequence at a time.
-    """
+    """Decode greedily, recomputing everything at every time-step; `max_tokens` leaves out <eos>."""
     rows: list[OracleSubsequence] = []
     calls: list[OracleCall] = []
     seen: set[Placed] = set()
@@ -162,11 +159,8 @@ def _due(schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: i
 
 def _placed(rows: list[OracleSubsequence], bos: int) -> list[Placed]:
     """Every token of the grid: <bos> of subsequence i at time start_i, its j-th token at start_i + j."""
-    return [
-        Placed(i, row.start + j, token)
-        for i, row in enumerate(rows, 1)
-        for j, token in enumerate([bos, *row.tokens])
-    ]
+    numbered = [(i, row.start, [bos, *row.tokens]) for i, row in enumerate(rows, 1)]
+    return [Placed(i, start + j, token) for i, start, tokens in numbered for j, token in enumerate(tokens)]
 
 
 def sees(looking: Placed, looked_at: Placed) -> bool:
@@ -194,16 +188,11 @@ def oracle_logits(model: Any, source: Sequence[int], grid: Sequence[Placed]) -> 
             if model.config.model_type == "umt5":
                 states = _umt5_block(block, states, mask, apart, encoded)
             else:
-                buckets = first._relative_position_bucket(
-                    apart,
-                    bidirectional=False,
-                    num_buckets=first.relative_attention_num_buckets,
-                    max_distance=first.relative_attention_max_distance,
-                )
+                sizes = first.relative_attention_num_buckets, first.relative_attention_max_distance
+                buckets = first._relative_position_bucket(apart, False, *sizes)
+                given = {"attention_mask": mask, "encoder_hidden_states": encoded}
                 bias = first.relative_attention_bias(buckets).permute(2, 0, 1)[None]
-                states = block(
-                    states, attention_mask=mask, position_bias=bias, encoder_hidden_states=encoded
-                )[0]
+                states = block(states, position_bias=bias, **given)[0]
         states = decoder.final_layer_norm(states)
         scaled = model.config.model_type == "umt5" or getattr(model.config, "scale_decoder_outputs", False)
         logits: Tensor = model.lm_head(states * model.config.d_model**-0.5 if scaled else states)[0]

@@ -141,11 +141,10 @@ def test_the_loss_is_the_mean_over_all_predictions_of_the_batch(kind: Kind) -> N
     """Σ(m_i + 1) + 1 predictions an example: 3 + 1 + 2 + 1 + 1 and 1 + 1 + 1."""
     model, batch = small_model(kind), training_batch()
     surprise = []
-    for row, grid in enumerate((FIGURE_2, SHORTER)):
-        logits = oracle_logits(model, SOURCES[row], grid)
-        for k, label in enumerate(batch["labels"][row].tolist()):
+    for source, grid, labels in zip(SOURCES, (FIGURE_2, SHORTER), batch["labels"].tolist(), strict=False):
+        for scores, label in zip(oracle_logits(model, source, grid).tolist(), labels, strict=False):
             if label != -100:
-                exps = [math.exp(value) for value in logits[k].tolist()]
+                exps = [math.exp(value) for value in scores]
                 surprise.append(-math.log(exps[label] / sum(exps)))
 
     with torch.no_grad():

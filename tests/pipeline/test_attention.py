@@ -69,19 +69,10 @@ DRAWINGS: dict[str, tuple[Schedule, list[int], str]] = {
 
 def coordinates(schedule: Schedule, lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """(subsequence, time) of every token of a text, <bos> and <eos> included, subsequence by subsequence."""
-    starts = place(schedule, lengths)
-    places = [
-        (i, start + j)
-        for i, (start, m) in enumerate(zip(starts, lengths, strict=True), 1)
-        for j in range(m + 2)
-    ]
+    numbered = enumerate(zip(place(schedule, lengths), lengths, strict=True), 1)
+    places = [(i, start + j) for i, (start, m) in numbered for j in range(m + 2)]
     subsequence, time = zip(*places, strict=True)
     return torch.tensor(subsequence), torch.tensor(time)
-
-
-def parsed(drawing: str) -> list[list[bool]]:
-    lines = [line.split(maxsplit=1)[1].replace(" ", "") for line in drawing.splitlines() if line.strip()]
-    return [[mark == "#" for mark in line] for line in lines]
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
@@ -89,7 +80,8 @@ def test_visible_equals_the_drawing(name: str) -> None:
     schedule, lengths, drawing = DRAWINGS[name]
     tokens = coordinates(schedule, lengths)
 
-    assert visible(tokens, tokens).tolist() == parsed(drawing)
+    lines = [line.split(maxsplit=1)[1].replace(" ", "") for line in drawing.splitlines() if line.strip()]
+    assert visible(tokens, tokens).tolist() == [[mark == "#" for mark in line] for line in lines]
 
 
 tokens = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 600)), min_size=1, max_size=30)
