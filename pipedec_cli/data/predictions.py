@@ -22,7 +22,7 @@ from typing import Any, Final
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import FieldNames, Generated, Record, generated_of
 from pipedec_cli.data.rows import Row, read_rows
-from pipedec_cli.data.writing import read_json, read_whole_lines, to_json, write_json
+from pipedec_cli.data.writing import hashed, read_json, read_whole_lines, to_json, write_json
 
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
@@ -96,10 +96,16 @@ class Inputs:
     longest: int  # characters of the longest source
     names: FieldNames
     read: Callable[[], Iterator[Record]]  # gives them again, from the first one on
+    file: Mapping[str, str | None]  # where they come from, as a manifest lists it
 
 
 def look_through(
-    read: Callable[[], Iterator[Record]], names: FieldNames, *, limit: int | None = None, keep: bool = False
+    read: Callable[[], Iterator[Record]],
+    names: FieldNames,
+    *,
+    limit: int | None = None,
+    keep: bool = False,
+    location: str = "",
 ) -> Inputs:
     """Check and count the first `limit` records; `keep` those that come through a pipe, which can be read only once."""
     kept: list[Record] = []
@@ -112,7 +118,7 @@ def look_through(
         if keep:
             kept.append(record)
     again = (lambda: iter(kept)) if keep else (lambda: islice(read(), limit))
-    return Inputs(count, digest.hexdigest(), longest, names, again)
+    return Inputs(count, digest.hexdigest(), longest, names, again, hashed(location))
 
 
 class GenerationFiles:

@@ -180,14 +180,18 @@ def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) 
     It holds no time of day: the same command on the same data writes the same. Paths are written as strings; standard
     input, folders and hub data sets have no hash.
     """
-    read = [(path, file_sha256(Path(path)) if Path(path).is_file() else None) for path in inputs]
     return {
         "versions": package_versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "inputs": [{"path": str(path), "sha256": sha256} for path, sha256 in read],
+        "inputs": [hashed(path) for path in inputs],
         "settings": json.loads(json.dumps(dict(settings), default=os.fspath)),
     }
+
+
+def hashed(path: Path | str) -> dict[str, str | None]:
+    """What was read, as a manifest lists it."""
+    return {"path": str(path), "sha256": file_sha256(Path(path)) if Path(path).is_file() else None}
 
 
 def package_versions(*others: str) -> dict[str, str | None]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import DecoderKind, Delay
+from pipedec_cli.data.predictions import Inputs, look_through
+from pipedec_cli.data.records import DecoderKind, Delay, FieldNames, Generated, Record, whole_text
+from pipedec_cli.data.rows import STDIN, given_splits, read_records
+from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
@@ -24,7 +29,7 @@ from pipedec_cli.terminal.settings import (
 )
 
 if TYPE_CHECKING:
-    from pipedec_cli.data.records import Generated
+    from pipedec_cli.model.decoder import Decoder
 
 EXAMPLES = """
 pipedec generate                                [dim]# the workspace's test set with the workspace's model[/dim]
@@ -35,7 +40,6 @@ pipedec generate articles.csv --source-field body --model my-model --out summari
 cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 """
 
-STDOUT: Final = "-"
 _decoding = partial(option, panel="Decoding")
 _data = partial(option, panel="Data")
 _machine = partial(option, panel="Machine")
@@ -140,8 +144,8 @@ def generate(settings: GenerateSettings) -> None:
     if settings.decoder == "sequential" and "delay" not in settings.typed:
         settings = replace(settings, delay=None)
     if settings.decoder == "sequential" or settings.delay == "wait":
-        for limit in {"time_max", "sub_max"} - settings.typed:
-            settings = replace(settings, **{limit: None})  # type: ignore[arg-type]
+        unbound = dict.fromkeys({"time_max", "sub_max"} - settings.typed)
+        settings = replace(settings, **unbound)  # type: ignore[arg-type]
     talk = Talk(quiet=settings.quiet)
     done = run(settings, talk)
     if done is not None:
@@ -151,15 +155,11 @@ def generate(settings: GenerateSettings) -> None:
 
 
 def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
-    """Generate as the settings say; gives what was done as plain values, or None if the lines went to stdout.
-
-    Raises:
-        UserError: something that was asked for is not there or does not fit.
-    """
+    """Generate as the settings say; gives what was done as plain values, or None if the lines went to stdout."""
     out, texts = settings.out, settings.text
     if texts and settings.data is not None:
         raise UserError("--text and DATA are both given", todo="give one of them")
-    to_stdout = out == STDOUT or (out is None and bool(texts))
+    to_stdout = out == "-" or (out is None and bool(texts))
     if to_stdout and settings.resume:
         raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
     if out is not None and not to_stdout:
@@ -172,15 +172,13 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
             todo = "give another --out"
             raise UserError("would be written over with what is read from it", where=out, todo=todo)
 
-    from pipedec_cli.terminal.loading import load_decoder, read_inputs
     from pipedec_cli.terminal.predicting import Predictions
 
     inputs = read_inputs(settings, talk)
     predictions = Predictions(settings, load_decoder(settings, talk), inputs, talk)
     predictions.announce()
     if not to_stdout:
-        path = predictions.path_there if settings.resume else predictions.path
-        return predictions.write(Path(out) if out else path)
+        return predictions.write(Path(out) if out else predictions.path(there=settings.resume))
 
     def show(generated: Generated) -> None:
         if out is not None or settings.as_json:
@@ -191,3 +189,90 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
 
     predictions.generate(show)
     return None
+
+
+def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
+    """Look through the records to generate from: texts from the command line, a split of the workspace, or any data.
+
+    Files are read once here and once more while generating, so that memory does not grow with them; standard input,
+    pipes and hub data sets are held in memory. A `UserError` if nothing is there, or a record is not as it must be.
+    """
+    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    place, split = Workspace.find(settings.workspace), settings.split or "test"
+    if settings.text:
+        texts = [_from_text(number, text) for number, text in enumerate(settings.text, start=1)]
+        return look_through(lambda: iter(texts), FieldNames(), location="--text")
+    path = Path(settings.data) if settings.data else place.split(split)
+    location = settings.data or str(path)
+    if settings.data is None:
+        place.require(path, "pipedec segment DATA")
+        if path.stat().st_size == 0:
+            todo = "give --split dev, or data of your own to generate from"
+            raise UserError("is empty", where=location, todo=todo)
+        names = FieldNames()  # `segment` has given the fields their plain names
+    elif path.is_dir():
+        if split not in (there := given_splits(location)):
+            todo = f"give --split {' or '.join(there)}"
+            raise UserError(f"has no file for {split}", where=location, todo=todo)
+    elif settings.split is not None and (location == STDIN or path.exists()):
+        raise UserError("a single file has no splits", where=location, todo="leave out --split")
+    warn: Callable[[str], None] | None = talk.warn
+
+    def read() -> Iterator[Record]:
+        nonlocal warn
+        first, warn = warn, None  # what is read again was said the first time
+        yield from read_records(location, names, split=split, warn=first)
+
+    keep = location == STDIN or not (path.is_file() or path.is_dir())
+    return look_through(read, names, limit=settings.limit, keep=keep, location=location)
+
+
+def _from_text(number: int, text: str) -> Record:
+    where = f"--text {number}"
+    if not text.strip():
+        raise UserError("is empty", where=where, todo="there must be something to generate from")
+    whole = whole_text(text)  # bytes that are not UTF-8 come as halves of surrogate pairs
+    return Record(str(number), whole, None, None, (), where, {"id": str(number), "source": whole})
+
+
+def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True) -> Decoder:
+    """The model that was asked for, else the workspace's; a `UserError` if it is not there or not for what was asked.
+
+    `consume` is `Decoder`'s.
+    """
+    import torch
+
+    from pipedec_cli.model.decoder import load
+
+    place, name, device = Workspace.find(settings.workspace), settings.model, settings.device
+    if name is None:
+        kind = settings.decoder or "pipelined"
+        maker = "pipedec train" if kind == "pipelined" else "pipedec train --decoder sequential"
+        name = str(place.require(place.model(kind), maker))
+        if not (Path(name) / "config.json").exists():
+            todo = f"run `{maker} --resume` first"
+            raise UserError("its training has not come to its end", where=name, todo=todo)
+    if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
+        talk.say("Apple's GPU is not supported: the CPU is used")
+        device = "cpu"
+    longest = settings.max_source_tokens
+    decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
+    if decoder.checkpoint.settings is None and place.segmentation.exists():
+        # a T5 from elsewhere: its texts are cut as the targets beside it were
+        decoder.checkpoint.segmenter = load_segmenter(place.data)
+    trained = decoder.settings.decoder
+    if settings.decoder not in (None, trained):
+        told = ("is an ordinary T5, not", "leave out --decoder pipelined, or make one with `pipedec train`")
+        if trained == "pipelined":
+            maker = "`pipedec train --decoder sequential` makes a plain T5"
+            told = ("was trained as", f"--delay wait is its waiting schedule; {maker}")
+        raise UserError(f"{name} {told[0]} a pipelined decoder", todo=told[1])
+    return decoder
+
+
+def announce_compiling(device: str, talk: Talk) -> None:
+    """Say why nothing seems to happen for some seconds, when the kernels are about to be compiled."""
+    from pipedec_cli.model.native.library import VARIABLE, is_compiled
+
+    if device == "cpu" and os.environ.get(VARIABLE) != "0" and not is_compiled():
+        talk.say("compiling encoder and decoder step for this machine; this takes some seconds, once")

@@ -22,13 +22,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import (
-    GenerationFiles,
-    Inputs,
-    first_lines,
-    line,
-    other_versions,
-)
+from pipedec_cli.data.predictions import GenerationFiles, Inputs, first_lines, line, other_versions
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.rows import STDIN
 from pipedec_cli.data.workspace import Workspace
@@ -39,9 +33,8 @@ from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from pipedec_cli.terminal.console import Talk, many
-from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.generate import GenerateSettings, announce_compiling
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
-from pipedec_cli.terminal.loading import announce_compiling, location_of
 from pipedec_cli.terminal.progress import GenerationProgress, Tally
 
 #: Characters of a source that the live view's heading gets to see.
@@ -53,41 +46,29 @@ WAITING, OLDER_WAITING = "pipelined-wait", "pipelined-sequential"
 class Predictions:
     """What one decoder makes of some records: how, under which name, and how the file comes to be whole.
 
-    Attributes:
-        method: how to decode.
-        batch_size: examples in flight at once.
-        name: what the file is called: decoder and delay, such as ``pipelined-delay2``, and all that is unusual.
-        manifest: what the predictions are made with, to be saved beside them.
-        tally: what was counted in this run.
-        seconds: wall time of generating, loading left out.
+    The `name` that the file goes by tells decoder and delay, such as ``pipelined-delay2``, and all that is unusual.
+    The `manifest` that is saved beside it says what the predictions are made with. `tally` and `seconds`, the wall time
+    of generating, are those of this run.
     """
 
     def __init__(self, settings: GenerateSettings, decoder: Decoder, inputs: Inputs, talk: Talk) -> None:
-        """Resolve every setting; nothing is generated yet.
-
-        Raises:
-            UserError: the checkpoint was not trained for the delay.
-        """
+        """Resolve every setting, generating nothing; a `UserError` if the checkpoint was not trained for the delay."""
         import torch
 
         self.settings, self.decoder, self.inputs, self.talk = settings, decoder, inputs, talk
-        checkpoint, trained = decoder.checkpoint, decoder.settings
+        checkpoint, trained, longest = decoder.checkpoint, decoder.settings, decoder.text.max_source_tokens
         chosen = partial(
             decoder.method, settings.delay, explore=settings.explore, untrained=settings.untrained_delay
         )
-        self.method = chosen(
-            time_max=settings.time_max, sub_max=settings.sub_max, max_tokens=settings.max_tokens
-        )
+        limits = {name: getattr(settings, name) for name in ("time_max", "sub_max", "max_tokens")}
+        self.method = chosen(**limits)
         self.name = _name(settings, self.method, usual=chosen().limits)
-        schedule, longest = self.method.schedule, decoder.text.max_source_tokens
-        if settings.batch_size != "auto":
-            self.batch_size = settings.batch_size
-        elif settings.live:
-            self.batch_size = 1
-        else:
+        if settings.batch_size == "auto" and not settings.live:
             tokens = min(longest, inputs.longest + len(trained.source_prefix) + 1)
             self.batch_size = choose_batch_size(checkpoint.model, tokens, inputs.count)
-        plain, location = isinstance(schedule, Whole), location_of(settings)
+        else:
+            self.batch_size = 1 if settings.batch_size == "auto" else settings.batch_size
+        plain, schedule = isinstance(self.method.schedule, Whole), self.method.schedule
         resolved = {
             "decoder": trained.decoder,
             "delay": schedule.delay if isinstance(schedule, Fixed) else None if plain else "wait",
@@ -107,25 +88,21 @@ class Predictions:
             "examples": inputs.count,
             "segmentation": to_builtins(trained.segmentation) if checkpoint.settings else None,
             "model": {"name": checkpoint.name, "sha256": decoder.sha256},
-            "data": {"name": location, "sha256": inputs.sha256},
-            **manifest(resolved, inputs=[location]),
+            "data": {"name": inputs.file["path"], "sha256": inputs.sha256},
+            **manifest(resolved),
+            "inputs": [inputs.file],
         }
         self.tally = Tally(unknown_id=checkpoint.tokenizer.unk_token_id)
         self.seconds = 0.0
 
-    @property
-    def path(self) -> Path:
-        """The file in the workspace."""
-        return Workspace.find(self.settings.workspace).generations(self.name)
+    def path(self, *, there: bool = False) -> Path:
+        """The file in the workspace; under its older name where that is what must be `there` and is."""
+        path = Workspace.find(self.settings.workspace).generations(self.name)
+        older = path.with_name(path.name.replace(WAITING, OLDER_WAITING, 1))
+        return older if there and older.exists() and not path.exists() else path
 
     @property
-    def path_there(self) -> Path:
-        """The file in the workspace, under its older name where that is what is there."""
-        older = self.path.with_name(self.path.name.replace(WAITING, OLDER_WAITING, 1))
-        return older if older.exists() and not self.path.exists() else self.path
-
-    @property
-    def described(self) -> str:
+    def _described(self) -> str:
         """Decoder, schedule and exploration rule, for a heading."""
         schedule = self.method.schedule
         if isinstance(schedule, Whole):
@@ -137,20 +114,20 @@ class Predictions:
         """Say what was chosen."""
         import torch
 
-        checkpoint, settings = self.decoder.checkpoint, self.settings
+        checkpoint, settings, made_with = self.decoder.checkpoint, self.settings, self.manifest["settings"]
         on_cpu = checkpoint.device.type == "cpu"
-        threads = f" with {many(torch.get_num_threads(), 'thread')}" if on_cpu else ""
+        threads = f" with {many(made_with['threads'], 'thread')}" if on_cpu else ""
         auto = " (auto)" if settings.batch_size == "auto" else ""
         self.talk.say(
-            f"{checkpoint.name}: {self.described}, {settings.dtype} on {checkpoint.device}{threads}, "
+            f"{checkpoint.name}: {self._described}, {settings.dtype} on {checkpoint.device}{threads}, "
             f"batch size {self.batch_size}{auto}"
         )
-        trained, delay = checkpoint.settings, self.manifest["settings"]["delay"]
+        trained = checkpoint.settings
         if trained is None:
             self.talk.say(
                 "it was not trained by `pipedec train`: it is decoded as the ordinary T5 that it is"
             )
-        elif trained.decoder == "pipelined" and trained.delay not in ("any", delay):
+        elif trained.decoder == "pipelined" and trained.delay not in ("any", made_with["delay"]):
             self.talk.warn(
                 f"{checkpoint.name} was trained for delay {trained.delay} only: it may take the first later "
                 "exploration for the end and drop the rest of the text"
@@ -163,14 +140,9 @@ class Predictions:
         return line(generated, self.inputs.names, trace=self.manifest["settings"]["trace"])
 
     def generate(self, emit: Callable[[Generated], None], done: int = 0) -> None:
-        """Generate, and say what came of it.
+        """Generate, passing over the records that are done, and say what came of it.
 
-        Args:
-            emit: takes each result, in input order, as soon as the order allows.
-            done: records to pass over.
-
-        Raises:
-            UserError: the examples in flight do not fit the device's memory.
+        `emit` gets each result, in input order, as soon as the order allows.
         """
         import torch
 
@@ -181,16 +153,13 @@ class Predictions:
                 records[index] = record
                 yield record.source
 
-        def heading(index: int) -> str:
-            return records[index].source[:HEADING] if index in records else ""
-
-        device, total = self.decoder.checkpoint.device, self.inputs.count - done
+        text, device, total = self.decoder.text, self.decoder.checkpoint.device, self.inputs.count - done
         announce_compiling(device.type, self.talk)
         self.talk.say(f"decoder steps: {self.decoder.engine(self.batch_size).kernels}")
         screen: LiveScreen | GenerationProgress = GenerationProgress(self.talk, total)
         if self.settings.live:
-            words = self.decoder.text.decode
-            grid = LiveGrid(words, method=self.described, name=heading, total=total)
+            name = lambda index: records[index].source[:HEADING]  # noqa: E731
+            grid = LiveGrid(text.decode, method=self._described, name=name, total=total)
             screen = LiveScreen(self.talk, grid)
         began = time.perf_counter()
         try:
@@ -203,12 +172,10 @@ class Predictions:
                     else:
                         screen.on(item)
         except torch.OutOfMemoryError as error:
-            raise UserError(
-                f"{self.batch_size} examples at a time do not fit the memory of {device}",
-                todo="give a smaller --batch-size, and --resume to go on",
-            ) from error
+            what = f"{self.batch_size} examples at a time do not fit the memory of {device}"
+            raise UserError(what, todo="give a smaller --batch-size, and --resume to go on") from error
         self.seconds = time.perf_counter() - began
-        for warning in self.tally.warnings(self.decoder.text.max_source_tokens):
+        for warning in self.tally.warnings(text.max_source_tokens):
             self.talk.warn(warning)
         for said in self.tally.lines(self.seconds, self.method.limits):
             self.talk.say(said)
@@ -216,20 +183,17 @@ class Predictions:
     def write(self, path: Path) -> dict[str, Any]:
         """Generate to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
 
-        With ``--resume`` it goes on behind the lines that are there; else what stands there is kept as FILE.bak. Gives
-        what was done, as plain values.
-
-        Raises:
-            UserError: the lines that are there are of another run.
+        With ``--resume`` it goes on behind the lines that are there, a `UserError` if they are of another run; else what
+        stands there is kept as FILE.bak. Gives what was done, as plain values.
         """
-        files = GenerationFiles(path) if path.is_file() or not path.exists() else None
-        going_on = files is not None and self.settings.resume and files.begun
-        done = files.done(self.manifest, self.inputs.read()) if files and going_on else 0
-        self._append(path, files, done, going_on=going_on)
+        files, done = GenerationFiles(path) if path.is_file() or not path.exists() else None, None
+        if files and self.settings.resume and files.begun:
+            done = files.done(self.manifest, self.inputs.read())
+        self._append(path, files, done)
         return {
             "out": str(path),
             "rows": self.inputs.count,
-            "resumed_from": done,
+            "resumed_from": done or 0,
             **self.tally.as_json(),
             "seconds": round(self.seconds, 3),
             "examples_per_second": round(self.tally.examples / self.seconds, 3) if self.seconds else None,
@@ -240,37 +204,31 @@ class Predictions:
     def complete(self, label: str) -> Path:
         """The workspace's file of these predictions, whole; nothing is generated that is there already.
 
-        A stopped run goes on. Of a run with --limit, the lines may be the first ones of a longer run.
-
-        Args:
-            label: what the decoder is called in what is said.
+        A stopped run goes on. Of a run with --limit, the lines may be the first ones of a longer run. The label is what
+        the decoder is called in what is said.
         """
-        files, settings = GenerationFiles(self.path_there), self.manifest["settings"]
+        files, settings, done = GenerationFiles(self.path(there=True)), self.manifest["settings"], None
         # lines that hold more than is needed serve as well
         settings["trace"] = settings["trace"] or files.made_with["settings"].get("trace") is True
-        done = None
         if files.begun:
             try:
                 done = files.done(self.manifest, self.inputs.read())
             except UserError as error:
                 told = f"{files.lines} is of another run and is generated anew ({error.what})"
                 self.talk.say(f"{label}: {told}")
-                files = GenerationFiles(self.path)
+                files = GenerationFiles(self.path())
         if done == self.inputs.count:
             self.talk.say(f"{label}: all {done:,} predictions are in {files.lines}")
         elif done or not self._take_from_longer(files, label):
             self.announce()
-            self._append(files.lines, files, done or 0, going_on=done is not None)
+            self._append(files.lines, files, done)
         return files.lines
 
     def _take_from_longer(self, files: GenerationFiles, label: str) -> bool:
         """Take the first lines of a longer run of the same settings, model and data, if there is one with a --limit."""
-        limit = f"-first{self.settings.limit}"
-        if not self.name.endswith(limit):
-            return False
         for path in sorted(files.lines.parent.glob("*.jsonl")):
             name = re.sub(r"-first\d+$", "", path.stem).replace(OLDER_WAITING, WAITING, 1)
-            if name + limit != self.name or path == files.lines:
+            if f"{name}-first{self.settings.limit}" != self.name or path == files.lines:
                 continue
             if taken := first_lines(GenerationFiles(path), self.manifest, self.inputs.read()):
                 made_with, lines = taken
@@ -280,27 +238,26 @@ class Predictions:
                 return True
         return False
 
-    def _append(self, path: Path, files: GenerationFiles | None, done: int, *, going_on: bool) -> None:
-        """Generate what is not done, and say what stood there, and what is left of a run that is stopped."""
+    def _append(self, path: Path, files: GenerationFiles | None, done: int | None) -> None:
+        """Generate what is not done, all of it anew if that is None; say what stood there, and what a stop leaves."""
         count = self.inputs.count
-        if files is not None and going_on:
+        if files and done is not None:
             if changed := other_versions(files.manifest, self.manifest):
                 self.talk.warn(f"other versions than when this run was begun: {', '.join(changed)}")
             what = "is whole already" if done == count else "goes on"
             self.talk.say(f"{path} {what}: {done:,} of {count:,} lines are there")
-        elif files is not None:
-            kept = files.start(self.manifest)
-            if kept is not None:
+        elif files:
+            if kept := files.start(self.manifest):
                 self.talk.say(f"what stood in {path.name} is kept as {kept.name}")
             if self.settings.resume:
                 self.talk.say(f"there is no {path} to go on with: starting at the beginning")
-        if done < count:
+        if done is None or done < count:
             try:
-                with JsonLinesAppender(path, resume=done > 0) as lines:
-                    self.generate(lambda generated: lines.write(self.line(generated)), done)
+                with JsonLinesAppender(path, resume=bool(done)) as lines:
+                    self.generate(lambda generated: lines.write(self.line(generated)), done or 0)
             except (KeyboardInterrupt, OSError) as error:
                 hint = "there is nothing to resume from"
-                if files is not None and files.begun:
+                if files and files.begun:
                     whole = f"{files.count():,} of {count:,} lines are in {path}"
                     hint = f"{whole}; the same command with --resume goes on"
                 if isinstance(error, OSError) and error.filename in (None, str(path)):

@@ -13,6 +13,7 @@ from pipedec_cli.data.records import Delay
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
+from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
 from pipedec_cli.terminal.settings import Dtype, Settings, number_or, numbers, option, parse_device
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.evaluate.report import Paper, Report
     from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.terminal.generate import GenerateSettings
     from pipedec_cli.terminal.predicting import Predictions
 
 EXAMPLES = """
@@ -205,8 +205,6 @@ def line_up(
     The data are read and each checkpoint is loaded once.
     """
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
-    from pipedec_cli.terminal.generate import GenerateSettings
-    from pipedec_cli.terminal.loading import load_decoder, read_inputs
     from pipedec_cli.terminal.predicting import Predictions
 
     shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
@@ -267,8 +265,6 @@ def _load_plain(
     talk: Talk,
 ) -> Decoder | None:
     """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
-    from pipedec_cli.terminal.loading import load_decoder
-
     folder = place.model("sequential")
     finished = (folder / "config.json").exists()
     if settings.baseline is None and not finished:

@@ -10,8 +10,7 @@ import pytest
 
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generate import GenerateSettings
-from pipedec_cli.terminal.loading import load_decoder, read_inputs
+from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
 from pipedec_cli.terminal.predicting import Predictions
 from tests.terminal.generate.running import ROWS, done, lines, write
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.terminal import predicting
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generate import GenerateSettings
-from pipedec_cli.terminal.loading import load_decoder, read_inputs
+from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
 from pipedec_cli.terminal.predicting import Predictions
 from tests.terminal.generate.running import ROWS, done, lines, refused, run, write
 
