@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,15 +17,7 @@ from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
-from pipedec_cli.terminal.settings import (
-    Dtype,
-    Settings,
-    argument,
-    number_or,
-    option,
-    parse_delay,
-    parse_device,
-)
+from pipedec_cli.terminal.settings import Dtype, Settings, argument, number_or, option
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
@@ -40,10 +31,7 @@ pipedec generate articles.csv --source-field body --model my-model --out summari
 cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 """
 
-_decoding = partial(option, panel="Decoding")
-_data = partial(option, panel="Data")
-_machine = partial(option, panel="Machine")
-_general = partial(option, panel="General")
+_decoding, _data, _machine = (partial(option, panel=name) for name in ("Decoding", "Data", "Machine"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +55,7 @@ class GenerateSettings(Settings):
         None,
         "Δt: a new subsequence starts every N time-steps. 'wait' starts one when the one before has "
         "ended, with the same model \\[default: as trained, 2 for a model that serves any].",
-        parser=parse_delay,
+        parser=common.parse_delay,
         metavar="N|wait",
     )
     untrained_delay: bool = _decoding(
@@ -110,22 +98,25 @@ class GenerateSettings(Settings):
     )
     dtype: Dtype = _machine("float32", "bfloat16 is faster and may change a token; float16 is for GPUs.")
     device: str = _machine(
-        "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
+        "auto",
+        "auto takes a CUDA GPU where there is one.",
+        parser=common.parse_device,
+        metavar="auto|cpu|cuda",
     )
-    out: str | None = _general(
+    out: str | None = common.general(
         None,
         "The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",
         metavar="FILE|-",
     )
-    resume: bool = _general(
+    resume: bool = common.general(
         False,
         "Go on where a stopped run has left off. Without it a new file is begun, and what stood there is "
         "kept as FILE.bak.",
     )
-    trace: bool = _general(
+    trace: bool = common.general(
         False, "Write the grid (start time and token ids of every subsequence) and the source's ids, too."
     )
-    live: bool = _general(False, "Show the grid while it is being decoded, on stderr.")
+    live: bool = common.general(False, "Show the grid while it is being decoded, on stderr.")
     workspace: Path | None = common.workspace_option()
     config: Path | None = common.config_option()
     recipe: str | None = common.recipe_option()
@@ -181,11 +172,9 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
         return predictions.write(Path(out) if out else predictions.path(there=settings.resume))
 
     def show(generated: Generated) -> None:
-        if out is not None or settings.as_json:
-            text = to_json(predictions.line(generated))
-        else:
-            text = visible(generated.text) if sys.stdout.isatty() else generated.text
-        write_stdout(text + "\n")
+        text = visible(generated.text) if sys.stdout.isatty() else generated.text
+        plain = out is None and not settings.as_json
+        write_stdout((text if plain else to_json(predictions.line(generated))) + "\n")
 
     predictions.generate(show)
     return None
@@ -200,7 +189,16 @@ def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     place, split = Workspace.find(settings.workspace), settings.split or "test"
     if settings.text:
-        texts = [_from_text(number, text) for number, text in enumerate(settings.text, start=1)]
+        texts = []
+        for number, text in enumerate(settings.text, start=1):
+            where, whole = (
+                f"--text {number}",
+                whole_text(text),
+            )  # other bytes come as halves of surrogate pairs
+            if not text.strip():
+                raise UserError("is empty", where=where, todo="there must be something to generate from")
+            fields = {"id": str(number), "source": whole}
+            texts.append(Record(str(number), whole, None, None, (), where, fields))
         return look_through(lambda: iter(texts), FieldNames(), location="--text")
     path = Path(settings.data) if settings.data else place.split(split)
     location = settings.data or str(path)
@@ -216,23 +214,10 @@ def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
             raise UserError(f"has no file for {split}", where=location, todo=todo)
     elif settings.split is not None and (location == STDIN or path.exists()):
         raise UserError("a single file has no splits", where=location, todo="leave out --split")
-    warn: Callable[[str], None] | None = talk.warn
-
-    def read() -> Iterator[Record]:
-        nonlocal warn
-        first, warn = warn, None  # what is read again was said the first time
-        yield from read_records(location, names, split=split, warn=first)
-
+    warn = iter([talk.warn])  # what is read again was said the first time
+    again = lambda: read_records(location, names, split=split, warn=next(warn, None))  # noqa: E731
     keep = location == STDIN or not (path.is_file() or path.is_dir())
-    return look_through(read, names, limit=settings.limit, keep=keep, location=location)
-
-
-def _from_text(number: int, text: str) -> Record:
-    where = f"--text {number}"
-    if not text.strip():
-        raise UserError("is empty", where=where, todo="there must be something to generate from")
-    whole = whole_text(text)  # bytes that are not UTF-8 come as halves of surrogate pairs
-    return Record(str(number), whole, None, None, (), where, {"id": str(number), "source": whole})
+    return look_through(again, names, limit=settings.limit, keep=keep, location=location)
 
 
 def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True) -> Decoder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, Self
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
@@ -49,7 +49,7 @@ class RowText:
     whole: str = ""
     pieces: list[str] = field(default_factory=list)
 
-    def extend(self, row: Subsequence, words: Words) -> Self:
+    def extend(self, row: Subsequence, words: Words) -> None:
         """Take in the tokens that have come since the last call, <eos> left out."""
         for end in range(len(self.pieces) + 1, len(row.text_tokens) + 1):
             before, self.whole = self.whole, words(row.tokens[:end])
@@ -60,37 +60,29 @@ class RowText:
             elif before[-1:].isalnum() and added[0].isalnum():
                 added = CONTINUES + added
             self.pieces.append(one_line(added.strip()) or BLANK)
-        return self
 
 
 @dataclass(slots=True)
-class Shown:
-    """One example: the grid that its decoding fills, and what has been drawn of it so far."""
-
-    example: int
-    grid: Grid
-    finished: bool = False
-    texts: list[RowText] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class GridDrawing:
-    """A renderable of one example's grid.
+    """A renderable of one example's grid, which its decoding fills, and what has been drawn of it so far.
 
     While decoding goes on it fits the console: it shows the newest time-steps that have room, and the live and newest
     rows. Once finished it shows everything, in blocks of as many time-steps as the console is wide. The subject stands
     after the heading and gives way where room is short.
     """
 
-    shown: Shown
+    example: int
+    grid: Grid
     words: Words
-    heading: str
     subject: str = ""
+    heading: str = ""
+    finished: bool = False
+    texts: list[RowText] = field(default_factory=list)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The drawing, a `Text` a line, none wider than the console."""
         sheet = _Sheet(self, console, options)
-        for line in sheet.finished() if self.shown.finished else sheet.running():
+        for line in sheet.finished() if self.finished else sheet.running():
             line.no_wrap, line.overflow = True, "crop"
             line.truncate(options.max_width, overflow="crop")
             if options.ascii_only:
@@ -102,11 +94,11 @@ class _Sheet:
     """A drawing on a console of known size."""
 
     def __init__(self, drawing: GridDrawing, console: Console, options: ConsoleOptions) -> None:
-        self.console, self.ended = console, drawing.shown.finished
-        self.grid, texts = drawing.shown.grid, drawing.shown.texts
-        self.rows = self.grid.subsequences
-        texts += [RowText() for _ in self.rows[len(texts) :]]
-        self.texts = [text.extend(row, drawing.words) for text, row in zip(texts, self.rows, strict=True)]
+        self.console, self.grid, self.ended = console, drawing.grid, drawing.finished
+        self.rows, self.texts = self.grid.subsequences, drawing.texts
+        self.texts += [RowText() for _ in self.rows[len(self.texts) :]]
+        for text, row in zip(self.texts, self.rows, strict=True):
+            text.extend(row, drawing.words)
         self.time = max(map(_newest, self.rows), default=0) if self.ended else self.grid.time
         self.width, self.height = options.max_width, options.max_height
         self.roomy = self.width >= ROOMY
@@ -130,8 +122,7 @@ class _Sheet:
         blank = [Text()] * (room >= 10)
         text = self._text(max(0, min(room // 3, 8)))
         places = max(1, room - len(text) - 2 * len(blank))
-        lines = [self.title, self._times(columns)]
-        shown = list(range(1, len(rows) + 1))
+        lines, shown = [], list(range(1, len(rows) + 1))
         if len(shown) > places:
             # live rows before ended ones, then newer before older; one line says what is hidden
             shown.sort(key=lambda number: (rows[number - 1].ended, -number))
@@ -142,60 +133,51 @@ class _Sheet:
                 lines.append(Text(f"{HIDDEN:>{self.label_width - 3}} {told}", "dim"))
                 lines[-1].truncate(self.width, overflow="ellipsis")
         lines += [self._row(number, columns) for number in shown]
-        return [*lines, self._counts(columns), *blank, *text, *blank, self._caption()]
+        return [self.title, *self._framed(columns, lines), *blank, *text, *blank, self._caption()]
 
     def finished(self) -> list[Text]:
         """All of it: every time-step and every row that has something there."""
         lines = [self.title]
         for columns in self._blocks(range(self.time + 1)):
-            lines.append(self._times(columns))
-            for number, row in enumerate(self.rows, start=1):
-                if row.start <= columns[-1] and _newest(row) >= columns[0]:
-                    lines.append(self._row(number, columns))
-            lines += [self._counts(columns), Text()]
+            there = [row.start <= columns[-1] and _newest(row) >= columns[0] for row in self.rows]
+            rows = [self._row(number, columns) for number, shown in enumerate(there, start=1) if shown]
+            lines += [*self._framed(columns, rows), Text()]
         text = self._text(None)
         return [*lines, *text, *([Text()] if text else []), self._caption(), Text()]
 
     def _blocks(self, times: Sequence[int]) -> Iterator[list[int]]:
         """The time-steps in runs that fit the console's width."""
         block: list[int] = []
-        used = 0
         for time in times:
-            width = self._column_width(time)
-            if block and used + width > self.area:
+            if block and sum(map(self._column_width, [*block, time])) > self.area:
                 yield block
-                block, used = [], 0
+                block = []
             block.append(time)
-            used += width
         yield block
 
     def _column_width(self, time: int) -> int:
         if time not in self._widths:
-            widest = max(
-                (cell_len(self._cell(number, time)[0]) for number in range(1, len(self.rows) + 1)), default=0
-            )
-            self._widths[time] = max(min(widest, WIDEST_TOKEN, self.area - PADDING), len(str(time))) + PADDING
+            cells = (cell_len(self._cell(number, time)[0]) for number in range(1, len(self.rows) + 1))
+            widest = min(max(cells, default=0), WIDEST_TOKEN, self.area - PADDING)
+            self._widths[time] = max(widest, len(str(time))) + PADDING
         return self._widths[time]
 
-    def _times(self, columns: Sequence[int]) -> Text:
-        line = Text(set_cell_size("time" if self.roomy else "t", self.label_width), "dim")
+    def _framed(self, columns: Sequence[int], rows: Sequence[Text]) -> list[Text]:
+        """Rows between the time-steps and the tokens that each decoder call made: where rows run in parallel more than one."""
+        names = ("time", "tokens") if self.roomy else ("t", "n")
+        times, counts = (Text(set_cell_size(name, self.label_width), "dim") for name in names)
         for time in columns:
-            earlier = EARLIER if time == columns[0] and time > 0 else " "
-            newest = time == self.time and not self.ended
-            self._append(line, time, f"{earlier}{time}", "bold not dim" if newest else "")
-        return line
+            newest, made = time == self.time and not self.ended, self._made_at(time)
+            lead = EARLIER if time == columns[0] and time > 0 else " "
+            self._append(times, time, str(time), "bold not dim" if newest else "", lead)
+            self._append(
+                counts, time, "" if made is None else str(made), "bold not dim" if (made or 0) > 1 else ""
+            )
+        return [times, *rows, counts]
 
-    def _counts(self, columns: Sequence[int]) -> Text:
-        """How many tokens each decoder call made: where rows run in parallel it is more than one."""
-        line = Text(set_cell_size("tokens" if self.roomy else "n", self.label_width), "dim")
-        for time in columns:
-            made = self._made_at(time)
-            text = "" if made is None else f" {made}"
-            self._append(line, time, text, "bold not dim" if made and made > 1 else "")
-        return line
-
-    def _append(self, line: Text, time: int, text: str, style: str) -> None:
-        line.append(set_cell_size(text, self._column_width(time)), style)
+    def _append(self, line: Text, time: int, text: str, style: str, lead: str = " ") -> None:
+        width = self._column_width(time)
+        line.append(set_cell_size(lead + _fit(text, width - PADDING), width), style)
 
     def _made_at(self, time: int) -> int | None:
         """How many tokens stand at a time-step, <bos> and <eos> not counted; None if the clock passed it without a call."""
@@ -215,10 +197,7 @@ class _Sheet:
         for time in columns:
             if time > _newest(row):
                 break
-            text, style = self._cell(number, time)
-            self._append(
-                line, time, f" {_fit(text, self._column_width(time) - PADDING)}" if text else "", style
-            )
+            self._append(line, time, *self._cell(number, time))
         return line
 
     def _cell(self, number: int, time: int) -> tuple[str, str]:

@@ -1,9 +1,5 @@
 """The live view: the grid of one example while it is being decoded. It hears events and shows what they say.
 
-    with LiveScreen(talk, LiveGrid(words)) as screen:
-        for event in decode(model, sources, method):
-            screen.on(event)
-
 As a program it draws the picture in the README, from any workspace with a pipelined checkpoint and a test set::
 
     pipedec demo --out demo
@@ -16,6 +12,7 @@ import io
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
@@ -24,47 +21,37 @@ from rich.live import Live
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.grid_drawing import GridDrawing, Shown, Words
+from pipedec_cli.terminal.grid_drawing import GridDrawing, Words
 
 FRAMES_PER_SECOND: Final = 10
 #: The most of the time that drawing may take; a large grid is drawn less often rather than slow the decoder.
 SHARE: Final = 0.05
 
 
+@dataclass
 class LiveGrid:
     """A renderable that follows one example at a time: the oldest in flight.
 
-    An event costs next to nothing; tokens are turned into text only when they are drawn.
-
-    Args:
-        words: token ids to text, special tokens left out.
-        method: how it is decoded, for the heading, such as ``Δt = 2``.
-        name: what an example is, given its index: its id, its source. It stands in the heading.
-        total: how many examples there are to be, if known.
+    An event costs next to nothing; tokens are turned into text by `words`, special tokens left out, only when they are
+    drawn. The heading tells how it is decoded, such as ``Δt = 2``, how many examples there are to be, if that is known,
+    and an example's `name`, its source for example, given its index.
     """
 
-    def __init__(
-        self,
-        words: Words,
-        *,
-        method: str = "",
-        name: Callable[[int], str] | None = None,
-        total: int | None = None,
-    ) -> None:
-        self._words = words
-        self._method = method
-        self._name = name
-        self._total = total
-        self._flying: dict[int, Shown] = {}
+    words: Words
+    method: str = ""
+    name: Callable[[int], str] = lambda _: ""
+    total: int | None = None
+    _flying: dict[int, GridDrawing] = field(default_factory=dict, init=False)
 
     def on(self, event: Event) -> GridDrawing | None:
         """Take in an event; gives the grid in full if it finished an example. The view has no further part in that."""
         if isinstance(event, Admitted):
-            self._flying[event.example] = Shown(event.example, event.grid)
+            subject = self.name(event.example)
+            self._flying[event.example] = GridDrawing(event.example, event.grid, self.words, subject)
         elif isinstance(event, Finished):
-            shown = self._flying.pop(event.example)
-            shown.finished = True
-            return self._drawing(shown)
+            drawing = self._flying.pop(event.example)
+            drawing.finished = True
+            return self._headed(drawing)
         return None
 
     @property
@@ -74,16 +61,17 @@ class LiveGrid:
 
     def __rich__(self) -> GridDrawing | str:
         """The followed example as it stands; nothing if there is none."""
-        return "" if self.followed is None else self._drawing(self._flying[self.followed])
+        return "" if self.followed is None else self._headed(self._flying[self.followed])
 
-    def _drawing(self, shown: Shown) -> GridDrawing:
-        parts = [f"example {shown.example + 1}" + (f" of {self._total}" if self._total is not None else "")]
-        if len(self._flying) > 1 and not shown.finished:
-            parts.append(f"the oldest of {len(self._flying)} in flight")
-        if self._method:
-            parts.append(self._method)
-        subject = self._name(shown.example) if self._name else ""
-        return GridDrawing(shown, self._words, ", ".join(parts), subject)
+    def _headed(self, drawing: GridDrawing) -> GridDrawing:
+        several = len(self._flying) > 1 and not drawing.finished
+        parts = [
+            f"example {drawing.example + 1}" + (f" of {self.total}" if self.total is not None else ""),
+            f"the oldest of {len(self._flying)} in flight" if several else "",
+            self.method,
+        ]
+        drawing.heading = ", ".join(filter(None, parts))
+        return drawing
 
 
 class LiveScreen:
@@ -94,35 +82,29 @@ class LiveScreen:
     """
 
     def __init__(self, talk: Talk, view: LiveGrid, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._talk = talk
-        self._view = view
-        self._clock = clock
-        self._due = clock()
+        self._talk, self._view, self._clock, self._due = talk, view, clock, clock()
         # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
-        one_screen = sys.stdout.isatty()
-        self._live = (
-            Live(view, console=talk.console, auto_refresh=False, transient=True, redirect_stdout=one_screen)
-            if talk.animated
-            else None
+        shared = sys.stdout.isatty()
+        self._live = Live(
+            view, console=talk.console, auto_refresh=False, transient=True, redirect_stdout=shared
         )
 
     def __enter__(self) -> Self:
-        if self._live:
+        if self._talk.animated:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
+        self._live.stop()
 
     def on(self, event: Event) -> None:
         """Take in an event and draw a frame if one is due."""
         followed = self._view.followed
         finished = self._view.on(event)
-        if finished and not self._talk.quiet and (self._live is None or finished.shown.example == followed):
+        if finished and not self._talk.quiet and (finished.example == followed or not self._live.is_started):
             self._talk.console.print(finished)
         began = self._clock()
-        if self._live and began >= self._due:
+        if self._live.is_started and began >= self._due:
             self._live.refresh()
             self._due = began + max(1 / FRAMES_PER_SECOND, (self._clock() - began) / SHARE)
 
@@ -135,23 +117,15 @@ def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14
 
     place = Workspace.find(workspace)
     source = load_split(place.data / "test.jsonl")[0].source
-    decoder = load(place.model("pipelined"))
-    method = decoder.method(delay)
+    decoder, finished = load(place.model("pipelined")), None
     view = LiveGrid(decoder.text.decode, method=f"Δt = {delay}", name=lambda _: source)
-    finished = None
-    for event in decoder.run([source], method):
-        if not isinstance(event, Event):
-            break
-        finished = view.on(event)
+    for event in decoder.run([source], decoder.method(delay)):
+        if isinstance(event, Event):
+            finished = view.on(event)
         if isinstance(event, Stepped) and event.step.number == steps:
             break
     console = Console(
-        record=True,
-        width=116,
-        height=40,
-        file=io.StringIO(),
-        force_terminal=True,
-        color_system="truecolor",
+        record=True, width=116, height=40, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     console.print(finished or view)
     write_text(path, console.export_svg(title="pipedec generate --live", unique_id=path.stem))

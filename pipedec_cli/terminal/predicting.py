@@ -1,11 +1,4 @@
-"""A file of predictions made whole: what `generate` and `report` share.
-
-    inputs = read_inputs(settings, talk)
-    decoder = load_decoder(settings, talk)
-    path = Predictions(settings, decoder, inputs, talk).complete("Δt = 2")
-
-Inputs and decoder may serve several `Predictions`, whose settings differ in how they decode.
-"""
+"""A file of predictions made whole: what `generate` and `report` share."""
 
 from __future__ import annotations
 
@@ -46,9 +39,9 @@ WAITING, OLDER_WAITING = "pipelined-wait", "pipelined-sequential"
 class Predictions:
     """What one decoder makes of some records: how, under which name, and how the file comes to be whole.
 
-    The `name` that the file goes by tells decoder and delay, such as ``pipelined-delay2``, and all that is unusual.
-    The `manifest` that is saved beside it says what the predictions are made with. `tally` and `seconds`, the wall time
-    of generating, are those of this run.
+    Inputs and decoder may serve several, whose settings differ in how they decode. The `name` that the file goes by
+    tells decoder and delay, such as ``pipelined-delay2``, and all that is unusual; the `manifest` beside it says what the
+    predictions are made with. `tally` and `seconds`, the wall time of generating, are those of this run.
     """
 
     def __init__(self, settings: GenerateSettings, decoder: Decoder, inputs: Inputs, talk: Talk) -> None:
@@ -158,8 +151,9 @@ class Predictions:
         self.talk.say(f"decoder steps: {self.decoder.engine(self.batch_size).kernels}")
         screen: LiveScreen | GenerationProgress = GenerationProgress(self.talk, total)
         if self.settings.live:
-            name = lambda index: records[index].source[:HEADING]  # noqa: E731
-            grid = LiveGrid(text.decode, method=self._described, name=name, total=total)
+            grid = LiveGrid(
+                text.decode, self._described, lambda index: records[index].source[:HEADING], total
+            )
             screen = LiveScreen(self.talk, grid)
         began = time.perf_counter()
         try:

@@ -135,7 +135,7 @@ def test_the_oldest_example_in_flight_is_followed_until_it_leaves_with_its_whole
     seen, drawings = [], {}
     for event in script.events(Fixed(1), sequences=2):
         if drawing := view.on(event):
-            drawings[drawing.shown.example] = shown(drawing, width=100)
+            drawings[drawing.example] = shown(drawing, width=100)
         else:
             seen.append((view.followed, shown(view, width=100)[0]))
     assert seen[0][0] == 0
