@@ -11,12 +11,12 @@ from typer.testing import CliRunner, Result
 from pipedec_cli.terminal.app import app
 
 
-def run(*arguments: object, columns: int = 100, **options: Any) -> Result:
-    """A command line that must succeed, unless it raises."""
+def run(*arguments: object, columns: int = 100, exit_code: int = 0, **options: Any) -> Result:
+    """A command line that must succeed, or end as it is to, unless it raises."""
     environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}
     words = list(map(str, arguments))
     result = CliRunner().invoke(app, words, env=environment, catch_exceptions=False, **options)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == exit_code, result.output
     return result
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import tiny_checkpoint
-from tests.terminal.generate.running import ROWS, write
+from tests.terminal.generate.running import ROWS, new_test_set
 
 
 @pytest.fixture(scope="package")
@@ -20,12 +20,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(empty_folder: Path, models: Path) -> Path:
     """A workspace after `segment` and both trainings, in the folder where commands run."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
-    root = tmp_path / "pipedec-workspace"
-    write(root / "data" / "test.jsonl", ROWS)
+    root = empty_folder / "pipedec-workspace"
+    new_test_set(root, *ROWS)
     (root / "models").mkdir()
     for decoder in ("pipelined", "sequential"):
         (root / "models" / decoder).symlink_to(models / decoder)

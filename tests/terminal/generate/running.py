@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal.app import app
 from tests.checkpoints import TOLD
+from tests.terminal.running import run, write_lines
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {
         "id": number,
         "source": source,
@@ -25,19 +25,13 @@ ROWS = [
 ]
 
 
-def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(app, ["generate", *map(str, arguments)], input=stdin, catch_exceptions=False)
+def done(*arguments: object, stdin: str | None = None) -> Result:
+    return run("generate", *arguments, input=stdin)
 
 
-def done(*arguments: object, stdin: str | bytes | None = None) -> Result:
-    outcome = run(*arguments, stdin=stdin)
-    assert outcome.exit_code == 0, outcome.stderr
-    return outcome
-
-
-def refused(*arguments: object, stdin: str | bytes | None = None) -> str:
+def refused(*arguments: object) -> str:
     with pytest.raises(UserError) as raised:
-        run(*arguments, stdin=stdin)
+        done(*arguments)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -46,12 +40,20 @@ def lines(text: str | Path) -> list[dict[str, Any]]:
     """The objects of JSON lines, without the one thing that two runs may differ in."""
     content = text.read_text(encoding="utf-8") if isinstance(text, Path) else text
     rows = [json.loads(line) for line in content.splitlines()]
-    for row in rows:
-        assert row.pop("seconds") >= 0
+    assert all(row.pop("seconds") >= 0 for row in rows)
     return rows
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+def printed(*arguments: object, stdin: str | None = None) -> list[dict[str, Any]]:
+    """What goes to stdout, as JSON lines."""
+    return lines(done(*arguments, stdin=stdin).stdout)
+
+
+def written(name: str, *arguments: object) -> list[dict[str, Any]]:
+    """What goes to a file of that name."""
+    done(*arguments, "--out", name)
+    return lines(Path(name))
+
+
+def new_test_set(place: Path, *rows: dict[str, Any]) -> None:
+    write_lines(place / "data" / "test.jsonl", *rows)

@@ -1,23 +1,104 @@
-"""What a run says for itself, and that hostile text is data."""
+"""What `pipedec generate` refuses, in one line, what it says for itself, and that hostile text is data."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
-from tests.terminal.generate.running import done, lines, write
+from tests.checkpoints import SOURCES
+from tests.terminal.generate.running import ROWS, done, lines, new_test_set, printed, refused
+from tests.terminal.running import run, write_lines
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("", "is empty"),
+        ("nonsense\n", "data.jsonl:1: not JSON"),
+        ('{"source": "a"}\n{"text": "a"}\n', "data.jsonl:2: field 'source' is missing"),
+        ('{"source": "a"}\n{"source": " "}\n', "data.jsonl:2: 'source' is empty"),
+        ('{"source": "a", "target": 3}\n', "data.jsonl:1: 'target' is a number"),
+        ('{"source": "a"}\n{"source": "b", "steps": 1}\n', "data.jsonl:2: field 'steps' is one that"),
+        ('{"source": "a", "grid": []}\n', "data.jsonl:1: field 'grid' is one that"),
+    ],
+)
+def test_bad_data_is_refused_before_anything_is_written(place: Path, content: str, what: str) -> None:
+    Path("data.jsonl").write_text(content, encoding="utf-8")
+    assert what in refused("data.jsonl")
+    assert not (place / "generations").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ("--text=", "--text 1: is empty"),
+        ("--text a --resume", "--resume goes on with a file"),
+        ("data.jsonl --text a", "--text and DATA are both given"),
+        ("--dtype float16 --device cpu", "float16"),
+        ("--out pipedec-workspace", "is a folder"),
+        ("--out out.jsonl.gz", "not compressed"),
+        ("pipedec-workspace/data/test.jsonl --out pipedec-workspace/data/test.jsonl", "written over"),
+        ("--decoder sequential --delay 2", "is an ordinary T5 and has no delay"),
+        ("--model pipedec-workspace/models/sequential --decoder pipelined", "is an ordinary T5"),
+        ("--model pipedec-workspace/models/pipelined --decoder sequential", "--delay wait"),
+        ("--model nowhere", "no checkpoint folder 'nowhere'"),
+        ("nowhere.jsonl", "no such file"),
+        ("-w elsewhere", "run `pipedec segment DATA` first"),
+        ("--text a -w elsewhere", "run `pipedec train` first"),
+        ("--text a -w elsewhere --decoder sequential", "run `pipedec train --decoder sequential` first"),
+        ("--text a -w stopped", "run `pipedec train --resume` first"),
+    ],
+)
+def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(
+    place: Path, options: str, what: str
+) -> None:
+    Path("stopped/models/pipelined").mkdir(parents=True)
+    assert what in refused(*options.split())
+
+
+@pytest.mark.parametrize(
+    "options", ["--delay 0", "--delay soon", "--batch-size 0", "--device tpu", "--num-beams 4"]
+)
+def test_options_that_are_none_are_usage_errors(options: str) -> None:
+    run("generate", *options.split(), exit_code=2)
+
+
+def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_others(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_test_set(place)
+    assert "--split dev" in refused()
+    monkeypatch.setenv("PIPEDEC_WORKSPACE", "by-variable")
+    assert refused().startswith("by-variable/data/test.jsonl is not there yet")
+
+
+def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place: Path, models: Path) -> None:
+    model, told = ("--model", models / "delay1", "--limit", "1"), "was trained for delay 1 only"
+    assert told in refused(*model, "--delay", "3")
+    assert "warning: " not in done(*model).stderr
+    assert told in done(*model, "--delay", "3", "--untrained-delay", "--quiet").stderr
+
+
+def test_the_summary_as_json_is_all_that_is_on_stdout(place: Path) -> None:
+    outcome = done("--json", "--quiet", "--sub-max", "2")
+    summary = json.loads(outcome.stdout)
+    assert outcome.stderr == ""
+    assert summary["out"].endswith("pipelined-delay2-submax2.jsonl")
+    assert summary["rows"] == summary["examples"] == len(ROWS)
+    assert summary["truncated"] == {"sub_max": 10}
+    assert summary["tokens_per_step"] == pytest.approx(summary["tokens"] / summary["steps"], abs=1e-3)
+    assert summary["settings"]["sub_max"] == 2
 
 
 def test_cut_sources_are_counted_and_named_even_when_quiet(place: Path) -> None:
-    stderr = done("--max-source-tokens", "8", "--quiet").stderr
-    assert stderr.count("\n") == 1
-    assert "warning: " in stderr
-    assert "longer than 8 tokens and cut: id 0, " in stderr
-    assert ", …" in stderr
+    (line,) = done("--max-source-tokens", "8", "--quiet").stderr.splitlines()
+    assert line.startswith("warning: ")
+    assert "longer than 8 tokens and cut: id 0, " in line
+    assert ", …" in line
 
 
 @pytest.mark.parametrize(
@@ -45,8 +126,8 @@ def test_nothing_of_the_libraries_noise_is_on_the_terminal(place: Path) -> None:
     "hostile", ["[bold]x[/bold]", "\x1b]0;title\x07", "a\x00b", "😀 \ud83d", "</s> <pad> <unk>", "{}"]
 )
 def test_hostile_text_is_data(place: Path, hostile: str) -> None:
-    write(Path("data.jsonl"), [{"id": hostile, "source": f"a {hostile}", "note": hostile}])
-    (row,) = lines(done("data.jsonl", "--out", "-", "--live").stdout)
+    write_lines("data.jsonl", {"id": hostile, "source": f"a {hostile}", "note": hostile})
+    (row,) = printed("data.jsonl", "--out", "-", "--live")
     assert row["note"] == hostile
     assert row["id"] in (hostile, hostile.replace("\ud83d", "\ufffd"))
 
@@ -55,16 +136,9 @@ def test_hostile_text_is_data(place: Path, hostile: str) -> None:
 def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_said_once(
     place: Path, limit: tuple[str, ...]
 ) -> None:
-    write(Path("data.jsonl"), [{"source": "a \ud800"}, {"source": "a \ufffd"}])
+    write_lines("data.jsonl", {"source": "a \ud800"}, {"source": "a \ufffd"})
     outcome = done("data.jsonl", "--out", "-", *limit)
     mended, meant = lines(outcome.stdout)
     assert mended["segments"] == meant["segments"]
     assert mended["source"] == "a \ud800", "the user's own field is passed through as it was"
     assert outcome.stderr.count("data.jsonl:1: half a surrogate pair replaced by U+FFFD, in 1 record\n") == 1
-
-
-def test_the_source_prefix_of_the_training_is_used_again(place: Path, tmp_path: Path) -> None:
-    model = tiny_checkpoint(tmp_path / "prefixed", source_prefix="Mr. ")
-    (row,) = lines(done("--text", "Smith", "--model", model, "--trace", "--json").stdout)
-    assert row["source"] == "Smith"
-    assert row["segments"] == list(TOLD[4][1])

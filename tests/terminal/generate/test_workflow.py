@@ -1,21 +1,32 @@
-"""`pipedec generate` as a user runs it, on checkpoints that know a few texts by heart."""
+"""`pipedec generate` as a user runs it: where sources come from, what is made of them, and where it goes."""
 
 from __future__ import annotations
 
-import json
+import io
+import os
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from tests.checkpoints import TOLD
-from tests.terminal.generate.running import ROWS, done, lines, write
+from pipedec_cli.data.writing import write_json
+from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.generate import run as run_generate
+from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
+from tests.terminal.generate.running import ROWS, done, lines, new_test_set, printed, refused, written
+from tests.terminal.running import read_json, write_lines
+
+SEGMENTS = [list(told) for _, told in TOLD * 2]
 
 
 def test_the_bare_command_takes_the_workspace_and_says_where_it_wrote_and_what_is_next(place: Path) -> None:
     outcome = done()
     rows = lines(place / "generations" / "pipelined-delay2.jsonl")
-    assert [row["segments"] for row in rows] == [list(told) for _, told in TOLD * 2]
+    assert [row["segments"] for row in rows] == SEGMENTS
     for row, given_row in zip(rows, ROWS, strict=True):
         assert given_row.items() <= row.items()
         assert set(row) - set(given_row) == {"prediction", "segments", "steps", "tokens", "truncated"}
@@ -27,71 +38,53 @@ def test_the_bare_command_takes_the_workspace_and_says_where_it_wrote_and_what_i
 def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_file(place: Path) -> None:
     Path("c.toml").write_text("[generate]\ndelay = 3\nbatch-size = 2\nlimit = 2\n", encoding="utf-8")
     done("--config", "c.toml", "--limit", "1")
-    file = place / "generations" / "pipelined-delay3-first1.manifest.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = read_json(place / "generations" / "pipelined-delay3-first1.manifest.json")
     assert content["examples"] == 1
     assert content["segmentation"]["level"] == "phrase"
     assert len(content["model"]["sha256"]) == len(content["data"]["sha256"]) == 64
+    assert [len(file["sha256"]) for file in content["inputs"]] == [64]
     assert content["versions"]["torch"]
     wanted = {"delay": 3, "batch_size": 2, "dtype": "float32", "device": "cpu", "time_max": 50, "limit": 1}
-    assert wanted.items() <= content["settings"].items()
-    assert (content["settings"]["explore"], content["settings"]["threads"] >= 1) == ("retry", True)
+    assert {**wanted, "explore": "retry"}.items() <= content["settings"].items()
+    assert content["settings"]["threads"] >= 1
 
 
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ([], "pipelined-delay2"),
-        (["--delay", "1"], "pipelined-delay1"),
-        (["--delay", "sequential"], "pipelined-wait"),
-        (["--decoder", "sequential"], "sequential"),
-        (["--explore", "once"], "pipelined-delay2-once"),
-        (["--sub-max", "4", "--time-max", "30"], "pipelined-delay2-timemax30-submax4"),
-        (["--sub-max", "20", "--max-source-tokens", "99"], "pipelined-delay2-source99"),
-        (["--dtype", "bfloat16"], "pipelined-delay2-bfloat16"),
-        (["--limit", "2"], "pipelined-delay2-first2"),
-        (["my data.jsonl"], "pipelined-delay2-my-data"),
+        ("", "pipelined-delay2"),
+        ("--delay 1", "pipelined-delay1"),
+        ("--delay sequential", "pipelined-wait"),
+        ("--decoder sequential", "sequential"),
+        ("--explore once", "pipelined-delay2-once"),
+        ("--sub-max 4 --time-max 30", "pipelined-delay2-timemax30-submax4"),
+        ("--sub-max 20 --max-source-tokens 99", "pipelined-delay2-source99"),
+        ("--dtype bfloat16", "pipelined-delay2-bfloat16"),
+        ("--limit 2", "pipelined-delay2-first2"),
+        ("'my data.jsonl'", "pipelined-delay2-my-data"),
     ],
 )
-def test_a_file_is_called_after_all_that_is_unusual_about_it(
-    place: Path, options: list[str], name: str
-) -> None:
-    write(Path("my data.jsonl"), ROWS[:1])
-    write(place / "data" / "test.jsonl", ROWS[:2])
-    done(*options)
+def test_a_file_is_called_after_all_that_is_unusual_about_it(place: Path, options: str, name: str) -> None:
+    write_lines("my data.jsonl", ROWS[0])
+    new_test_set(place, *ROWS[:2])
+    done(*shlex.split(options))
     assert [file.name for file in (place / "generations").glob("*.jsonl")] == [f"{name}.jsonl"]
 
 
-def test_the_sequential_decoder_writes_whole_texts_cut_into_sentences(place: Path) -> None:
-    done("--decoder", "sequential")
-    rows = lines(place / "generations" / "sequential.jsonl")
-    assert [row["prediction"] for row in rows] == [" ".join(told) for _, told in TOLD * 2]
-    assert rows[0]["segments"] == list(TOLD[0][1])
-
-
-def test_the_waiting_schedule_is_the_same_checkpoint_a_subsequence_at_a_time(place: Path) -> None:
-    done("--delay", "wait")
-    rows = lines(place / "generations" / "pipelined-wait.jsonl")
-    assert rows[0]["segments"] == list(TOLD[0][1])
-    assert all(row["steps"] == row["tokens"] + len(row["segments"]) + 1 for row in rows)
+def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_them_in_turn(
+    place: Path,
+) -> None:
+    whole = written("whole.jsonl", "--decoder", "sequential")
+    assert [row["prediction"] for row in whole] == [" ".join(told) for _, told in TOLD * 2]
+    waiting = written("waiting.jsonl", "--delay", "wait")
+    assert whole[0]["segments"] == waiting[0]["segments"] == SEGMENTS[0]
+    assert all(row["steps"] == row["tokens"] + len(row["segments"]) + 1 for row in waiting)
 
 
 @pytest.mark.parametrize("batch_size", ["1", "3", "auto"])
 def test_the_batch_size_changes_the_timings_alone(place: Path, batch_size: str) -> None:
-    done("--batch-size", "2", "--out", "two.jsonl", "--trace")
-    done("--batch-size", batch_size, "--out", "other.jsonl", "--trace")
-    assert lines(Path("two.jsonl")) == lines(Path("other.jsonl"))
-
-
-def test_the_summary_as_json_is_all_that_is_on_stdout(place: Path) -> None:
-    outcome = done("--json", "--quiet", "--sub-max", "2")
-    summary = json.loads(outcome.stdout)
-    assert outcome.stderr == ""
-    assert summary["out"].endswith("pipelined-delay2-submax2.jsonl")
-    assert summary["rows"] == summary["examples"] == len(ROWS)
-    assert summary["truncated"] == {"sub_max": 10}
-    assert summary["tokens_per_step"] == pytest.approx(summary["tokens"] / summary["steps"], abs=1e-3)
-    assert summary["settings"]["sub_max"] == 2
+    two = written("two.jsonl", "--trace", "--batch-size", "2")
+    assert written("other.jsonl", "--trace", "--batch-size", batch_size) == two
 
 
 def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(
@@ -99,17 +92,82 @@ def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(
 ) -> None:
     plain = place.parent / "my-t5"
     shutil.copytree(models / "sequential", plain)
-    config = json.loads((plain / "config.json").read_text())
+    config = read_json(plain / "config.json")
     segmentation = config.pop("pipedec")["segmentation"]
-    (plain / "config.json").write_text(json.dumps(config))
+    write_json(plain / "config.json", config)
     (plain / "sentences.json").rename(place / "data" / "sentences.json")
-    done("--model", plain, "--out", "alone.jsonl")
-    assert {len(row["segments"]) for row in lines(Path("alone.jsonl"))} == {1}
+    assert {len(row["segments"]) for row in written("alone.jsonl", "--model", plain)} == {1}
 
-    (place / "data" / "segmentation.json").write_text(json.dumps(segmentation))
-    done("--model", plain, "--out", "cut.jsonl")
+    write_json(place / "data" / "segmentation.json", segmentation)
+    cut = [row["segments"] for row in written("cut.jsonl", "--model", plain)]
+    assert cut == [row["segments"] for row in written("ours.jsonl", "--decoder", "sequential")]
+    assert max(map(len, cut)) > 1
 
-    done("--decoder", "sequential", "--out", "ours.jsonl")
-    ours = [row["segments"] for row in lines(Path("ours.jsonl"))]
-    assert [row["segments"] for row in lines(Path("cut.jsonl"))] == ours
-    assert max(map(len, ours)) > 1
+
+def test_texts_come_out_as_texts_on_stdout_or_as_objects_or_go_to_a_file(place: Path) -> None:
+    outcome = done("--text", SOURCES[0], "--text", SOURCES[1])
+    assert outcome.stdout.splitlines() == ["; ".join(TOLD[0][1]), TOLD[1][1][0]]
+    (row,) = printed("--text", SOURCES[1], "--json", "-q")
+    made = {"prediction": TOLD[1][1][0], "segments": SEGMENTS[1], "steps": 7, "tokens": 6, "truncated": None}
+    assert row == {"id": "1", **made, "source": SOURCES[1]}
+    assert written("one.jsonl", "--text", SOURCES[1]) == [row]
+    assert not (place / "generations").exists()
+
+
+def test_standard_input_to_standard_output(place: Path) -> None:
+    rows = printed("-", "--out", "-", stdin='{"source": "a", "id": "x"}\n\n{"source": "Mr. Smith"}\n')
+    assert [(row["id"], row["segments"]) for row in rows] == [("x", SEGMENTS[2]), ("3", SEGMENTS[4])]
+    assert not (place / "generations").exists()
+
+
+def test_fields_by_other_names(place: Path) -> None:
+    write_lines("other.jsonl", {"key": "k", "body": "a", "gold": "A. B."})
+    names = ("--source-field", "body", "--target-field", "gold", "--id-field", "key")
+    (row,) = printed("other.jsonl", *names, "--out", "-")
+    assert (row["id"], row["source"], row["target"]) == ("k", "a", "A. B.")
+    assert (row["key"], row["body"], row["gold"]) == ("k", "a", "A. B.")
+
+
+def test_a_split_of_a_folder(place: Path) -> None:
+    for split in ("train", "dev"):
+        write_lines(f"folder/{split}.jsonl", {"source": "a", "of": split})
+    assert printed("folder", "--split", "dev", "--out", "-")[0]["of"] == "dev"
+    assert "has no file for test; give --split train or dev" in refused("folder")
+    assert "a single file has no splits" in refused("folder/dev.jsonl", "--split", "dev")
+
+
+def test_special_files_get_lines_and_no_manifest(place: Path) -> None:
+    done("--out", os.devnull)
+    assert not Path("/dev/null.manifest.json").exists()
+
+
+def test_the_source_prefix_of_the_training_is_used_again(place: Path) -> None:
+    model = tiny_checkpoint(Path("prefixed"), source_prefix="Mr. ")
+    (row,) = printed("--text", "Smith", "--model", model, "--trace", "--json")
+    assert (row["source"], row["segments"]) == ("Smith", SEGMENTS[4])
+
+
+def test_a_trace_is_the_grid_token_by_token(place: Path, models: Path) -> None:
+    (row,) = printed("--text", SOURCES[0], "--trace", "--delay", "2", "--json", "-q")
+    checkpoint = load_checkpoint(str(models / "pipelined"))
+    text = checkpoint.codec()
+    told = [text.ids([segment])[0] + [checkpoint.eos] for segment in TOLD[0][1]]
+    rows = [*zip((0, 2), told, strict=True), (4, [checkpoint.eos]), (6, [checkpoint.eos])]
+    assert row["grid"] == [{"start": start, "tokens": tokens} for start, tokens in rows]
+    assert row["source_token_ids"] == text.source(SOURCES[0])[0]
+    assert row["tokens"] == sum(map(len, told)) - 2
+
+
+def test_live_shows_the_grid_on_stderr_and_leaves_stdout_to_the_data(place: Path) -> None:
+    outcome = done("--text", SOURCES[0], "--live")
+    assert outcome.stdout == "; ".join(TOLD[0][1]) + "\n"
+    assert all(told in outcome.stderr for told in ("<bos>", "cheap", "name[The Mill]"))
+
+
+def test_live_on_a_terminal_ends_with_the_whole_grid(place: Path) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=40, markup=False)
+    settings = GenerateSettings(text=("it is not [red]</s>\x1b[2J",), out="out.jsonl", live=True)
+    run_generate(settings, Talk(console=console))
+    assert all(told in screen.getvalue() for told in ("<eos>", "[red]</s>", "finished"))
+    assert "\x1b[2J" not in screen.getvalue()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 from rich.console import Console
 
 from pipedec_cli.pipeline.decode import Event, Method, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Schedule
+from pipedec_cli.terminal.grid_drawing import GridDrawing
 from pipedec_cli.terminal.live import LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
 
@@ -19,14 +21,11 @@ class Script:
     """Examples told in words: a token a word, joined by spaces as a tokenizer would."""
 
     def __init__(self, *examples: Sequence[Sequence[str]]) -> None:
-        self.vocabulary = ["", ""]
-        self.scripts = [[[self._token(word) for word in text] for text in example] for example in examples]
+        words = [word for example in examples for text in example for word in text]
+        self.vocabulary = ["", "", *dict.fromkeys(words)]
+        ids = {word: number for number, word in enumerate(self.vocabulary[2:], start=2)}
+        self.scripts = [[[ids[word] for word in text] for text in example] for example in examples]
         self.decoded = 0
-
-    def _token(self, word: str) -> int:
-        if word not in self.vocabulary[2:]:
-            self.vocabulary.append(word)
-        return self.vocabulary.index(word, 2)
 
     def words(self, ids: Sequence[int]) -> str:
         self.decoded += 1
@@ -44,13 +43,23 @@ class Script:
         sources = [(index, [index]) for index in range(len(self.scripts))]
         return decode(ScriptedModel(self.scripts), sources, method, sequences)
 
-    def view(self, **more: object) -> LiveGrid:
-        return LiveGrid(self.words, **more)  # type: ignore[arg-type]
+    def view(self, **more: Any) -> LiveGrid:
+        return LiveGrid(self.words, **more)
+
+    def after(self, count: int, schedule: Schedule, **more: Any) -> LiveGrid:
+        """The view after so many events."""
+        view = self.view(**more)
+        for event in islice(self.events(schedule), count):
+            view.on(event)
+        return view
+
+    def finished(self, schedule: Schedule, limits: Limits | None = None) -> GridDrawing:
+        view = self.view()
+        return [drawing for event in self.events(schedule, limits=limits) if (drawing := view.on(event))][-1]
 
 
 FIGURE_2 = Script([["A", "B", "C"], ["D", "E"]])
-
-SENTENCES = [[f"{letter}{number}" for number in range(8)] for letter in "abcdef"]
+SENTENCES = Script([[f"{letter}{number}" for number in range(8)] for letter in "abcdef"])
 
 
 def console(width: int, height: int = 40, *, terminal: bool = False, encoding: str = "utf-8") -> Console:
@@ -66,15 +75,3 @@ def shown(renderable: object, width: int = 80, height: int = 40, *, encoding: st
     with target.capture() as capture:
         target.print(renderable)
     return [line.rstrip() for line in capture.get().split("\n")][:-1]
-
-
-def after(script: Script, events: Iterable[Event], count: int, **more: object) -> LiveGrid:
-    view = script.view(**more)
-    for event in islice(events, count):
-        view.on(event)
-    return view
-
-
-def finished(script: Script, events: Iterable[Event]) -> object:
-    view = script.view()
-    return [drawing for event in events if (drawing := view.on(event))][-1]

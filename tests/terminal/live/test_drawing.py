@@ -1,16 +1,23 @@
-"""What stands where in the grid, while it is being decoded and once it is finished."""
+"""What stands where in the grid, while it is being decoded and once it is finished: shown as data, never too wide."""
 
 from __future__ import annotations
 
 import re
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
-from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, after, console, finished, shown
+from pipedec_cli.terminal.live import LiveGrid
+from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
 
 
 def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded() -> None:
-    view = after(FIGURE_2, FIGURE_2.events(Fixed(1)), 4, method="Δt = 1")  # admitted, and three decoder calls
+    view = FIGURE_2.after(4, Fixed(1), method="Δt = 1")  # admitted, and three decoder calls
     assert shown(view) == [
         "example 1, Δt = 1",
         "time    0      1      2      3",
@@ -23,10 +30,15 @@ def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded() -> None:
         "",
         "time-step 3 · 3 decoder calls · 5 tokens · 1.7 tokens per step · 2 in this step",
     ]
+    target = console(80, terminal=True)
+    with target.capture() as capture:
+        target.print(view)
+    highlighted = re.findall(r"\x1b\[[0-9;]*\b7[0-9;]*m([^\x1b]*)", capture.get())
+    assert [text.strip() for text in highlighted] == ["C", "E"], "the newest tokens and no others"
 
 
 def test_figure_2_finished_marks_every_row_and_counts_its_calls() -> None:
-    assert shown(finished(FIGURE_2, FIGURE_2.events(Fixed(1))), width=100) == [
+    assert shown(FIGURE_2.finished(Fixed(1)), width=100) == [
         "example 1",
         "time    0      1      2      3      4",
         "   1 ✓  <bos>  A      B      C      <eos>",
@@ -41,26 +53,13 @@ def test_figure_2_finished_marks_every_row_and_counts_its_calls() -> None:
     ]
 
 
-def test_tokens_of_the_newest_step_are_highlighted_and_no_others() -> None:
-    view = after(FIGURE_2, FIGURE_2.events(Fixed(1)), 4)
-    target = console(80, terminal=True)
-    with target.capture() as capture:
-        target.print(view)
-    highlighted = re.findall(r"\x1b\[[0-9;]*\b7[0-9;]*m([^\x1b]*)", capture.get())
-    assert [text.strip() for text in highlighted] == ["C", "E"]
-
-
 def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there_is_nothing() -> None:
-    assert shown(FIGURE_2.view()) == [""]
-    assert FIGURE_2.view().followed is None
-    view = after(FIGURE_2, FIGURE_2.events(Fixed(1)), 1)
-    assert shown(view) == ["example 1", "encoding the source"]
+    assert (shown(FIGURE_2.view()), FIGURE_2.view().followed) == ([""], None)
+    assert shown(FIGURE_2.after(1, Fixed(1))) == ["example 1", "encoding the source"]
 
 
 def test_a_narrow_terminal_shows_the_newest_time_steps() -> None:
-    script = Script(SENTENCES)
-    lines = shown(after(script, script.events(Fixed(2)), 11), width=30, height=40)
-    assert lines == [
+    assert shown(SENTENCES.after(11, Fixed(2)), width=30, height=40) == [
         "example 1",
         "t   ‹7   8      9      10",
         "1 ✓  a6  a7     <eos>",
@@ -80,49 +79,39 @@ def test_a_narrow_terminal_shows_the_newest_time_steps() -> None:
 
 
 def test_a_row_that_has_scrolled_off_shows_its_text_in_its_place() -> None:
-    script = Script([["gone", "by", "now"], ["z"] * 20])
-    view = after(script, script.events(Waiting()), 20)
-    row = next(line for line in shown(view, width=40) if line.startswith("1 ✓"))
-    assert row == "1 ✓ ‹gone by now"
+    view = Script([["gone", "by", "now"], ["z"] * 20]).after(20, Waiting())
+    assert "1 ✓ ‹gone by now" in shown(view, width=40)
 
 
 def test_more_rows_than_the_console_is_high_show_the_live_ones_and_name_the_hidden() -> None:
-    script = Script([["x"] * 30, *[["y"]] * 15])
-    view = after(script, script.events(Fixed(1)), 15)
-    lines = shown(view, width=80, height=12)
+    lines = shown(Script([["x"] * 30, *[["y"]] * 15]).after(15, Fixed(1)), width=80, height=12)
     assert len(lines) < 12
-    hidden = next(line for line in lines if "not shown" in line)
     numbers = [int(line.split()[0]) for line in lines if re.match(r" +\d+ [▸✓∅]", line)]
-    assert numbers[0] == 1, "the first row is live still"
-    assert numbers[-1] == 14
-    assert f"{14 - len(numbers)} rows not shown: 2–" in hidden
+    assert (numbers[0], numbers[-1]) == (1, 14), "the first row is live still"
+    assert any(f"{14 - len(numbers)} rows not shown: 2–" in line for line in lines)
 
 
 def test_a_row_that_hit_time_max_is_marked_as_cut() -> None:
-    script = Script([["w"] * 9, ["v"]])
-    lines = shown(finished(script, script.events(Fixed(1), limits=Limits(time_max=4))), width=120)
-    assert any(line.startswith("   1 ✂") for line in lines)
-    assert "✂ cut at time_max" in lines[-2]
-    narrow = shown(finished(script, script.events(Fixed(1), limits=Limits(time_max=4))), width=30)
-    assert narrow[-2].endswith("✂ cut at time_max"), "what was cut is the last thing to give way"
+    cut = Script([["w"] * 9, ["v"]]).finished(Fixed(1), Limits(time_max=4))
+    assert any(line.startswith("   1 ✂") for line in shown(cut, width=120))
+    assert "✂ cut at time_max" in shown(cut, width=120)[-2]
+    assert shown(cut, width=30)[-2].endswith("✂ cut at time_max"), (
+        "what was cut is the last thing to give way"
+    )
 
 
 def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks() -> None:
-    script = Script(SENTENCES)
-    lines = shown(finished(script, script.events(Fixed(2))), width=50)
+    lines = shown(SENTENCES.finished(Fixed(2)), width=50)
     times = [
         int(time) for line in lines if re.match(r"t +‹?\d+ +\d", line) for time in re.findall(r"\d+", line)
     ]
     assert times == list(range(len(times)))
     cells = " ".join(line for line in lines if re.match(r" *\d [✓∅]", line)).split()
-    assert sorted(word for word in cells if word[0] in "abcdef") == sorted(
-        word for text in SENTENCES for word in text
-    )
+    assert sorted(word for word in cells if word[0] in "abcdef") == sorted(SENTENCES.vocabulary[2:])
 
 
 def test_time_steps_that_pass_without_a_decoder_call_are_columns_without_tokens() -> None:
-    script = Script([["A"], ["B"]])
-    lines = shown(finished(script, script.events(Fixed(5))), width=120)
+    lines = shown(Script([["A"], ["B"]]).finished(Fixed(5)), width=120)
     assert lines[1].split()[1:] == [str(time) for time in range(len(lines[1].split()) - 1)]
     assert re.search(r"2 ✓ +<bos>  B  <eos>", lines[3])
     counts = next(line for line in lines if line.startswith("tokens"))
@@ -145,3 +134,77 @@ def test_the_oldest_example_in_flight_is_followed_until_it_leaves_with_its_whole
     heads = [lines[0] for _, lines in sorted(drawings.items())]
     assert heads == [f"example {number} of 3  name-{number - 1}" for number in (1, 2, 3)]
     assert "[1] c c c c c" in drawings[2]
+
+
+def test_each_token_is_decoded_once_when_it_is_drawn_and_never_again() -> None:
+    script = Script([["a", "b", "c"]])
+    view = script.after(4, Fixed(1))
+    decoded = [script.decoded]
+    for _ in range(2):
+        shown(view)
+        decoded.append(script.decoded)
+    assert 0 == decoded[0] < decoded[1] == decoded[2]
+
+
+def test_a_word_piece_is_marked_as_going_on_with_its_word() -> None:
+    view = LiveGrid(lambda ids: "".join(["", "", "plan", "et", "."][token] for token in ids))
+    for event in islice(Script([["x", "y", "z"]]).events(Fixed(1)), 4):  # ids 2, 3 and 4
+        view.on(event)
+    lines = shown(view)
+    assert lines[2].split() == ["1", "▸", "<bos>", "plan", "·et", "."]
+    assert "[1] planet.▌" in lines
+
+
+@pytest.mark.parametrize(
+    ("token", "cell"),
+    [
+        *((same, same) for same in ("[red]", ":smile:", "日本", "👍")),
+        ("\x1b[31mred", "␛[31mred"),
+        ("a\nb\tc", "a␊b␉c"),
+        ("nul\0", "nul␀"),
+        ("\x9b2J", "�2J"),
+        ("\u202eabc", "�abc"),
+        ("\ud800", "�"),
+        (" ", "␣"),
+        ("a-token-longer-than-a-cell", "a-token-longe…"),
+        ("漢字漢字漢字漢字", "漢字漢字漢字… "),
+    ],
+)
+def test_whatever_a_token_holds_is_shown_as_data(token: str, cell: str) -> None:
+    row = shown(Script([[token, "next"]]).after(3, Waiting()), width=80)[2]
+    assert row == f"   1 ▸  <bos>  {cell}  next"
+
+
+def test_cells_after_wide_characters_stand_beneath_their_time_step() -> None:
+    rows = shown(Script([["日本", "x"], ["y"]]).after(3, Fixed(1)))[1:4]
+    assert len({cell_len(row[: row.index(mark)]) for row, mark in zip(rows, "2xy", strict=True)}) == 1
+
+
+TOKENS = st.text(max_size=20) | st.sampled_from(["[/]", "\x1b[2J", "👩‍👩‍👧", "é", "\r", "中"])
+
+
+@given(
+    example=st.lists(st.lists(TOKENS, min_size=1, max_size=6), min_size=1, max_size=8),
+    delay=st.integers(1, 3),
+    calls=st.integers(0, 60),
+    width=st.integers(6, 120),
+    height=st.integers(6, 30),
+)
+def test_no_text_and_no_size_makes_the_drawing_overflow(
+    example: list[list[str]], delay: int, calls: int, width: int, height: int
+) -> None:
+    script, finished = Script(example), None
+    view = script.view()
+    for event in islice(script.events(Fixed(delay), explore="retry"), 1 + calls):
+        finished = view.on(event)
+    lines = shown(view, width, height)
+    assert all(cell_len(line) <= width for line in lines)
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", "".join(lines))
+    if view.followed is not None and finished is None:
+        assert len(lines) < height
+
+
+def test_a_console_that_knows_ascii_only_gets_ascii_marks() -> None:
+    lines = shown(FIGURE_2.after(5, Fixed(1)), encoding="ascii")
+    assert "".join(lines).isascii()
+    assert [line.split()[1] for line in lines[2:5]] == ["*", "*", "-"]
