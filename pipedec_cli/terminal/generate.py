@@ -246,12 +246,12 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
         # a T5 from elsewhere: its texts are cut as the targets beside it were
         decoder.checkpoint.segmenter = load_segmenter(place.data)
     trained = decoder.settings.decoder
-    if settings.decoder not in (None, trained):
-        told = ("is an ordinary T5, not", "leave out --decoder pipelined, or make one with `pipedec train`")
-        if trained == "pipelined":
-            maker = "`pipedec train --decoder sequential` makes a plain T5"
-            told = ("was trained as", f"--delay wait is its waiting schedule; {maker}")
-        raise UserError(f"{name} {told[0]} a pipelined decoder", todo=told[1])
+    if settings.decoder == "pipelined" and trained == "sequential":
+        todo = "leave out --decoder pipelined, or make one with `pipedec train`"
+        raise UserError(f"{name} is an ordinary T5, not a pipelined decoder", todo=todo)
+    if settings.decoder == "sequential" and trained == "pipelined":
+        todo = "--delay wait is its waiting schedule; `pipedec train --decoder sequential` makes a plain T5"
+        raise UserError(f"{name} was trained as a pipelined decoder", todo=todo)
     return decoder
 
 

@@ -186,25 +186,23 @@ class _Sheet:
 
     def _row(self, number: int, columns: Sequence[int]) -> Text:
         row, colour = self.rows[number - 1], _colour(number)
+        mark, style = (CUT, "bold yellow") if self.ended else (LIVE, "bold")
         if row.ended:
             mark, style = (EMPTY, "dim") if row.empty else (DONE, "bold green")
-        else:
-            mark, style = (CUT, "bold yellow") if self.ended else (LIVE, "bold")
         line = Text.assemble((f"{number:>{self.label_width - 3}} ", f"bold {colour}"), (f"{mark} ", style))
         if _newest(row) < columns[0]:  # its cells have all scrolled off: its place holds what it says
             said = one_line(self.texts[number - 1].whole)
             return line.append(_fit(f"{EARLIER}{said}", self.area), f"dim italic {colour}")
         for time in columns:
-            if time > _newest(row):
-                break
-            self._append(line, time, *self._cell(number, time))
+            if time <= _newest(row):
+                self._append(line, time, *self._cell(number, time))
         return line
 
     def _cell(self, number: int, time: int) -> tuple[str, str]:
         """The text and the style of one cell; nothing where the row has no token."""
         row, colour = self.rows[number - 1], _colour(number)
         place = time - row.start
-        if place < 0 or place > len(row.tokens):
+        if not 0 <= place <= len(row.tokens):
             return "", ""
         if place == 0:
             return BOS, "dim"

@@ -96,37 +96,30 @@ class Predictions:
 
     @property
     def _described(self) -> str:
-        """Decoder, schedule and exploration rule, for a heading."""
-        schedule = self.method.schedule
-        if isinstance(schedule, Whole):
-            return "sequential decoder"
-        kind = f"Δt = {schedule.delay}" if isinstance(schedule, Fixed) else "waiting schedule"
-        return f"{kind}, explore {self.method.explore}"
+        delay = self.manifest["settings"]["delay"]
+        kind = "waiting schedule" if delay == "wait" else f"Δt = {delay}"
+        return f"{kind}, explore {self.method.explore}" if delay else "sequential decoder"
 
     def announce(self) -> None:
         """Say what was chosen."""
         import torch
 
-        checkpoint, settings, made_with = self.decoder.checkpoint, self.settings, self.manifest["settings"]
+        say, settings, made_with = self.talk.say, self.settings, self.manifest["settings"]
+        checkpoint, trained = self.decoder.checkpoint, self.decoder.checkpoint.settings
         on_cpu = checkpoint.device.type == "cpu"
         threads = f" with {many(made_with['threads'], 'thread')}" if on_cpu else ""
         auto = " (auto)" if settings.batch_size == "auto" else ""
-        self.talk.say(
-            f"{checkpoint.name}: {self._described}, {settings.dtype} on {checkpoint.device}{threads}, "
-            f"batch size {self.batch_size}{auto}"
-        )
-        trained = checkpoint.settings
+        on = f"{settings.dtype} on {checkpoint.device}{threads}"
+        say(f"{checkpoint.name}: {self._described}, {on}, batch size {self.batch_size}{auto}")
         if trained is None:
-            self.talk.say(
-                "it was not trained by `pipedec train`: it is decoded as the ordinary T5 that it is"
-            )
+            say("it was not trained by `pipedec train`: it is decoded as the ordinary T5 that it is")
         elif trained.decoder == "pipelined" and trained.delay not in ("any", made_with["delay"]):
             self.talk.warn(
                 f"{checkpoint.name} was trained for delay {trained.delay} only: it may take the first later "
                 "exploration for the end and drop the rest of the text"
             )
         if on_cpu and settings.dtype == "bfloat16" and not can_prepack(torch.bfloat16):
-            self.talk.say("this CPU has no kernels for bfloat16: float32 is likely to be faster")
+            say("this CPU has no kernels for bfloat16: float32 is likely to be faster")
 
     def line(self, generated: Generated) -> dict[str, Any]:
         """How a file holds what was generated."""
@@ -169,8 +162,8 @@ class Predictions:
             what = f"{self.batch_size} examples at a time do not fit the memory of {device}"
             raise UserError(what, todo="give a smaller --batch-size, and --resume to go on") from error
         self.seconds = time.perf_counter() - began
-        for warning in self.tally.warnings(text.max_source_tokens):
-            self.talk.warn(warning)
+        for said in self.tally.warnings(text.max_source_tokens):
+            self.talk.warn(said)
         for said in self.tally.lines(self.seconds, self.method.limits):
             self.talk.say(said)
 
@@ -202,14 +195,15 @@ class Predictions:
         the decoder is called in what is said.
         """
         files, settings, done = GenerationFiles(self.path(there=True)), self.manifest["settings"], None
-        # lines that hold more than is needed serve as well
-        settings["trace"] = settings["trace"] or files.made_with["settings"].get("trace") is True
+        settings["trace"] |= (
+            files.made_with["settings"].get("trace") is True
+        )  # lines that hold more serve as well
         if files.begun:
             try:
                 done = files.done(self.manifest, self.inputs.read())
             except UserError as error:
-                told = f"{files.lines} is of another run and is generated anew ({error.what})"
-                self.talk.say(f"{label}: {told}")
+                told = f"is of another run and is generated anew ({error.what})"
+                self.talk.say(f"{label}: {files.lines} {told}")
                 files = GenerationFiles(self.path())
         if done == self.inputs.count:
             self.talk.say(f"{label}: all {done:,} predictions are in {files.lines}")
@@ -234,17 +228,17 @@ class Predictions:
 
     def _append(self, path: Path, files: GenerationFiles | None, done: int | None) -> None:
         """Generate what is not done, all of it anew if that is None; say what stood there, and what a stop leaves."""
-        count = self.inputs.count
+        say, count = self.talk.say, self.inputs.count
         if files and done is not None:
             if changed := other_versions(files.manifest, self.manifest):
                 self.talk.warn(f"other versions than when this run was begun: {', '.join(changed)}")
             what = "is whole already" if done == count else "goes on"
-            self.talk.say(f"{path} {what}: {done:,} of {count:,} lines are there")
+            say(f"{path} {what}: {done:,} of {count:,} lines are there")
         elif files:
             if kept := files.start(self.manifest):
-                self.talk.say(f"what stood in {path.name} is kept as {kept.name}")
+                say(f"what stood in {path.name} is kept as {kept.name}")
             if self.settings.resume:
-                self.talk.say(f"there is no {path} to go on with: starting at the beginning")
+                say(f"there is no {path} to go on with: starting at the beginning")
         if done is None or done < count:
             try:
                 with JsonLinesAppender(path, resume=bool(done)) as lines:
@@ -258,7 +252,7 @@ class Predictions:
                     raise OSError(error.errno, f"{error.strerror}; {hint}", str(path)) from error
                 self.talk.warn(f"stopped: {hint}")
                 raise
-        self.talk.say(f"{many(count, 'prediction')} in {path}")
+        say(f"{many(count, 'prediction')} in {path}")
 
 
 def _name(settings: GenerateSettings, method: Method, usual: Limits) -> str:
