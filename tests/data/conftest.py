@@ -2,24 +2,22 @@
 
 import gzip
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-WriteLines = Callable[..., Path]
-
 
 @pytest.fixture
-def write_lines(tmp_path: Path) -> WriteLines:
-    """Write text lines, or objects as JSON lines, to a file under the test's folder; gzipped if its name says so."""
+def write_lines(tmp_path):
+    """Write text lines, or objects as JSON lines, to a file under the test's folder; gzipped if its name says so.
 
-    def write(name: str, *lines: Any) -> Path:
+    A byte that is no UTF-8 is given as the surrogate that escapes it: ``\\udcff`` for 0xff.
+    """
+
+    def write(name, *lines, end="\n"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
-        content = text.encode("utf-8")
+        text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+        content = (text + end * bool(lines)).encode("utf-8", "surrogateescape")
         path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         return path
 

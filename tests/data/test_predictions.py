@@ -1,10 +1,6 @@
-"""Lines of predictions: what they hold, what is needed to read them, and where a mistake is said to be."""
-
-from __future__ import annotations
+"""Files of predictions: their lines and where a mistake is said to be, what is looked at before a run, how one goes on."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,22 +8,36 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import line, read_predictions
+from pipedec_cli.data.predictions import (
+    GenerationFiles,
+    differences,
+    line,
+    look_through,
+    other_versions,
+    read_predictions,
+)
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record
-from pipedec_cli.data.writing import to_json
+from pipedec_cli.data.writing import JsonLinesAppender, write_json
+from tests.data.test_writing import JSON
 
 NAMES = FieldNames()
-#: Whatever a field of the input may hold.
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=5,
-)
+MANIFEST = {
+    "examples": 3,
+    "settings": {"delay": 2, "batch_size": 8, "threads": 2},
+    "model": {"name": "here", "sha256": "m"},
+    "data": {"name": "data.jsonl", "sha256": "d"},
+    "versions": {"torch": "2.0"},
+}
 
 
-def generated(**fields: Any) -> Generated:
+def record(number=1, **fields):
+    given = {"source": "where to?", **fields}
+    name = str(fields.get("id") or number)
+    return Record(name, "where to?", None, None, (), f"data.jsonl:{number}", given)
+
+
+def generated(**fields):
     """What came of a record with these fields."""
-    given_fields = {"source": "where to?", **fields}
     return Generated(
         text="A. B.",
         segments=("A.", "B."),
@@ -36,19 +46,13 @@ def generated(**fields: Any) -> Generated:
         seconds=0.1234567,
         grid=((0, (5, 6, 1)), (2, (1,))),
         source_ids=(9, 8, 1),
-        record=Record(str(fields.get("id") or 1), "where to?", None, None, (), "data.jsonl:1", given_fields),
+        record=record(**fields),
     )
 
 
-def written(folder: Path, *lines: object, end: str = "\n") -> Path:
-    path = folder / "predictions.jsonl"
-    texts = [line if isinstance(line, str) else to_json(line) for line in lines]
-    path.write_text("\n".join(texts) + end, encoding="utf-8")
-    return path
-
-
-def test_a_line_holds_what_was_generated_and_every_field_of_the_input() -> None:
-    assert line(generated(id=7, title="T", nested={"a": [1, None]}), NAMES) == {
+def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
+    plain = line(generated(id=7, title="T", nested={"a": [1, None]}), NAMES)
+    assert plain == {
         "id": 7,
         "prediction": "A. B.",
         "segments": ["A.", "B."],
@@ -68,79 +72,209 @@ def test_a_line_holds_what_was_generated_and_every_field_of_the_input() -> None:
 @pytest.mark.parametrize(
     ("given_id", "stays"), [(5, 5), ("five", "five"), (1.5, 1.5), (10**20, 10**20), (None, "1"), ("", "1")]
 )
-def test_an_id_stays_what_it_was_unless_it_was_nothing(given_id: Any, stays: Any) -> None:
+def test_an_id_stays_what_it_was_unless_it_was_nothing(given_id, stays):
     found = line(generated(id=given_id), NAMES)["id"]
     assert (found, type(found)) == (stays, type(stays))
 
 
-def test_other_names_for_source_target_and_id_are_kept_and_the_plain_ones_added() -> None:
+def test_other_names_for_source_target_and_id_are_kept_and_the_plain_ones_added():
     fields = {"key": "k1", "body": "text", "keywords": ["t"]}
     of = replace(generated(), record=Record("k1", "text", "t", None, (), "", fields))
-    assert line(of, FieldNames("body", "keywords", "key")).items() >= {
-        **fields, "id": "k1", "source": "text", "target": ["t"]
-    }.items()  # fmt: skip
+    added = {"id": "k1", "source": "text", "target": ["t"]}
+    assert line(of, FieldNames("body", "keywords", "key")).items() >= (fields | added).items()
 
 
 @given(st.dictionaries(st.text().filter(lambda name: name not in {*OUTPUT_FIELDS, "id", "source"}), JSON))
-def test_whatever_the_input_holds_comes_back_from_the_file(fields: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(line(generated(**fields), NAMES))).items() >= fields.items()
+def test_whatever_the_input_holds_comes_back_from_the_file(fields):
+    made = line(replace(generated(), record=replace(record(), fields=record().fields | fields)), NAMES)
+    assert json.loads(json.dumps(made)).items() >= fields.items()
 
 
-def test_what_generate_writes_is_read_back(tmp_path: Path) -> None:
+def test_what_generate_writes_is_read_back(write_lines):
     answers = {"target": "A. C.", "target_segments": ["A.", "C."], "references": ["D.", "A. C."]}
     of = generated(id="x1", mine={"a": 1}, **answers)
-    path = written(tmp_path, line(of, NAMES, trace=True))
+    path = write_lines("run.jsonl", line(of, NAMES, trace=True))
     (found,) = read_predictions(path)
     assert replace(found, record=None) == replace(of, seconds=0.123457, record=None)
-    record = found.record
-    assert record is not None
-    assert (found.id, record.source, record.target_segments) == ("x1", "where to?", ("A.", "C."))
-    assert (record.references, record.where) == (("A. C.", "D."), f"{path}:1")
-    assert record.fields["mine"] == {"a": 1}
+    of_it = found.record
+    assert (found.id, of_it.source, of_it.target_segments) == ("x1", "where to?", ("A.", "C."))
+    assert (of_it.references, of_it.where) == (("A. C.", "D."), f"{path}:1")
+    assert of_it.fields["mine"] == {"a": 1}
 
 
-def test_a_bare_prediction_is_enough_and_its_lines_are_its_segments(tmp_path: Path) -> None:
+def test_a_bare_prediction_is_enough_and_its_lines_are_its_segments(write_lines):
     lines = ({"prediction": "a\n\nb"}, {"prediction": ["c", "d"], "id": 7}, {"prediction": ""})
-    first, second, third = read_predictions(written(tmp_path, *lines, end=""))
+    first, second, third = read_predictions(write_lines("run.jsonl", *lines, end=""))
     assert (first.id, first.segments, first.steps) == ("1", ("a", "b"), 0)
     assert (second.id, second.segments, second.text) == ("7", ("c", "d"), "c d")
     assert third.segments == ()
 
 
+FIRST = {"prediction": "fine", "id": "first"}
+
+
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("lines", "message"),
     [
-        ({"id": 1, "text": "x"}, "field 'prediction' is missing; its fields are: id, text"),
-        ({"prediction": None}, "field 'prediction' is null"),
-        ({"prediction": 3}, "'prediction' is a number, neither a string nor a list of strings"),
-        ({"prediction": "ab", "segments": "ab"}, "'segments' is a string, not a list of strings"),
-        ({"prediction": ["a", None]}, "'prediction' holds null at place 2, not a string"),
-        ({"prediction": "a", "steps": "4"}, "'steps' is a string, not a number"),
-        ({"prediction": "a", "seconds": True}, "'seconds' is true or false, not a number"),
-        ({"prediction": "a", "truncated": {}}, "'truncated' is an object, not a string"),
-        ({"prediction": "a", "id": "first"}, "id 'first' was already used at "),
-        ([1], "a list where an object belongs; write {"),
-        ("{not json}", "not JSON"),
+        *(
+            ([FIRST, wrong], f":2: {message}")
+            for wrong, message in (
+                ({"id": 1, "text": "x"}, "field 'prediction' is missing; its fields are: id, text"),
+                ({"prediction": None}, "field 'prediction' is null"),
+                ({"prediction": 3}, "'prediction' is a number, neither a string nor a list of strings"),
+                ({"prediction": "ab", "segments": "ab"}, "'segments' is a string, not a list of strings"),
+                ({"prediction": ["a", None]}, "'prediction' holds null at place 2, not a string"),
+                ({"prediction": "a", "steps": "4"}, "'steps' is a string, not a number"),
+                ({"prediction": "a", "seconds": True}, "'seconds' is true or false, not a number"),
+                ({"prediction": "a", "truncated": {}}, "'truncated' is an object, not a string"),
+                ({"prediction": "a", "id": "first"}, "id 'first' was already used at "),
+                ([1], "a list where an object belongs; write {"),
+                ("{not json}\n", "not JSON"),
+                ('{"prediction": "b', "the last line is cut short"),
+            )
+        ),
+        (['{"prediction": "b', FIRST], ":1: not JSON"),
+        ([""], ": is empty"),
     ],
 )
-def test_a_mistake_names_its_line(tmp_path: Path, wrong: object, message: str) -> None:
-    path = written(tmp_path, {"prediction": "fine", "id": "first"}, wrong)
+def test_a_mistake_names_its_line_and_a_torn_last_one_is_told_from_a_wrong_one(write_lines, lines, message):
+    path = write_lines("run.jsonl", *lines, end="")
     with pytest.raises(UserError) as error:
         read_predictions(path)
-    assert str(error.value).startswith(f"{path}:2: {message}")
+    assert str(error.value).startswith(f"{path}{message}")
+    assert ("generate --resume" in str(error.value)) == ("cut short" in message)
 
 
-def test_a_torn_last_line_is_told_from_a_wrong_one(tmp_path: Path) -> None:
-    path = written(tmp_path, {"prediction": "a"}, '{"prediction": "b', end="")
-    with pytest.raises(UserError, match=r":2: the last line is cut short.* generate --resume"):
-        read_predictions(path)
-    wrong = written(tmp_path, '{"prediction": "b', {"prediction": "a"}, end="")
-    with pytest.raises(UserError, match=":1: not JSON"):
-        read_predictions(wrong)
+def records(count=3):
+    return [record(number) for number in range(1, count + 1)]
 
 
-def test_an_empty_or_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is empty"):
-        read_predictions(written(tmp_path, end=""))
+def changed(**settings):
+    return {**MANIFEST, "settings": {**MANIFEST["settings"], **settings}}
+
+
+def begin(folder, *, lines=3, manifest=MANIFEST):
+    """The files of a run that has come so far."""
+    files = GenerationFiles(folder / "run.jsonl")
+    files.start(manifest)
+    with JsonLinesAppender(files.lines) as file:
+        for item in records(lines):
+            file.write({"id": item.id, "prediction": "A. B."})
+    return files
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_inputs_are_counted_and_can_be_read_again_and_again(keep):
+    once = iter(records(3))
+    inputs = look_through(lambda: once if keep else iter(records(3)), NAMES, keep=keep)
+    assert (inputs.count, inputs.longest) == (3, len("where to?"))
+    assert [item.id for item in inputs.read()] == [item.id for item in inputs.read()] == ["1", "2", "3"]
+
+
+def test_a_limit_takes_the_first_and_reads_no_further():
+    def two():
+        yield from records(2)
+        raise AssertionError("read too far")
+
+    inputs = look_through(two, NAMES, limit=2)
+    assert inputs.count == len(list(inputs.read())) == 2
+
+
+def test_the_hash_tells_other_fields_another_order_and_fewer_records():
+    sets = ((1, {}), (2, {"x": 1})), ((1, {}), (2, {"x": 2})), ((2, {"x": 1}), (1, {})), ((1, {}),)
+    hashes = [
+        look_through(lambda: (record(number, **fields) for number, fields in items), NAMES).sha256  # noqa: B023
+        for items in (*sets, sets[0])
+    ]
+    assert hashes.pop() == hashes[0]
+    assert hashes.count(hashes[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "wrong", "field"),
+    [
+        *((NAMES, {name: 1}, name) for name in OUTPUT_FIELDS),
+        (FieldNames(source="body"), {"body": "b"}, "source"),
+    ],
+)
+def test_a_field_that_would_be_written_over_is_refused_by_name_and_place(names, wrong, field):
+    with pytest.raises(UserError, match=rf"data\.jsonl:2: field '{field}'"):
+        look_through(lambda: iter([record(1), record(2, **wrong)]), names)
+
+
+MOVED = {**changed(batch_size=1, threads=1), "model": {"name": "elsewhere", "sha256": "m"}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "before", "now"),
+    [
+        *((lines, MANIFEST, MANIFEST) for lines in (0, 1, 3)),
+        (3, MANIFEST, MOVED),
+        (3, changed(delay="sequential"), changed(delay="wait")),
+    ],
+    ids=["none", "one", "all", "a moved model and another speed", "the older name of the waiting schedule"],
+)
+def test_whole_lines_of_the_same_run_are_counted(tmp_path, lines, before, now):
+    files = begin(tmp_path, lines=lines, manifest=before)
+    assert files.done(now, records()) == lines
+    files.lines.write_bytes(files.lines.read_bytes()[:-5])
+    assert files.done(now, records()) == max(0, lines - 1)
+
+
+@pytest.mark.parametrize(
+    ("now", "of", "message"),
+    [
+        (changed(delay=3, trace=True), records(), "delay was 2 and is now 3; trace was null and is now true"),
+        ({**MANIFEST, "model": {"name": "here", "sha256": "x"}}, records(), "the model changed"),
+        ({**MANIFEST, "data": {"name": "data.jsonl", "sha256": "x"}}, records(), "the data changed"),
+        (MANIFEST, [record(1), record(5)], "line 2 is of id '2' where '5' belongs"),
+        (MANIFEST, records(2), "more than the 2 lines"),
+    ],
+)
+def test_lines_of_another_run_are_refused_by_what_differs(tmp_path, now, of, message):
+    with pytest.raises(UserError, match=message) as raised:
+        begin(tmp_path).done(now, of)
+    assert "--resume" in str(raised.value.todo)
+
+
+def test_lines_without_a_manifest_of_ours_are_refused(tmp_path):
+    files = begin(tmp_path)
+    files.manifest.write_text("[1]", encoding="utf-8")
+    with pytest.raises(UserError, match="not what `pipedec generate` writes"):
+        files.done(MANIFEST, records())
+    files.manifest.unlink()
+    with pytest.raises(UserError, match=r"no run\.manifest\.json beside it"):
+        files.done(MANIFEST, records())
     with pytest.raises(UserError, match="no such file"):
         read_predictions(tmp_path / "none.jsonl")
+
+
+def test_what_differs_is_told_of_a_manifest_of_an_unknown_make_and_of_other_versions(tmp_path):
+    assert len(list(differences({}, MANIFEST))) == 3
+    write_json(tmp_path / "run.manifest.json", MANIFEST)
+    now = {**MANIFEST, "versions": {"torch": "3.0", "pipedec": "1"}}
+    assert other_versions(tmp_path / "run.manifest.json", now) == ["torch 2.0 → 3.0", "pipedec None → 1"]
+
+
+def test_a_first_run_replaces_nothing_and_what_a_new_one_replaces_is_kept_with_its_manifest(tmp_path):
+    files, kept = GenerationFiles(tmp_path / "new" / "run.jsonl"), tmp_path / "new" / "run.jsonl.bak"
+    assert files.start(MANIFEST) is None
+    assert json.loads(files.manifest.read_text(encoding="utf-8")) == MANIFEST
+    before = begin(tmp_path / "new").lines.read_bytes()
+    assert files.start(changed(delay=1)) == kept
+    assert not files.begun
+    assert kept.read_bytes() == before
+    assert json.loads(kept.with_name("run.manifest.json.bak").read_text(encoding="utf-8")) == MANIFEST
+
+
+@pytest.mark.parametrize("runs", [(3, 1, 2), (1, 3, 0)])
+def test_what_is_kept_is_the_whole_run_and_not_a_stopped_one(tmp_path, runs):
+    for lines in runs:
+        begin(tmp_path, lines=lines)
+    assert len((tmp_path / "run.jsonl.bak").read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_a_file_that_is_not_of_a_run_is_kept(tmp_path):
+    (tmp_path / "run.jsonl").write_text("mine\n", encoding="utf-8")
+    assert GenerationFiles(tmp_path / "run.jsonl").start(MANIFEST) == tmp_path / "run.jsonl.bak"
+    assert (tmp_path / "run.jsonl.bak").read_text(encoding="utf-8") == "mine\n"

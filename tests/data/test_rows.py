@@ -1,68 +1,213 @@
-import gzip
+"""Rows and records: what is read from files of every kind, standard input and the hub, and what is refused where."""
+
+import csv
+import io
 import json
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import FieldNames
 from pipedec_cli.data.rows import given_splits, read_records, read_rows
+from pipedec_cli.data.writing import record_fields, to_json, write_json_lines
 
+TEXT = st.text(min_size=1).filter(str.strip)
 ROWS = [{"source": 'a, "b"', "target": "007"}, {"source": "NA", "target": "2020-01-01\nnull"}]
 
 
-def test_a_json_array_and_json_lines_in_a_json_file_give_the_same(tmp_path):
-    array, one_a_line = tmp_path / "array.json", tmp_path / "lines.json"
-    array.write_text(json.dumps(ROWS, indent=2))
-    one_a_line.write_text("\n".join(map(json.dumps, ROWS)))
-    assert [row.value for row in read_rows(array)] == [row.value for row in read_rows(one_a_line)] == ROWS
-    assert [row.where for row in read_rows(array)] == [f"{array} item 1", f"{array} item 2"]
+def refusal(path, **options):
+    with pytest.raises(UserError) as caught:
+        list(read_records(path, **options))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
-def test_a_broken_array_names_line_and_column(tmp_path):
-    path = tmp_path / "data.json"
-    path.write_text('[{"source": "a"},\n {"source": b}]')
-    with pytest.raises(UserError, match=r"data\.json: not JSON: Expecting value at line 2, column 13"):
-        list(read_rows(path))
+def test_reads_source_target_and_keeps_every_field_in_order(write_lines):
+    path = write_lines("a.jsonl", {"note": [1, {"a": None}], "id": "x", "source": "s", "target": "t"})
+    (record,) = read_records(path)
+    assert (record.id, record.source, record.target, record.target_segments) == ("x", "s", "t", None)
+    assert list(record.fields) == ["note", "id", "source", "target"]
+    assert record.where == f"{path}:1"
 
 
-@pytest.mark.parametrize(("name", "separator"), [("data.csv", ","), ("data.tsv", "\t"), ("data.csv.gz", ",")])
-def test_csv_cells_stay_the_text_they_are(tmp_path, name, separator):
-    import csv
+def test_id_is_the_line_number_where_there_is_none_and_numbers_become_strings(write_lines):
+    path = write_lines("a.jsonl", {"source": "a"}, "", {"source": "b", "id": 17}, {"source": "c", "id": None})
+    records = list(read_records(path))
+    assert [record.id for record in records] == ["1", "17", "4"]
+    assert records[1].fields["id"] == 17
 
-    path = tmp_path / name
-    with (gzip.open if name.endswith(".gz") else open)(path, "wt", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter=separator)
-        writer.writerow(["source", "target"])
-        writer.writerows(row.values() for row in ROWS)
-    rows = list(read_rows(path))
-    assert [row.value for row in rows] == ROWS
-    assert rows[1].where == f"{path}:3"
+
+@pytest.mark.parametrize(
+    ("fields", "target", "segments", "references"),
+    [
+        ({}, None, None, ()),
+        ({"target": ""}, "", None, ()),
+        ({"target": ["a", "b c"]}, "a b c", ("a", "b c"), ()),
+        ({"target_segments": ["a", "b"]}, "a b", ("a", "b"), ()),
+        ({"target": ["a", "b"], "target_segments": ["a b"]}, "a b", ("a b",), ()),
+        ({"target": "t", "references": ["u", "t", "v"]}, "t", None, ("t", "u", "v")),
+    ],
+)
+def test_a_list_is_a_target_that_is_segmented_already_and_references_put_the_target_first(
+    write_lines, fields, target, segments, references
+):
+    (record,) = read_records(write_lines("a.jsonl", {"source": "s", **fields}))
+    assert (record.target, record.target_segments, record.references) == (target, segments, references)
+
+
+A = {"source": "a"}
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([], ".jsonl: is empty"),
+        (["", "  "], ".jsonl: is empty"),
+        ([A, '{"source": "b",}'], ":2: not JSON: "),
+        (['{"source": }'], ":1: not JSON: Expecting value at column 12"),
+        (["[1]"], ":1: a list where an object belongs"),
+        (["3"], ":1: a number where an object belongs"),
+        ([{"text": "a"}], ":1: field 'source' is missing; its fields are: text; --source-field"),
+        ([{"source": None}], ":1: field 'source' is null"),
+        ([{"source": " \n"}], ":1: 'source' is empty"),
+        ([{"source": ["a"]}], ":1: 'source' is a list, not a string"),
+        ([A | {"references": "\ud800"}], ":1: 'references' is a string, not a list of strings"),
+        ([A | {"target": 3}], ":1: 'target' is a number, neither a string nor a list of strings"),
+        ([A | {"target": True}], ":1: 'target' is true or false, neither"),
+        ([A | {"target": ["b", 3]}], ":1: 'target' holds a number at place 2, not a string"),
+        ([A | {"references": "b"}], ":1: 'references' is a string, not a list of strings"),
+        ([A | {"id": ["b"]}], ":1: 'id' is a list, not a string or a number"),
+        (
+            [A | {"id": "x"}, A | {"id": 1}, A | {"id": "x"}],
+            "a.jsonl:3: id 'x' was already used at …a.jsonl:1",
+        ),
+        ([A | {"id": 1}, A | {"id": "1"}], ":2: id '1' was already used at "),
+        ([A | {"id": 2}, A], ":2: id '2' was already used at "),
+        (["[" * 100_000], ":1: not JSON"),
+        (['{"source": "a", "n": ' + "9" * 5000 + "}"], ":1: not JSON"),
+        (["\ufeff" + json.dumps(A), '{"source": "\udcff"}'], ":2: not UTF-8: byte 0xff at position 13"),
+    ],
+)
+def test_bad_lines_are_refused_in_one_line_that_names_its_place(write_lines, items, expected):
+    message = refusal(write_lines("a.jsonl", *items))
+    assert all(part in message for part in expected.split("…"))
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "is empty"),
-        (b"source,source\na,b\n", "column 'source' is there twice"),
-        (b"source,target\na,b,c\n", "data.csv:2: 3 cells under 2 columns"),
-        (b"source,target\n\na\n", "data.csv:3: 1 cells under 2 columns"),
-        (b"sour\xffce,target\na,b\n", "not UTF-8"),
-        (b"source,target\na,\xff\n", "not UTF-8"),
-        (b'source,target\na,b\n"a,b\n', "data.csv:3: not a table: unexpected end of data"),
+        ("", "is empty"),
+        ("source,source\na,b", "column 'source' is there twice"),
+        ("source,target\na,b,c", "data.csv:2: 3 cells under 2 columns"),
+        ("source,target\n\na", "data.csv:3: 1 cells under 2 columns"),
+        ("sour\udcffce,target\na,b", "not UTF-8"),
+        ("source,target\na,\udcff", "not UTF-8"),
+        ('source,target\na,b\n"a,b', "data.csv:3: not a table: unexpected end of data"),
     ],
 )
-def test_a_bad_table_is_refused_in_one_line(tmp_path, content, expected):
-    path = tmp_path / "data.csv"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=expected) as caught:
-        list(read_records(path))
-    assert "\n" not in str(caught.value)
-    assert "data.csv" in str(caught.value)
+def test_a_bad_table_is_refused_in_one_line(write_lines, content, expected):
+    message = refusal(write_lines("data.csv", *content.splitlines()))
+    assert expected in message
+    assert "data.csv" in message
 
 
-def test_csv_cells_may_hold_line_breaks_and_very_long_texts(tmp_path):
-    path = tmp_path / "data.csv"
+def test_fields_may_have_other_names_that_are_in_what_is_said(write_lines):
+    path = write_lines("a.jsonl", {"article": "s", "summary": "t", "key": "k"})
+    (record,) = read_records(path, FieldNames("article", "summary", "key"))
+    assert (record.id, record.source, record.target) == ("k", "s", "t")
+    path, names = write_lines("a.jsonl", {"article": 3, "source": "s"}), FieldNames(source="article")
+    assert refusal(path, names=names) == f"{path}:1: 'article' is a number, not a string"
+    assert "field 'text' is missing" in refusal(path, names=FieldNames(source="text"))
+
+
+def test_a_missing_target_is_refused_where_it_is_needed_and_an_empty_one_is_there(write_lines):
+    assert "field 'target' is missing" in refusal(write_lines("a.jsonl", A), need_target=True)
+    assert len(list(read_records(write_lines("a.jsonl", A | {"target": ""}), need_target=True))) == 1
+
+
+def test_a_byte_order_mark_is_passed_over_and_numbers_that_are_none_are_carried_along(write_lines):
+    (record,) = read_records(write_lines("a.jsonl", '\ufeff{"source": "a", "score": NaN, "best": -Infinity}'))
+    assert to_json(record_fields(record)) == '{"source": "a", "score": NaN, "best": -Infinity, "id": "1"}'
+
+
+def test_gzipped_lines_are_read_and_a_torn_archive_is_refused(write_lines):
+    path = write_lines("data.jsonl.gz", *({"source": f"text {i} " + "x" * i} for i in range(1000)))
+    assert len(list(read_records(path))) == 1000
+    for content in (path.read_bytes()[:-100], b"plain text"):
+        path.write_bytes(content)
+        assert "cannot unzip" in refusal(path)
+
+
+def test_dash_reads_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b'{"source": "a"}\n{"sour')))
+    reader = read_records("-")
+    assert next(reader).source == "a"
+    with pytest.raises(UserError, match=r"stdin:2: not JSON"):
+        next(reader)
+
+
+def test_half_a_surrogate_pair_is_replaced_and_said(write_lines):
+    path = write_lines(
+        "a.jsonl", {"source": "a\ud800b", "target": ["\udfff"], "x": "\ud800"}, {"source": "😀"}
+    )
+    said = []
+    first, second = read_records(path, warn=said.append)
+    assert (first.source, first.target_segments, second.source) == ("a\ufffdb", ("\ufffd",), "😀")
+    assert first.fields["x"] == "\ud800"
+    assert len(said) == 1
+    assert said[0].startswith(f"{path}:1: ")
+
+
+@given(
+    source=TEXT,
+    segments=st.none() | st.lists(TEXT, max_size=4),
+    target=st.text(),
+    identifier=st.none() | st.integers() | TEXT,
+    more=st.dictionaries(
+        TEXT.map(lambda name: f"x{name}"), st.none() | st.booleans() | st.text() | st.lists(st.text())
+    ),
+)
+def test_what_is_written_reads_back_equal(tmp_path_factory, source, segments, target, identifier, more):
+    folder = tmp_path_factory.mktemp("round")
+    may_be = {"id": identifier, "target_segments": segments}
+    given = {name: value for name, value in may_be.items() if value is not None}
+    (folder / "a.jsonl").write_text(json.dumps({"source": source, "target": target, **more, **given}))
+    (first,) = read_records(folder / "a.jsonl")
+    write_json_lines(folder / "b.jsonl", [record_fields(first)])
+    (second,) = read_records(folder / "b.jsonl")
+    added = {} if "id" in given else {"id": first.id}
+    assert second == replace(first, where=second.where, fields={**first.fields, **added})
+
+
+def test_a_json_array_and_json_lines_in_a_json_file_give_the_same_and_a_broken_one_is_refused(write_lines):
+    array = write_lines("array.json", json.dumps(ROWS, indent=2))
+    one_a_line = write_lines("lines.json", *ROWS, end="")
+    assert [row.value for row in read_rows(array)] == [row.value for row in read_rows(one_a_line)] == ROWS
+    assert [row.where for row in read_rows(array)] == [f"{array} item 1", f"{array} item 2"]
+    path = write_lines("data.json", '[{"source": "a"},', ' {"source": b}]')
+    with pytest.raises(UserError, match=r"data\.json: not JSON: Expecting value at line 2, column 13"):
+        list(read_rows(path))
+
+
+@pytest.mark.parametrize(("name", "separator"), [("data.csv", ","), ("data.tsv", "\t"), ("data.csv.gz", ",")])
+def test_csv_cells_stay_the_text_they_are(write_lines, name, separator):
+    table = io.StringIO()
+    writer = csv.writer(table, delimiter=separator)
+    writer.writerows([["source", "target"], *(row.values() for row in ROWS)])
+    path = write_lines(name, table.getvalue(), end="")
+    rows = list(read_rows(path))
+    assert [row.value for row in rows] == ROWS
+    assert rows[1].where == f"{path}:3"
+
+
+def test_csv_cells_may_hold_line_breaks_and_very_long_texts(write_lines):
     table = '\ufeffsource,target\r\n"a\nb",' + "word " * 100_000 + "\r\nc,d\r\n"
-    path.write_text(table, newline="", encoding="utf-8")
+    path = write_lines("data.csv", table, end="")
     first, second = read_records(path)
     assert first.source == "a\nb"
     assert len(first.target.split()) == 100_000
@@ -83,15 +228,14 @@ def test_parquet_keeps_lists_and_is_read_without_the_network(tmp_path, monkeypat
     assert record.where == f"{path} row 1"
     assert not asked
     path.write_text("text")
-    with pytest.raises(UserError, match=r"data\.parquet: cannot be read"):
-        list(read_rows(path))
+    assert "data.parquet: cannot be read" in refusal(path)
 
 
-def test_a_folder_gives_its_splits_by_the_names_of_its_files(tmp_path):
+def test_a_folder_gives_its_splits_by_the_names_of_its_files(tmp_path, write_lines):
     with pytest.raises(UserError, match=r"train\.jsonl, dev\.jsonl, test\.jsonl"):
         given_splits(tmp_path)
     for name in ("train-0-of-2", "train-1-of-2", "validation", "notes", "trainer"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"source": name}) + "\n")
+        write_lines(f"{name}.jsonl", {"source": name})
     assert given_splits(tmp_path) == ("train", "dev")
     rows = list(read_rows(tmp_path, "train"))
     assert [(row.number, row.value["source"]) for row in rows] == [(1, "train-0-of-2"), (2, "train-1-of-2")]
@@ -107,20 +251,22 @@ def test_a_missing_file_is_refused_without_asking_the_hub(tmp_path, monkeypatch)
         "nothing",
         "data/in-a-folder-there",
     ):
-        with pytest.raises(UserError, match=f"{name}: no such file"):
-            list(read_rows(name))
+        assert f"{name}: no such file" in refusal(name)
 
 
-def test_a_hub_data_set_is_read_by_split(tmp_path, monkeypatch):
+def test_a_hub_data_set_is_read_by_split_and_one_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
     import datasets
 
-    monkeypatch.chdir(tmp_path)
     asked = []
 
     def load(name, config=None, *, split, streaming):
         asked.append((name, config, split, streaming))
         return iter([{"source": "s"}])
 
+    def fail(name, config):
+        raise ConnectionError("offline\nlong explanation")
+
+    monkeypatch.chdir(tmp_path)
     names = ["train", "validation", "extra"]
     monkeypatch.setattr(datasets, "get_dataset_split_names", lambda name, config: names)
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -129,14 +275,6 @@ def test_a_hub_data_set_is_read_by_split(tmp_path, monkeypatch):
     assert row.where == "owner/name validation row 1"
     assert asked == [("owner/name", "v1", "validation", True)]
 
-
-def test_a_hub_data_set_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
-    import datasets
-
-    def fail(name, config):
-        raise ConnectionError("offline\nlong explanation")
-
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets, "get_dataset_split_names", fail)
     with pytest.raises(UserError, match=r"^owner/name: cannot be read: offline; no such file here either$"):
         given_splits("owner/name")

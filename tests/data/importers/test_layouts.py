@@ -1,13 +1,15 @@
-"""The published layouts that have an object an example: what comes out of each, and what is refused."""
+"""The published layouts: what comes out of each, and what is refused at which place."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.phrases import keyphrases, spans, split_phrases
+from pipedec_cli.data.importers import splits_at
+from pipedec_cli.data.importers.phrases import keyphrases, parallel, spans, split_phrases
 from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 from tests.data.importers.published import question, questions_file
@@ -25,7 +27,7 @@ COHAN = {
 }
 SUMPUBMED = {"text": "An article.", "shorter_abstract": "One. Two.", "abstract": "Long.", "filename_text": 12}
 PHRASES = "a list of strings, or one string with ';' between phrases"
-DRAWN, RNC_FIRST = "On grids We draw.", ("Speeches", "Republican National Convention")
+DRAWN, TWO, RNC_FIRST = "On grids We draw.", ("grid", "time step"), (RNC[0][0], RNC[1][0])
 CNN = {"article": "It rained.", "highlights": "Rain fell .\nAll day .", "id": "abc"}
 WIKIHOW = {"question": "how", "answer": "so .", "summary": "thus ."}
 MIDAS = {
@@ -35,23 +37,43 @@ MIDAS = {
     "extractive_keyphrases": ["grids"],
     "abstractive_keyphrases": ["decoding"],
 }
+HIGHLIGHTS = ["@highlight", "", "Rain fell", "", "@highlight", "", "All day"]
+STORY = ["(CNN) -- It rained.", "", "All day.", "", *HIGHLIGHTS]
+FELL = ("Rain fell", "All day")
+STORIES = [("a1", "(CNN) -- It rained. All day.", FELL), ("b2", "", FELL)]
+TEXTS = {f"text/text_{n}.txt": ["an article", "", f"numbered {n}."] for n in (2, 10)}
+TEXTS |= {f"shorter_abstract/abst_{n}.txt": ["one.", f"number {n}."] for n in (2, 10)}
+NUMBERED = [(n, f"an article numbered {n}.", ("one.", f"number {n}.")) for n in ("2", "10")]
+PAIRS = ["how to cook\t1\t1", "how to cook\t2\t0", "how to boil\t0\t1", "how to heat\t0\t1"]
+RELEASED = {
+    "summary.txt": ["0\tboil water first .\tboil it .", "1\tbuy a pan .\tget a pan .", "2\tno .\tno ."],
+    "train.txt": PAIRS,
+    "test.txt": ["how to refuse\t2\t1"],
+}
+COOKING = [
+    ("0", "question: how to boil context: boil water first .", "boil it ."),
+    ("0", "question: how to heat context: boil water first .", "boil it ."),
+    ("1", "question: how to cook context: buy a pan .", "get a pan ."),
+]
+ZIPPED = {"summary.txt.gz": ["5\tanswer\tsummary"], "valid.txt.gz": ["question\t5\t1"]}
+LINES = {"a.src": ["title one <eos> body one", "two", "three"], "a.trg": ["a b;c;<peos>;d", "e", ""]}
+LINED = [(None, "title one body one", ("a b", "c", "d")), (None, "two", ("e",)), (None, "three", ())]
+TEXT_11 = "text/text_11.txt"
+#: What is given to be read where what is wrong stands in another file.
+GIVEN = {"summary.txt": "valid.txt", "a.trg": "a.src", TEXT_11: "."}
 
 
 @pytest.mark.parametrize(
     ("read", "row", "identifier", "source", "target"),
     [
-        (keyphrases, PAPER | {"keyword": "grid;time step;x "}, None, DRAWN, ("grid", "time step", "x")),
-        (
-            keyphrases,
-            PAPER | {"id": 7, "keywords": ["grid", "time  step"]},
-            "7",
-            DRAWN,
-            ("grid", "time step"),
-        ),
+        (keyphrases, PAPER | {"keyword": "grid;time step;x "}, None, DRAWN, (*TWO, "x")),
+        (keyphrases, PAPER | {"id": 7, "keywords": ["grid", "time  step"]}, "7", DRAWN, TWO),
         # the first of each keyphrase's variants
         (keyphrases, PAPER | {"id": "02", "headline": "not read", "keyword": RNC}, "02", DRAWN, RNC_FIRST),
         (keyphrases, MIDAS, "1", "We draw grids .", ("grids", "decoding")),
         (keyphrases, {"id": "14", "source": "A text", "keyphrases": ["a", "b"]}, "14", "A text", ("a", "b")),
+        *((keyphrases, SHORT | {"keywords": empty}, None, "T B", ()) for empty in ("", " ; ;", [], [" "])),
+        (keyphrases, SHORT | {"keywords": [[""], []]}, None, "T B", ()),
         (cnn_dailymail, CNN, "abc", "It rained.", ("Rain fell .", "All day .")),
         (pubmed, COHAN, "PMC1", "first . second .", ("we tried .", "it worked .")),
         (pubmed, {"article": " a .\n b .", "abstract": " c . d . "}, None, "a .\n b .", "c . d ."),
@@ -64,68 +86,45 @@ MIDAS = {
 )
 def test_row_gives_its_identifier_source_and_target(write_lines, read, row, identifier, source, target):
     (example,) = read(str(write_lines("test.jsonl", row)), None)
-    assert (example.id, example.source, example.target) == (identifier, source, target)
+    assert example[1:4] == (identifier, source, target)
 
 
-@pytest.mark.parametrize("variants", [RNC, [["x"], ["y"]]])
-def test_variants_of_keyphrases_are_kept_where_there_are_several(write_lines, variants):
-    (example,) = keyphrases(str(write_lines("a.jsonl", SHORT | {"keyword": variants})), None)
-    assert example.extra == ({"keyphrase_variants": RNC} if variants is RNC else {})
-
-
-@pytest.mark.parametrize("empty", ["", " ; ;", [], [" "], [[""], []]])
-def test_empty_keyphrase_is_no_phrase(write_lines, empty):
-    (example,) = keyphrases(str(write_lines("a.jsonl", SHORT | {"keywords": empty})), None)
-    assert example.target == ()
-
-
-@given(st.lists(st.text().filter(lambda text: "<peos>" not in text)), st.sampled_from([";", "|", "<sep>"]))
-def test_phrases_are_never_empty_and_hold_no_separator(parts, separator):
-    phrases = split_phrases(separator.join(parts), separator)
-    assert all(phrase.strip() == phrase != "" for phrase in phrases)
-    assert not any(separator in phrase for phrase in phrases)
-    assert " ".join(phrases).split() == separator.join(parts).replace(separator, " ").split()
+def sides(source, target):
+    names = [(f"{split}{source}", f"{split}{target}") for split in ("valid", "test")]
+    return {name: lines for s, t in names for name, lines in ((s, ["s"]), (t, [t]))}
 
 
 @pytest.mark.parametrize(
-    ("read", "row", "message"),
+    ("read", "files", "place", "splits", "examples"),
     [
-        (keyphrases, SHORT, "expected a field 'keyphrases' or 'keywords' or 'keyword' or"),
-        (keyphrases, {"title": "T", "keywords": ["a"]}, "expected a field 'abstract' or 'body' or 'text'"),
-        (keyphrases, SHORT | {"keywords": 3}, f"'keywords': expected {PHRASES}, found the number 3"),
-        (keyphrases, SHORT | {"keywords": ["a", None]}, f"'keywords', item 2: expected {PHRASES}"),
-        (
-            keyphrases,
-            SHORT | {"keyword": [["a"], [1]]},
-            "'keyword', item 2: expected a list of strings, the var",
-        ),
-        (keyphrases, {"abstract": ["B"], "keywords": []}, "'abstract': expected a string, found a list of 1"),
-        (
-            keyphrases,
-            MIDAS | {"document": "a b"},
-            "'document': expected a list of tokens, found the string 'a b'",
-        ),
-        (
-            keyphrases,
-            MIDAS | {"extractive_keyphrases": "a"},
-            "expected a list of strings, found the string 'a'",
-        ),
-        (keyphrases, ["a"], "expected an object, found a list of 1"),
-        (cnn_dailymail, CNN | {"highlights": ["H"]}, "'highlights': expected a string, found a list of 1"),
-        (pubmed, {"title": "x"}, "a field 'article_text' or 'article' or 'text', found the fields title"),
-        (pubmed, COHAN | {"abstract_text": "b"}, "expected a list of sentences, found the string 'b'"),
-        (pubmed, COHAN | {"abstract_text": [3]}, "item 1: expected a list of sentences, found the number 3"),
-        (pubmed, {"article": "a"}, "expected a field 'abstract', found the fields article"),
-        (pubmed, {"text": "a", "abstract": "b"}, "expected a field 'shorter_abstract', found the fields"),
-        (wikihowqa, {"question": "how", "answer": "so ."}, "expected a field 'summary', found the fields"),
+        (cnn_dailymail, {"b2.story": HIGHLIGHTS, "a1.story": STORY}, ".", (), STORIES),
+        (cnn_dailymail, {"b2.story": HIGHLIGHTS, "a1.story": STORY}, "a1.story", (), STORIES[:1]),
+        (pubmed, TEXTS, ".", (), NUMBERED),
+        (wikihowqa, RELEASED, ".", ("train", "test"), COOKING),
+        (wikihowqa, RELEASED, "test.txt", (), [("2", "question: how to refuse context: no .", "no .")]),
+        (wikihowqa, ZIPPED, "valid.txt.gz", (), [("5", "question: question context: answer", "summary")]),
+        (parallel, LINES, "a.src", (), LINED),
+        (parallel, sides("_src.txt", "_trg.txt"), ".", ("dev", "test"), [(None, "s", ("valid_trg.txt",))]),
+        (parallel, sides(".src", ".tgt"), ".", ("dev", "test"), [(None, "s", ("valid.tgt",))]),
     ],
 )
-def test_wrong_layout_is_refused_at_its_line(write_lines, read, row, message):
-    path = write_lines("train.jsonl", *([SHORT | {"keywords": ["a"]}] if read is keyphrases else []), row)
-    with pytest.raises(UserError) as caught:
-        list(read(str(path), None))
-    assert caught.value.where == f"{path}:{2 if read is keyphrases else 1}"
-    assert message in caught.value.what
+def test_files_of_their_own_kind_give_splits_and_examples(write_lines, read, files, place, splits, examples):
+    """Stories without an article have an empty source, released folders are paired by number, phrases are split."""
+    for name, lines in files.items():
+        root = write_lines(name, *lines).parents[name.count("/")]
+    assert splits_at(str(root / place)) == splits
+    assert [found[1:4] for found in read(str(root / place), splits[0] if splits else None)] == examples
+
+
+def test_further_fields_and_places_of_examples(write_lines):
+    for variants in (RNC, [["x"], ["y"]]):
+        (example,) = keyphrases(str(write_lines("a.jsonl", SHORT | {"keyword": variants})), None)
+        assert example.extra == ({"keyphrase_variants": RNC} if variants is RNC else {})
+    source = write_lines("articles.txt.gz", "one")
+    targets = write_lines("summaries.txt.gz", "A summary; with a semicolon.")
+    assert list(parallel(str(source), None, targets=targets, separator="")) == [
+        (f"{source}:1", None, "one", "A summary; with a semicolon.", {})
+    ]
 
 
 CONTEXT, LABELS = question()["context"], question()["label"]
@@ -141,49 +140,88 @@ CONTEXT, LABELS = question()["context"], question()["label"]
     ids=["tokens as in the data, in order", "no answer", "the unlabelled test split"],
 )
 def test_spans_of_a_question_are_its_target_and_its_answers(write_lines, changes, target):
-    (example,) = msqa(str(write_lines("valid.json", questions_file(question(**changes)))), None)
-    assert (example.id, example.target) == ("q1", target)
-    assert example.source == "question: who met context: The well - known Ann met Bo ."
-    assert example.extra == ({} if target is None else {"answers": list(target)})
-
-
-def test_questions_may_be_gzipped_indented_a_bare_list_or_json_lines(write_lines):
+    asked = question(**changes)
     for name, *lines in (
-        ("a.json.gz", questions_file(question())),
-        ("b.json", json.dumps(questions_file(question()), indent=2)),
-        ("c.json", json.dumps([question()])),
-        ("d.jsonl", question()),
+        ("a.json.gz", questions_file(asked)),
+        ("b.json", json.dumps(questions_file(asked), indent=2)),
+        ("c.json", json.dumps([asked])),
+        ("d.jsonl", asked),
     ):
-        assert [example.id for example in msqa(str(write_lines(name, *lines)), None)] == ["q1"]
+        (example,) = msqa(str(write_lines(name, *lines)), None)
+        source = "question: who met context: The well - known Ann met Bo ."
+        answers = {} if target is None else {"answers": list(target)}
+        assert example[1:] == ("q1", source, target, answers)
+
+
+def row(read, value, message):
+    good = [SHORT | {"keywords": ["a"]}] if read is keyphrases else []
+    return read, {"train.jsonl": [*good, value]}, f"train.jsonl:{len(good) + 1}", message
+
+
+def asked(message, **changes):
+    return msqa, {"a.json": [questions_file(question(), question(**changes))]}, "a.json question 2", message
+
+
+def pairs(message, *lines, name="valid.txt"):
+    files = RELEASED | {"valid.txt": PAIRS[:1], name: lines}
+    return wikihowqa, files, f"{name}:{len(lines)}", message
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("read", "files", "where", "message"),
     [
-        ({"label": "BIO"}, "'label': expected a list of B, I and O, one a token, found the string 'BIO'"),
-        ({"label": LABELS[:-1]}, "field 'label': expected 8 tags, one for each token of 'context', found 7"),
-        ({"label": ["X", *LABELS[1:]]}, "field 'label', item 1: expected B, I or O, found the string 'X'"),
-        ({"context": "The well-known Ann"}, "field 'context': expected a list of tokens, found the string"),
-        ({"question": ["who", 3]}, "field 'question', item 2: expected a list of tokens, found the number 3"),
-        ({"question": ...}, "expected a field 'question', found the fields id, type, context"),
-        ({"id": [1]}, "field 'id': expected a string or a whole number, found a list of 1"),
+        row(keyphrases, SHORT, "expected a field 'keyphrases' or 'keywords' or 'keyword' or"),
+        row(keyphrases, {"keywords": ["a"]}, "expected a field 'abstract' or 'body' or 'text'"),
+        row(keyphrases, SHORT | {"keywords": 3}, f"'keywords': expected {PHRASES}, found the number 3"),
+        row(keyphrases, SHORT | {"keywords": ["a", None]}, f"'keywords', item 2: expected {PHRASES}"),
+        row(keyphrases, SHORT | {"keyword": [["a"], [1]]}, "item 2: expected a list of strings, the var"),
+        row(keyphrases, {"abstract": ["B"], "keyword": []}, "'abstract': expected a string, found a list of"),
+        row(keyphrases, MIDAS | {"document": "a"}, "'document': expected a list of tokens, found the string"),
+        row(keyphrases, MIDAS | {"extractive_keyphrases": "a"}, "a list of strings, found the string 'a'"),
+        row(keyphrases, ["a"], "expected an object, found a list of 1"),
+        row(cnn_dailymail, CNN | {"highlights": ["H"]}, "'highlights': expected a string, found a list of 1"),
+        row(pubmed, {"title": "x"}, "a field 'article_text' or 'article' or 'text', found the fields title"),
+        row(pubmed, COHAN | {"abstract_text": "b"}, "expected a list of sentences, found the string 'b'"),
+        row(pubmed, COHAN | {"abstract_text": [3]}, "item 1: expected a list of sentences, found the number"),
+        row(pubmed, {"article": "a"}, "expected a field 'abstract', found the fields article"),
+        row(pubmed, {"text": "a", "abstract": "b"}, "expected a field 'shorter_abstract', found the fields"),
+        row(wikihowqa, {"question": "how", "answer": "."}, "expected a field 'summary', found the fields"),
+        asked("'label': expected a list of B, I and O, one a token, found the string 'BIO'", label="BIO"),
+        asked("'label': expected 8 tags, one for each token of 'context', found 7", label=LABELS[:-1]),
+        asked("'label', item 1: expected B, I or O, found the string 'X'", label=["X", *LABELS[1:]]),
+        asked("field 'context': expected a list of tokens, found the string", context="The well-known"),
+        asked("'question', item 2: expected a list of tokens, found the number 3", question=["who", 3]),
+        asked("expected a field 'question', found the fields id, type, context", question=...),
+        asked("field 'id': expected a string or a whole number, found a list of 1", id=[1]),
+        (msqa, {"a.json": [{"data": {}}]}, "a.json", "'data': expected a list of questions, found an object"),
+        (msqa, {"a.json": ['{"data": [']}, "a.json:2", "not JSON"),
+        pairs("answer id '99' is not in summary.txt", PAIRS[0], "how\t99\t1"),
+        pairs("expected 3 columns …(question, answer id, label), found 1", "how 1"),
+        pairs("column 'label': expected 0 or 1, found 'yes'", "how\t1\tyes"),
+        pairs("expected 3 columns …(answer id, answer, summary), found 2", "1\tb", name="summary.txt"),
+        (cnn_dailymail, {"a.story": ["x"]}, "a.story", "expected a line '@highlight', found none"),
+        (pubmed, TEXTS | {TEXT_11: ["x"]}, TEXT_11, "expected its summary …abst_11.txt, found no such"),
+        (parallel, {"a.src": "sss", "a.trg": "tt"}, "a.src:3", "ends with line 2"),
+        (parallel, {"a.src": "s", "a.trg": "tt"}, "a.trg:2", "ends with line 1"),
+        (parallel, {"a.txt": "s"}, "a.txt", "which file holds its targets?; name it with --targets FILE"),
+        (parallel, {"a.src": "s"}, "a.src", "expected one of a.trg, a.tgt, a.target beside it, found none"),
+        (parallel, {"a.src": "s"}, "b.src", "no such file or folder"),
+        (
+            parallel,
+            {"a.src": ["s", "tw\udcff"], "a.trg": "tt"},
+            "a.src:2",
+            "not UTF-8: byte 0xff at position 3",
+        ),
     ],
 )
-def test_wrong_question_is_refused_with_its_number_field_and_what_is_there(write_lines, changes, message):
-    path = write_lines("valid.json", questions_file(question(), question(**changes)))
+def test_wrong_layout_is_refused_at_its_place(write_lines, tmp_path, read, files, where, message):
+    for name, lines in files.items():
+        write_lines(name, *lines)
+    name = re.split("[: ]", where)[0]
     with pytest.raises(UserError) as caught:
-        list(msqa(str(path), None))
-    assert caught.value.where == f"{path} question 2"
-    assert message in caught.value.what
-
-
-def test_json_of_something_else_is_refused(write_lines):
-    path = write_lines("squad.json", {"version": "1.1", "data": {"title": "x"}})
-    with pytest.raises(UserError, match="field 'data': expected a list of questions, found an object"):
-        list(msqa(str(path), None))
-    torn = write_lines("torn.json", '{"data": [')
-    with pytest.raises(UserError, match=r"torn\.json:2: not JSON"):
-        list(msqa(str(torn), None))
+        list(read(str(tmp_path / GIVEN.get(name, name)), None))
+    assert caught.value.where == str(tmp_path / where)
+    assert all(part in str(caught.value) for part in message.split("…"))
 
 
 def test_inside_tag_after_an_outside_one_opens_a_span_as_in_the_published_evaluation():
@@ -197,3 +235,20 @@ def test_tagging_spans_and_reading_them_gives_them_back(wanted, apart):
         labels += ["B", *["I"] * (len(span) - 1), *(["O"] if apart else [])]
         tokens += [*span, *(["|"] if apart else [])]
     assert spans(labels, tokens) == tuple(" ".join(span) for span in wanted)
+
+
+@given(st.lists(st.text().filter(lambda text: "<peos>" not in text)), st.sampled_from([";", "|", "<sep>"]))
+def test_phrases_are_never_empty_and_hold_no_separator(parts, separator):
+    phrases = split_phrases(separator.join(parts), separator)
+    assert all(phrase.strip() == phrase != "" for phrase in phrases)
+    assert not any(separator in phrase for phrase in phrases)
+    assert " ".join(phrases).split() == separator.join(parts).replace(separator, " ").split()
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8")), min_size=1, max_size=5))
+def test_only_a_line_feed_ends_a_line(tmp_path_factory, lines):
+    folder = tmp_path_factory.mktemp("parallel")
+    source = folder / "a.src"
+    source.write_bytes("".join(f"x{line}\n" for line in lines).encode())
+    (folder / "a.trg").write_bytes(b"t\n" * len(lines))
+    assert len(list(parallel(str(source), None))) == len(lines)

@@ -1,11 +1,13 @@
-"""Where the rows of a data set are looked for."""
+"""Where the rows of a data set are looked for, and what of its examples is written."""
 
 from itertools import chain
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import layout, splits_at
+from pipedec_cli.data.importers import Example, Tally, cleaned, layout, splits_at
 from pipedec_cli.data.importers.layout import rows_at, split_files
 from pipedec_cli.data.importers.phrases import keyphrases
 from pipedec_cli.data.importers.phrases import multispanqa as msqa
@@ -23,12 +25,7 @@ def test_split_is_told_by_a_word_of_the_files_name(tmp_path):
         split_files(tmp_path)
     told = {
         "train": ["kp20k_training.json", "train (2).json"],
-        "dev": [
-            "KPTimes.valid.jsonl.gz",
-            "kp20k_validation.json",
-            "val.txt",
-            "validation-00000-of-00001.parquet",
-        ],
+        "dev": ["KPTimes.valid.jsonl.gz", "val.txt", "validation-00000-of-00001.parquet"],
         "test": ["kp20k_testing.json", "test_JPTimes.jsonl"],
     }
     for name in chain.from_iterable(told.values()):
@@ -37,16 +34,21 @@ def test_split_is_told_by_a_word_of_the_files_name(tmp_path):
     assert {split: [file.name for file in files] for split, files in split_files(tmp_path).items()} == told
 
 
-def test_released_folder_is_read_by_split(write_lines):
+def test_released_folder_is_read_by_split_and_refuses_another(write_lines, tmp_path):
     write_lines("KPTimes.train.jsonl.gz", ROW, ROW)
-    write_lines("KPTimes.valid.jsonl.gz", ROW)
-    folder = str(write_lines("notes.txt", "nothing").parent)
+    write_lines("kp20k_validation.json", ROW)
+    write_lines("notes.txt", "nothing")
+    folder, folders = str(tmp_path), str(write_lines("up/kp20k/train.json", {}).parents[1])
     assert splits_at(folder) == ("train", "dev")
     assert [len(list(keyphrases(folder, split))) for split in ("train", "dev")] == [2, 1]
-    with pytest.raises(UserError, match="has several splits; it has train, dev"):
-        list(keyphrases(folder, None))
-    with pytest.raises(UserError, match="has no split test; it has train, dev"):
-        list(keyphrases(folder, "test"))
+    for place, split, message in (
+        (folder, None, "has several splits; it has train, dev"),
+        (folder, "test", "has no split test; it has train, dev"),
+        (folders, None, r"without a file for any split.*; give one of its folders \(kp20k\)"),
+        ("nowhere/at/all.jsonl", None, "no such file"),
+    ):
+        with pytest.raises(UserError, match=message):
+            list(keyphrases(place, split))
 
 
 def test_folder_of_multispanqa_is_read_by_split(write_lines):
@@ -65,38 +67,57 @@ def test_parquet_files_of_a_hub_copy_are_read_in_their_data_folder(tmp_path):
         Dataset.from_list(rows).to_parquet(tmp_path / f"data/test-0000{part}-of-00002.parquet")
     assert splits_at(str(tmp_path)) == ("test",)
     examples = list(keyphrases(str(tmp_path), "test"))
-    assert [example.source for example in examples] == ["T B0", "T B1"]
-    assert examples[0].target == ("a", "b")
+    assert [example[2:4] for example in examples] == [("T B0", ("a", "b")), ("T B1", ("a", "b"))]
 
 
-def test_folder_without_a_split_names_the_folders_in_it(write_lines):
-    folder = write_lines("kp20k/train.json", {}).parent.parent
-    with pytest.raises(UserError, match=r"without a file for any split.*; give one of its folders \(kp20k\)"):
-        list(keyphrases(str(folder), None))
-
-
-def test_place_that_is_not_there_is_refused():
-    with pytest.raises(UserError, match="no such file"):
-        list(rows_at("nowhere/at/all.jsonl", None))
-
-
-def test_hub_data_set_is_read_by_name_and_split(monkeypatch):
+def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(monkeypatch):
     def rows(location, split):
         assert (location, split) == ("abisee/cnn_dailymail:3.0.0", "test")
         yield Row(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
 
-    monkeypatch.setattr(layout, "read_rows", rows)
-    (example,) = cnn_dailymail("abisee/cnn_dailymail:3.0.0", "test")
-    assert example.target == ("H",)
-
-
-def test_hub_data_set_with_a_program_is_refused_with_the_way_around(monkeypatch):
     def refuse(name, config):
         raise RuntimeError("Dataset scripts are no longer supported, but found kp20k.py")
 
     monkeypatch.setattr("datasets.get_dataset_split_names", refuse)
     message = r"midas/kp20k: needs a loading script.*hf download midas/kp20k --repo-type dataset"
-    with pytest.raises(UserError, match=message):
-        list(rows_at("midas/kp20k:raw", "train"))
-    with pytest.raises(UserError, match=message):
-        splits_at("midas/kp20k:raw")
+    for look in (lambda name: list(rows_at(name, "train")), splits_at):
+        with pytest.raises(UserError, match=message):
+            look("midas/kp20k:raw")
+    monkeypatch.setattr(layout, "read_rows", rows)
+    (example,) = cnn_dailymail("abisee/cnn_dailymail:3.0.0", "test")
+    assert example.target == ("H",)
+
+
+def write(*examples):
+    tally = Tally()
+    usual = {"where": "f:1", "id": None, "source": "s", "target": "t"}
+    return list(cleaned([Example(**(usual | changes)) for changes in examples], tally)), tally
+
+
+def test_example_without_a_source_is_left_out_and_counted_with_its_place():
+    objects, tally = write({"source": " "}, {"where": "f:2"}, {"source": "", "where": "f:3"})
+    assert [item["id"] for item in objects] == ["2"]
+    assert (tally.examples, tally.times["left_out"]) == (1, 2)
+    assert tally.notes() == ["2 without a source left out (first: f:1)"]
+
+
+def test_targets_are_given_out_as_they_are_with_further_fields_and_counted():
+    extra = {"keyphrase_variants": [["a", "b"]]}
+    several = {"target": ("a", "b"), "extra": extra}
+    objects, tally = write({"target": None}, {"target": ()}, {"target": ""}, several, {"target": "a. b."})
+    assert objects[0] == {"id": "1", "source": "s"}
+    assert [item["target"] for item in objects[1:]] == [[], "", ["a", "b"], "a. b."]
+    assert objects[3].items() >= extra.items()
+    counts = tally.as_json()
+    assert [counts[name] for name in ("without_target", "empty_targets", "with_variants")] == [1, 2, 1]
+
+
+@given(st.lists(st.sampled_from([None, "1", "2", "1-2", "a"]), max_size=12))
+def test_identifiers_are_unique_and_first_come_keeps_its_own(identifiers):
+    objects, tally = write(*({"id": identifier} for identifier in identifiers))
+    given_out = [item["id"] for item in objects]
+    assert len(set(given_out)) == len(given_out) == len(identifiers)
+    wanted = [identifier or str(number) for number, identifier in enumerate(identifiers, start=1)]
+    changed = sum(ours != theirs for ours, theirs in zip(given_out, wanted, strict=True))
+    assert changed == tally.times["renamed"]
+    assert given_out[:1] == wanted[:1]
