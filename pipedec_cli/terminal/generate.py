@@ -17,7 +17,7 @@ from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
-from pipedec_cli.terminal.settings import Dtype, Settings, argument, number_or, option
+from pipedec_cli.terminal.settings import Dtype, Settings, argument, number_or, option, parse_device
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
@@ -98,10 +98,7 @@ class GenerateSettings(Settings):
     )
     dtype: Dtype = _machine("float32", "bfloat16 is faster and may change a token; float16 is for GPUs.")
     device: str = _machine(
-        "auto",
-        "auto takes a CUDA GPU where there is one.",
-        parser=common.parse_device,
-        metavar="auto|cpu|cuda",
+        "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
     )
     out: str | None = common.general(
         None,

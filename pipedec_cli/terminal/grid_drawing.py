@@ -217,10 +217,9 @@ class _Sheet:
         for number, row in enumerate(self.rows, start=1):
             live = not row.ended and not self.ended
             said = one_line(self.texts[number - 1].whole).strip()
-            if not said and not live:
-                continue
-            text.append(f"{' ' if text else ''}[{number}]", "dim")
-            text.append(f" {said}", _colour(number))
+            if said or live:
+                text.append(f"{' ' if text else ''}[{number}]", "dim")
+                text.append(f" {said}", _colour(number))
             if live:
                 text.append(CURSOR, f"bold {_colour(number)}")
         # one column is left free for the mark of what was cut

@@ -156,7 +156,8 @@ def test_predictions_of_other_data_are_generated_anew(workspace):
     source, told = TOLD[0]
     write_data(workspace, [{"id": "x", "source": source, "target": " ".join(told), "target_segments": told}])
     result = ran("--delays", "1")
-    assert "is generated anew" in result.stderr
+    assert "is of another run and is generated anew (cannot go on: the data changed)" in result.stderr
+    assert (workspace / "generations/pipelined-delay1.jsonl.bak").exists()
     assert report_of(workspace)["decoders"][0]["totals"]["examples"] == 1
 
 

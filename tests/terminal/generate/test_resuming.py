@@ -183,18 +183,6 @@ def test_a_decoder_and_the_data_serve_several_runs(place: Path) -> None:
         assert lines(path) == written(f"{delay}.jsonl", "--delay", delay)
 
 
-def test_what_is_of_another_run_is_kept_and_made_anew(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done("--limit", "2")
-    new_test_set(place, *ROWS[2:])
-    path, made = complete(limit=2)
-    assert made == 2
-    assert path.with_name("pipelined-delay2-first2.jsonl.bak").exists()
-    told = "is of another run and is generated anew (cannot go on: the data changed)"
-    assert told in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("longer", [(), ("--limit", "5"), ("--trace",)])
 def test_a_limited_run_takes_the_first_lines_of_a_longer_one(place: Path, longer: tuple[str, ...]) -> None:
     alone = written("alone.jsonl", "--limit", "3", *(["--trace"] if "--trace" in longer else []))
