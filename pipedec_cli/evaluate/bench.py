@@ -13,8 +13,7 @@ from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pipedec_cli.evaluate.competitor import Competitor
-from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.competitor import Competitor, Lengths
 from pipedec_cli.evaluate.report import Comparison
 from pipedec_cli.evaluate.timing import Clock, Gain
 from pipedec_cli.pipeline.decode import Row
@@ -23,17 +22,12 @@ from pipedec_cli.pipeline.grid import Slot
 if TYPE_CHECKING:
     from pipedec_cli.model.steps.engine import Engine
 
-#: Bytes that are read at once: several times the largest cache of a processor.
-PROBE_BYTES: Final = 1 << 30
-#: Passes of which the fastest counts: others on the machine can only slow one down.
-PASSES: Final = 3
+PROBE_BYTES: Final = 1 << 30  # read at once: several times the largest cache of a processor
+PASSES: Final = 3  # of which the fastest counts: others on the machine can only slow one down
+CACHED: Final = 160  # tokens in the grid while a step is timed, on average
+STEPS: Final = 8  # that are timed one after the other
+_FILLING: Final = 16  # rows in a call that only fills the grid
 _WORD: Final = 4
-#: Tokens in the grid while a step is timed, on average.
-CACHED: Final = 160
-#: Steps that are timed one after the other.
-STEPS: Final = 8
-#: Rows in a call that only fills the grid.
-_FILLING: Final = 16
 _TOKEN: Final = 3
 
 
@@ -69,9 +63,9 @@ class MemoryProbe:
 
 
 def step_bytes(config: Any, *, item: int, source: int, cached: int) -> int:
-    """Bytes that a decoder step of a T5 must read: every matrix of the decoder once, and one example's keys and values.
+    """Bytes, `item` a number, that a decoder step of a T5 must read: its matrices once, an example's keys and values.
 
-    Each number has `item` bytes; there are so many tokens in the source and, cached, in the grid.
+    There are so many tokens in the source and, cached, in the grid.
     """
     width, inner = config.d_model, config.num_heads * config.d_kv
     attention = 4 * width * inner + 2 * width * inner  # q, k, v, o of the grid; q, o of the source
@@ -82,10 +76,9 @@ def step_bytes(config: Any, *, item: int, source: int, cached: int) -> int:
 
 
 class StepSpeed(NamedTuple):
-    """Steps with one number of rows, all of one example: medians of a step and, repeat by repeat, of its limit.
+    """Steps with one number of rows, all of one example: medians over the repeats.
 
-    `bytes` is what a step must read, `limit_seconds` what reading alone would have taken by the probes beside the repeats,
-    `fraction` the limit over the step.
+    A step must read so many `bytes`: its limit is what that alone took by the probes, `fraction` the limit over the step.
     """
 
     dtype: str
@@ -110,26 +103,19 @@ def time_steps(
 
     The probe is read beside each repeat, after a rest. `on_repeat` is told when an engine was timed at a number of rows.
     """
-    cases = [
-        (
-            engine,
-            count,
-            step_bytes(config, item=engine.weights.dtype.itemsize, source=len(source), cached=CACHED),
-        )
-        for engine, config in engines
-        for count in rows
-    ]
-    seen: list[list[tuple[float, float, float]]] = [[] for _ in cases]
-    for number in range(1 + repeats):  # the first one warms up
-        for (engine, count, needed), found in zip(cases, seen, strict=True):
+    cases: list[tuple[Engine, int, int, list[tuple[float, float, float]]]] = []
+    for (engine, config), count in product(engines, rows):
+        item = engine.weights.dtype.itemsize
+        cases.append((engine, count, step_bytes(config, item=item, source=len(source), cached=CACHED), []))
+    for _ in range(1 + repeats):
+        for engine, count, needed, found in cases:
             rest()
             limit = needed / probe.measure()
             seconds = _steps(engine, count, source, clock)
-            if number:
-                found.append((seconds, limit, limit / seconds))
+            found.append((seconds, limit, limit / seconds))
             on_repeat()
     made = []
-    for (engine, count, needed), found in zip(cases, seen, strict=True):
+    for engine, count, needed, (_, *found) in cases:  # the first one warms up
         seconds, limit, fraction = map(median, zip(*found, strict=True))
         dtype = str(engine.weights.dtype).removeprefix("torch.")
         made.append(StepSpeed(dtype, count, seconds, needed, limit, fraction))
@@ -163,7 +149,7 @@ def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> f
 class Bench(Comparison):
     """Speed without training: for each dtype our sequential decoder and the pipelined ones, then the peers.
 
-    `bandwidth` is what the probes read, bytes a second, in their order, and `reader` what they read with.
+    `bandwidth` is what the probes read, bytes a second, in their order, with the `reader`.
     """
 
     model: str
@@ -179,10 +165,9 @@ class Bench(Comparison):
         for size, one, other in product(self.batch_sizes, self.entries, self.entries):
             plain = (one.role, other.role) == ("pipelined", "baseline")
             same = one.settings["dtype"] == other.settings["dtype"]
-            if one.role != "peer" and (other.role == "peer" or (plain and same)):
-                gains = one.gains_over(other)
-                if size in gains:
-                    yield one, other, size, gains[size]
+            compared = one.role != "peer" and (other.role == "peer" or (plain and same))
+            if compared and size in (gains := one.gains_over(other)):
+                yield one, other, size, gains[size]
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""

@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,11 +45,7 @@ class Child:
     largest_batch: int | None = None
 
     def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
-        """Start the process and load the decoder there; a ChildError if that fails.
-
-        `factory` is ``module:function``: called in the child with the payload's values (as JSON can carry them) by name,
-        it makes something with a `Runner`'s `settings` and `run`. A ``device`` says where to look for memory.
-        """
+        """Start the process and make there what a `Runner.blueprint` says, on the ``device`` in it; a ChildError on failure."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pipedec_cli.evaluate.child"],
             stdin=subprocess.PIPE,
@@ -77,12 +74,9 @@ class Child:
         return Pass(tuple(Output(tuple(tokens), *more) for tokens, *more in outputs), *rest)
 
     def peak(self, sources: Sequence[Source], batch_size: int) -> Memory:
-        """The memory that generating takes; loading is no part of it, where the system can tell.
-
-        A ChildError if it was killed, for lack of memory for instance.
-        """
-        request = {"sources": list(map(list, sources)), "batch_size": batch_size, "weigh": True}
-        return Memory(*self._ask(request))
+        """The memory that generating takes, without loading where the system can tell; a ChildError if it was killed for it."""
+        asked = {"sources": list(map(list, sources)), "batch_size": batch_size, "weigh": True}
+        return Memory(*self._ask(asked))
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
         writing, reading = self._process.stdin, self._process.stdout
@@ -143,28 +137,27 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
         work()
         torch.cuda.synchronize(device)
         return Memory(ready, torch.cuda.max_memory_allocated(device), "the GPU's allocator")
+    import resource
+
     import psutil
 
     with suppress(
         OSError, AttributeError
     ):  # glibc returns what loading has freed: the work cannot hide in it
         ctypes.CDLL(None).malloc_trim(0)
-    peak, resets = None, False
+    resets = False
     with suppress(OSError):  # on Linux the peak is set back, so that loading is no part of it
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         resets = True
     ready = psutil.Process().memory_info().rss
     work()
     with suppress(OSError):
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        peak = next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")), None)
-    if resets and peak is not None:
-        return Memory(ready, max(peak, ready), "resident memory of the process")
-    import resource
-
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        if resets and (peak := re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)):
+            return Memory(ready, max(int(peak[1]) * 1024, ready), "resident memory of the process")
     scale = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
-    return Memory(ready, peak, "resident memory of the process, loading included")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    return Memory(ready, most, "resident memory of the process, loading included")
 
 
 if __name__ == "__main__":

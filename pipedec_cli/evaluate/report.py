@@ -30,19 +30,17 @@ class Sample(NamedTuple):
     @property
     def line(self) -> str:
         """The statement that a timing must carry."""
-        which = f"{self.timed} of {self.of} examples (one drawn from each of as many equal parts, always the same)"
-        return (
-            f"{f'all {self.of} examples' if self.timed == self.of else which} timed in one process, the decoders in turn; "
-            f"one pass to warm up, medians of {self.repeats} repeat{'' if self.repeats == 1 else 's'}; loading and "
-            "tokenizing left out"
-        )
+        timed, of, repeats = self
+        some = f"{timed} of {of} examples (one drawn from each of as many equal parts, always the same)"
+        which, passes = f"all {of} examples" if timed == of else some, "repeat" if repeats == 1 else "repeats"
+        how = f"one pass to warm up, medians of {repeats} {passes}; loading and tokenizing left out"
+        return f"{which} timed in one process, the decoders in turn; {how}"
 
 
 def choose_sample(count: int, wanted: int) -> list[int]:
-    """Places of the examples to be timed, at most `wanted`, the same every time.
+    """Places of the examples to be timed, at most `wanted`, the same every time, one drawn from each of as many equal parts.
 
-    One is drawn from each of as many equal parts: a file that is sorted is covered from end to end, and one that
-    repeats itself is not met at the same point every time.
+    So a file that is sorted is covered from end to end, and one that repeats itself is not always met at the same point.
     """
     taken = min(count, wanted)
     rng = random.Random(0)  # noqa: S311  # chance, not secrecy
@@ -50,10 +48,9 @@ def choose_sample(count: int, wanted: int) -> list[int]:
 
 
 class SizeRow(NamedTuple):
-    """One decoder against the baseline on the targets of one number of subsequences (the paper's Figures 4 and 5).
+    """One decoder against the baseline on the targets of one number of subsequences, `MANY` for that many or more.
 
-    `subsequences` may be `MANY`, for that many or more; steps and quality (None if nothing could be scored) are those of
-    all of these examples, the speedup that of the timed ones.
+    Steps and quality (None if nothing could be scored) are those of all of these examples, the speedup of the timed ones.
     """
 
     subsequences: int
@@ -100,10 +97,9 @@ class Paper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What a report and a bench have in common.
+    """What a report and a bench have in common: the baseline, ours and peers as `entries`, what was absent, and where.
 
-    `entries`: the baseline first, then ours, then the peers; `absent`: peers that could not be timed; `device`: what our
-    decoders ran on; `disturbed`: that other work got in the way, in words.
+    `disturbed` says that other work got in the way.
     """
 
     entries: tuple[Competitor, ...]
@@ -132,7 +128,7 @@ class Comparison:
     def conditions(self) -> dict[str, Any]:
         """Absent peers and surroundings as plain values."""
         return {
-            "absent": [asdict(peer) for peer in self.absent],
+            "absent": [peer._asdict() for peer in self.absent],
             "device": self.device,
             "machine": asdict(self.machine),
             "versions": dict(self.versions),
@@ -141,10 +137,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Comparison):
-    """A comparison of decoders on one data set, by the primary metric.
+    """A comparison of decoders on one data set, by the primary metric; `sizes` goes by the names of ours but the baseline.
 
-    `baseline` is what that is, in words; `subsequences` their mean number in a target (None if these are not segmented);
-    `sizes` goes by the names of ours but the baseline; `significance` says how the intervals of differences came about.
+    `baseline` and `significance` (of differences) are words; `subsequences` is their mean number in a target, if segmented.
     """
 
     baseline: str
@@ -165,10 +160,9 @@ class Report(Comparison):
     @property
     def notes(self) -> tuple[str, ...]:
         """What else a reader must be told."""
-        said = ["how often sub_max was used up is counted on the timed examples, what else goes wrong on all"]
-        if not any(self.sizes.values()):
-            said.append("the targets are not segmented, so nothing is told by number of subsequences")
-        return (*said, *filter(None, [self.disturbed]))
+        flat = "the targets are not segmented, so nothing is told by number of subsequences"
+        said = "how often sub_max was used up is counted on the timed examples, what else goes wrong on all"
+        return tuple(filter(None, (said, None if any(self.sizes.values()) else flat, self.disturbed)))
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -191,11 +185,9 @@ class Report(Comparison):
 def assemble(
     found: Mapping[str, Any], timed: Sequence[str], *, metric: str, label: str, called: str, **rest: Any
 ) -> Report:
-    """Put together what was scored and measured.
+    """Put together what was scored and measured (`found`, the fields of `Comparison`), examples with the ids `timed`.
 
-    `found` has the fields of `Comparison`: our decoders scored and timed, the baseline first, and the peers; `timed` are
-    ids of the timed examples; `metric` is the primary one, which tables call `label`; `called` is what the baseline is in
-    advice; `rest` holds the other attributes of `Report`.
+    Tables call the primary metric `label`, advice calls the baseline `called`; `rest` holds other attributes of `Report`.
     """
     first, *others = found["entries"]
     runs: dict[str, Run] = {}
@@ -214,14 +206,13 @@ def assemble(
                 one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
             alone = one.timings[1].example_seconds if 1 in one.timings else ()
             runs[one.name] = Run(one.scored.scores, steps, dict(zip(timed, alone, strict=bool(alone))))
+    items = first.scored.items if first.scored else ()
     groups: dict[int, list[str]] = {}
-    for item in first.scored.items if first.scored else ():
-        if item.gold is not None:
-            groups.setdefault(len(item.gold), []).append(item.id)
-    count = sum(map(len, groups.values()))
-    mean = sum(size * len(members) for size, members in groups.items()) / count if count else None
-    tried = [one for one in others if one.delay is not None]
-    usual = runs.pop(first.name)
+    for name, gold in [(item.id, item.gold) for item in items if item.gold is not None]:
+        groups.setdefault(len(gold), []).append(name)
+    sizes = [size for size, members in groups.items() for _ in members]
+    mean = sum(sizes) / len(sizes) if sizes else None
+    tried, usual = [one for one in others if one.delay is not None], runs.pop(first.name)
     return Report(
         metric=metric,
         subsequences=mean,

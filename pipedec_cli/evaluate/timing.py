@@ -28,10 +28,7 @@ def pause() -> None:
 
 
 class Output(NamedTuple):
-    """What a decoder made of one source: ids without <bos> and <eos>, subsequences one after the other, and its calls.
-
-    `used_up`: whether failed explorations took up the places that sub_max bounds.
-    """
+    """What a decoder made of a source: ids without <bos> and <eos>, its calls, whether explorations used up sub_max."""
 
     tokens: tuple[int, ...]
     steps: int
@@ -72,13 +69,8 @@ class Runner(Protocol):
 class Timing(NamedTuple):
     """One decoder at one batch size: seconds are the medians of the passes, None where a part is not told apart.
 
-    Attributes:
-        decoding_seconds: outside encoder and set-up: the decoder calls and what is done between them.
-        decoder_calls: of one pass, like the tokens.
-        steps_per_example: mean decoder calls that an example took part in.
-        tokens_per_step: tokens that an example gets from a call that it takes part in, on average.
-        repeats: the passes, in the order in which they were run.
-        example_seconds: in the sources' order, as the outputs are; () at batch sizes above 1.
+    Decoding is all outside encoder and set-up; calls and tokens are those of one pass, steps the calls that an example took
+    part in. `repeats` are in the order of the passes, `example_seconds` in that of the sources, () at batch sizes above 1.
     """
 
     batch_size: int
@@ -102,20 +94,21 @@ class Timing(NamedTuple):
         """Sum up passes over the same sources."""
         totals, (outputs, calls, *_) = [sum(one.seconds) for one in passes], passes[-1]
         encoder, setup = [one.encoder_seconds for one in passes], [one.setup_seconds for one in passes]
-        parts = zip(totals, encoder, setup, strict=True)
-        decoding = _of_known(
-            [None if first is None else total - first - (more or 0.0) for total, first, more in parts], median
-        )
+        rest = [
+            None if first is None else total - first - (more or 0.0)
+            for total, first, more in zip(totals, encoder, setup, strict=True)
+        ]
+        seconds, decoding = median(totals), _of_known(rest, median)
         tokens, steps = sum(len(one.tokens) for one in outputs), sum(one.steps for one in outputs)
         alone = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
         return cls(
-            batch_size=batch_size,
-            examples=len(outputs),
-            seconds=median(totals),
-            examples_per_second=len(outputs) / median(totals),
-            encoder_seconds=_of_known(encoder, median),
-            setup_seconds=_of_known(setup, median),
-            decoding_seconds=decoding,
+            batch_size,
+            len(outputs),
+            seconds,
+            len(outputs) / seconds,
+            _of_known(encoder, median),
+            _of_known(setup, median),
+            decoding,
             decoder_calls=calls,
             seconds_per_call=decoding / calls if decoding and calls else None,
             steps_per_example=steps / len(outputs),
@@ -187,20 +180,16 @@ def time_together(
 
 def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
     """One pass over the sources: all of them in batches, or one after the other."""
-    order = (
-        sorted(range(len(sources)), key=lambda at: -len(sources[at]))
-        if batch_size > 1
-        else range(len(sources))
-    )
-    ordered = [sources[at] for at in order]
+    places = range(len(sources))
+    order = sorted(places, key=lambda at: -len(sources[at])) if batch_size > 1 else places
     seconds, passes = [], []
-    for portion in [ordered] if batch_size > 1 else [[source] for source in ordered]:
+    for portion in [order] if batch_size > 1 else [[at] for at in order]:
         began = clock()
-        passes.append(runner.run(portion, batch_size, clock))
+        passes.append(runner.run([sources[at] for at in portion], batch_size, clock))
         seconds.append(clock() - began)
     outputs = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
     return Pass(
-        tuple(outputs[at] for at in range(len(sources))),
+        [outputs[at] for at in places],
         sum(one.calls for one in passes),
         _of_known([one.encoder_seconds for one in passes], sum),
         _of_known([one.setup_seconds for one in passes], sum),

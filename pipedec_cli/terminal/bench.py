@@ -16,29 +16,14 @@ import typer
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import settings as common
+from pipedec_cli.terminal import tables
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
 from pipedec_cli.terminal.settings import Dtype, Settings, numbers, option, parse_device
-from pipedec_cli.terminal.tables import (
-    NONE,
-    Label,
-    Row,
-    Section,
-    Sheet,
-    columns_side_by_side,
-    figure,
-    megabytes,
-    milliseconds,
-    settings_sheet,
-    show_sheet,
-    times,
-    told,
-    under,
-)
+from pipedec_cli.terminal.tables import Label, Row, Section, Sheet, milliseconds, times, told, under
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import Bench
-    from pipedec_cli.evaluate.competitor import Competitor, Role
-    from pipedec_cli.evaluate.forced import Lengths
+    from pipedec_cli.evaluate.competitor import Competitor, Lengths, Role
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.model.decoder import Decoder
 
@@ -116,7 +101,7 @@ def bench(settings: BenchSettings) -> None:
     The model computes every step in earnest and is told when to end each subsequence; so are the others. Times are split into encoder, set-up and decoding, gains into fewer calls (the schedule) and faster calls (kernels); single steps stand beside the limit that the machine's memory sets.
     """
     from pipedec_cli.data.writing import manifest, to_json, write_json
-    from pipedec_cli.evaluate.forced import Lengths
+    from pipedec_cli.evaluate.competitor import Lengths
     from pipedec_cli.terminal.measuring import parse_peers
 
     talk = Talk(quiet=settings.quiet)
@@ -138,9 +123,7 @@ def bench(settings: BenchSettings) -> None:
         lengths = Lengths.even(settings.source, subsequences, subsequences * tokens)
     measured = run(settings, lengths, peers, talk)
     asked = ("model", "delays", "dtypes", "batch_sizes", "rows", "repeats", "device", "memory", "seed")
-    resolved = {"lengths": asdict(lengths), "peers": peers} | {
-        name: getattr(settings, name) for name in asked
-    }
+    resolved = {"lengths": asdict(lengths), "peers": peers, **{one: getattr(settings, one) for one in asked}}
     content = measured.as_json() | {"manifest": manifest(resolved, inputs=[])}
     if settings.out is not None:
         write_json(settings.out, content)
@@ -149,7 +132,7 @@ def bench(settings: BenchSettings) -> None:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
         for sheet in bench_sheets(measured):
-            show_sheet(make_console(stderr=False), sheet)
+            tables.show_sheet(make_console(stderr=False), sheet)
 
 
 def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], talk: Talk) -> Bench:
@@ -169,13 +152,10 @@ def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], ta
         vocabulary, most = first.model.config.vocab_size, max(settings.batch_sizes)
         sources = lengths.sources(most, vocabulary, first.eos, settings.seed)
         ours = list[Competitor]()
-        roles: list[tuple[Role, int | None]] = [
-            ("baseline", None),
-            *(("pipelined", at) for at in settings.delays),
-        ]
-        for decoder, (role, delay) in product(decoders, roles):
+        for decoder, delay in product(decoders, (None, *settings.delays)):
             runner = EngineRunner(decoder, {"delay": delay}, lengths)
-            name = "sequential" if delay is None else f"Δt = {delay}"
+            role: Role = "pipelined" if delay else "baseline"
+            name = f"Δt = {delay}" if delay else "sequential"
             if decoder is not decoders[0]:
                 name += f", {runner.settings['dtype']}"
             ours.append(Competitor(name, role, runner, sources=sources))
@@ -187,30 +167,19 @@ def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], ta
             probe.measure()
 
         def step() -> None:
-            counts = ", ".join(map(str, settings.rows))
-            talk.say(f"timing single steps of {counts} rows: {many(repeats, 'repeat')}")
+            rows = settings.rows
+            talk.say(f"timing single steps of {', '.join(map(str, rows))} rows: {many(repeats, 'repeat')}")
             engines = [(decoder.engine(), decoder.checkpoint.model.config) for decoder in decoders]
-            total = len(engines) * len(settings.rows) * (1 + repeats)
-            with stage(talk, "timing steps", total) as advance:
-                steps.extend(
-                    time_steps(engines, settings.rows, sources[0], probe, repeats, clock, pause, advance)
-                )
+            with stage(talk, "timing steps", len(engines) * len(rows) * (1 + repeats)) as advance:
+                steps.extend(time_steps(engines, rows, sources[0], probe, repeats, clock, pause, advance))
 
-        # One token more than the text has: ours make an <eos> too.
-        found = measure(
-            settings, ours, peers, first, lengths.tokens + 1, talk, forced=True, rest=rest, then=step
-        )
+        longest = lengths.tokens + 1  # ours make an <eos> too
+        found = measure(settings, ours, peers, first, longest, talk, forced=True, rest=rest, then=step)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
         fresh = ", fresh weights" if settings.model in SHAPES else ""
-        return Bench(
-            model=f"{settings.model}, {millions:.0f} M parameters{fresh}",
-            lengths=lengths,
-            steps=tuple(steps),
-            bandwidth=tuple(probe.readings),
-            reader=probe.reader,
-            repeats=repeats,
-            **found,
-        )
+        found |= {"bandwidth": tuple(probe.readings), "reader": probe.reader, "repeats": repeats}
+        model = f"{settings.model}, {millions:.0f} M parameters{fresh}"
+        return Bench(model=model, lengths=lengths, steps=tuple(steps), **found)
 
 
 @contextmanager
@@ -235,12 +204,11 @@ def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list
             method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))
             model = make_model(shape, shape.vocabulary)
             save_checkpoint(Checkpoint(model, tokenizer, method, settings.model), Path(folder))
-        where = torch.device(device)
-        announce_compiling(where.type, talk)
+        announce_compiling(torch.device(device).type, talk)
         yield [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
 
 
-#: Labels, and what of a `Timing` stands behind them.
+# Labels, and what of a `Timing` stands behind them.
 _SECONDS: Final = {
     "end to end, ms": "seconds",
     "  encoder": "encoder_seconds",
@@ -253,12 +221,11 @@ _RATES: Final = {"tokens a step": "tokens_per_step", "examples/s": "examples_per
 def bench_sheets(bench: Bench) -> list[Sheet]:
     """Every table of a bench, in order."""
     made = [_forced(bench), _ratios(bench), *([_steps(bench)] if bench.steps else [])]
-    notes = (
-        f"one process, the decoders in turn; one pass to warm up, medians of {many(bench.repeats, 'repeat')}",
-        *bench.absences,
-        *filter(None, [bench.disturbed]),
+    how = (
+        f"one process, the decoders in turn; one pass to warm up, medians of {many(bench.repeats, 'repeat')}"
     )
-    return [*made, settings_sheet("What was measured", bench, f"{bench.model};", notes)]
+    notes = (how, *bench.absences, *filter(None, [bench.disturbed]))
+    return [*made, tables.settings_sheet("What was measured", bench, f"{bench.model};", notes)]
 
 
 def _forced(bench: Bench) -> Sheet:
@@ -268,16 +235,16 @@ def _forced(bench: Bench) -> Sheet:
         for size in bench.batch_sizes:
             timing = one.timings.get(size)
             cells = told(timing, milliseconds, _SECONDS)
-            cells.append(("decoder calls", f"{timing.decoder_calls:,}" if timing else NONE))
+            cells.append(("decoder calls", f"{timing.decoder_calls:,}" if timing else tables.NONE))
             cells += told(timing, milliseconds, {"decoding, ms a call": "seconds_per_call"})
-            yield from under(f"batch size {size}", [*cells, *told(timing, figure, _RATES)])
+            yield from under(f"batch size {size}", [*cells, *told(timing, tables.figure, _RATES)])
         if any(each.memory for each in bench.entries):
-            yield from under("memory", told(one.memory, megabytes, {"peak, MB": "peak_bytes"}))
+            yield from under("memory", told(one.memory, tables.megabytes, {"peak, MB": "peak_bytes"}))
 
     return Sheet(
         f"Forced lengths: {bench.lengths.line}",
         tuple(one.name for one in bench.entries),
-        columns_side_by_side(list(map(column, bench.entries))),
+        tables.columns_side_by_side(list(map(column, bench.entries))),
         kept=1,
         notes=(
             "times are those of all examples in flight together, in milliseconds, medians of the repeats",

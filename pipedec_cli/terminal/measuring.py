@@ -48,8 +48,8 @@ def measure(
     """Time and weigh our decoders and the peers; returns the fields of a `Comparison`.
 
     The peers run the checkpoint, a plain T5, on the sources of the first of ours, and make at most `max_tokens` a text;
-    where lengths are forced, exactly so many, and of the sources as many are timed as are in flight at once. `rest` is
-    called before each pass that counts, `then` when all were timed, for what is to be watched for other work as well.
+    where lengths are forced, exactly so many, and of the sources as many are timed as are in flight at once. `then` is
+    called when all were timed, for what is to be watched for other work as well.
     """
     device = str(checkpoint.device)
     entries, absent = list(ours), []
@@ -63,11 +63,11 @@ def measure(
                 entries.append(Competitor(name, "peer", made, sources=ours[0].sources))
         before = ProcessorTime.now()
         for size in settings.batch_sizes:
-            names = ", ".join(one.name for one in entries)
-            talk.say(f"timing {names}: {many(settings.repeats, 'repeat')}, batch size {size}")
+            contest = {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries}
+            talk.say(f"timing {', '.join(contest)}: {many(settings.repeats, 'repeat')}, batch size {size}")
             with stage(talk, f"timing, batch size {size}", len(entries) * (1 + settings.repeats)) as advance:
                 timings = time_together(
-                    {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries},
+                    contest,
                     batch_size=size,
                     repeats=settings.repeats,
                     clock=device_clock(device),
@@ -75,8 +75,7 @@ def measure(
                     on_pass=lambda _: advance(),
                 )
             for one in entries:
-                if one.name in timings:
-                    one.timings[size] = timings[one.name]
+                one.timings.update({size: timings[one.name]} if one.name in timings else {})
         then()
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:

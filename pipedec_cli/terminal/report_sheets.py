@@ -14,27 +14,9 @@ from pipedec_cli.data.paper import NOT_AVAILABLE
 from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.evaluate.report import MANY, Report
 from pipedec_cli.evaluate.scoring import LABELS
+from pipedec_cli.terminal import tables
 from pipedec_cli.terminal.console import visible
-from pipedec_cli.terminal.tables import (
-    NONE,
-    Label,
-    Section,
-    Sheet,
-    as_markdown,
-    bar,
-    columns_side_by_side,
-    figure,
-    megabytes,
-    milliseconds,
-    plain,
-    points,
-    rate,
-    settings_sheet,
-    show_sheet,
-    times,
-    told,
-    under,
-)
+from pipedec_cli.terminal.tables import Label, Section, Sheet, points, rate, times, told, under
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
@@ -65,7 +47,7 @@ _FAILURES: Final = {
 def show_report(console: Console, report: Report) -> None:
     """Print every table, and the advice at the end."""
     for sheet in report_sheets(report):
-        show_sheet(console, sheet)
+        tables.show_sheet(console, sheet)
     console.print(Text(visible(report.advice.text), style="bold"))
     for caution in report.advice.cautions:
         console.print(Text(visible(caution)))
@@ -73,10 +55,10 @@ def show_report(console: Console, report: Report) -> None:
 
 def markdown(report: Report) -> str:
     """The whole report as Markdown: the advice first, then every table with its notes."""
-    lines = ["# Decoders compared", "", f"**{plain(report.advice.text)}**", ""]
-    lines += [f"- {plain(caution)}" for caution in report.advice.cautions]
+    lines = ["# Decoders compared", "", f"**{tables.plain(report.advice.text)}**", ""]
+    lines += [f"- {tables.plain(caution)}" for caution in report.advice.cautions]
     for sheet in report_sheets(report):
-        lines += ["", *as_markdown(sheet)]
+        lines += ["", *tables.as_markdown(sheet)]
     return "\n".join(lines).strip() + "\n"
 
 
@@ -87,7 +69,7 @@ def report_sheets(report: Report) -> list[Sheet]:
         made.append(_by_delay(report))
     if any(report.sizes.values()):
         made.append(_by_subsequences(report))
-    return [*made, settings_sheet("What was compared", report, report.dtype, report.notes)]
+    return [*made, tables.settings_sheet("What was compared", report, report.dtype, report.notes)]
 
 
 def _side_by_side(report: Report) -> Sheet:
@@ -108,7 +90,7 @@ def _side_by_side(report: Report) -> Sheet:
     return Sheet(
         "Decoders side by side",
         (*(one.name for one in report.entries), *papers),
-        columns_side_by_side([_column(one, report) for one in report.entries], list(papers.values())),
+        tables.columns_side_by_side([_column(one, report) for one in report.entries], list(papers.values())),
         kept=1,
         notes=tuple(_notes(report)),
     )
@@ -121,10 +103,9 @@ def _quality(report: Report) -> str:
 def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     """All cells of a decoder, each with its section and label."""
     for metric in report.first.scored.scores.measure.headline if report.first.scored else ():
-        over = interval = ""
-        if found := one.differences.get(metric):
-            over = f"{found.value:+.1f}"
-            interval = "" if found.low is None else f"{found.low:+.1f} to {found.high:+.1f}"
+        found = one.differences.get(metric)
+        over = f"{found.value:+.1f}" if found else ""
+        interval = f"{found.low:+.1f} to {found.high:+.1f}" if found and found.low is not None else ""
         value = points(one.scored.scores.values[metric] if one.scored else None)
         cells = [(LABELS[metric], value), ("  over the baseline", over), ("  95 % interval", interval)]
         yield from under(_quality(report), cells)
@@ -133,23 +114,22 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     for size in report.batch_sizes:
         agreed = size == 1 and any(each.agreement for each in report.entries)
         yield from under(f"speed, batch size {size}", _speed(one, size, agreed=agreed))
-    size = report.batch_sizes[0]
-    timing, gain = one.timings.get(size), one.gains.get(size)
+    timing, gain = one.timings.get(size := report.batch_sizes[0]), one.gains.get(size)
     cells = [("calls an example", points(timing.decoder_calls / timing.examples if timing else None))]
-    cells += told(timing, milliseconds, {"ms a call": "seconds_per_call"})
+    cells += told(timing, tables.milliseconds, {"ms a call": "seconds_per_call"})
     cells += told(gain, times if gain else lambda _: "", _GAINS)
     yield from under(f"decoder calls, batch size {size}", cells)
-    yield from under(f"memory, batch size {size}", told(one.memory, megabytes, _MEMORY))
+    yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
     cells = told(one.scored.failures if one.scored else None, rate, _FAILURES)
     yield from under("what goes wrong", [*cells, ("sub_max used up", rate(one.used_up))])
 
 
 def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[str, str]]:
     timing, gain = one.timings.get(size), one.gains.get(size)
-    yield from told(timing, figure, {"examples/s": "examples_per_second"})
+    yield from told(timing, tables.figure, {"examples/s": "examples_per_second"})
     yield "speedup", times(1.0 if one.role == "baseline" else gain.speedup if gain else None)
     yield "  its range", f"{gain.low:.1f} to {gain.high:.1f}" if gain else ""
-    yield from told(timing, partial(milliseconds, count=timing.examples if timing else 1), _PARTS)
+    yield from told(timing, partial(tables.milliseconds, count=timing.examples if timing else 1), _PARTS)
     if agreed:
         yield "same tokens", f"{one.agreement.equal} of {one.agreement.of}" if one.agreement else ""
 
@@ -176,21 +156,16 @@ def _by_delay(report: Report) -> Sheet:
     metrics = scored.scores.measure.headline if scored else ()
     published = {row.delay: row for row in report.paper.delays} if report.paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
-    if published:
-        columns += ["paper: Rouge-L", "paper: examples/s"]
+    columns += ["paper: Rouge-L", "paper: examples/s"] if published else []
     rows = []
     for one in report.pipelined:
-        steps = f"{one.totals.as_json()['steps_per_example']:.1f}" if one.totals else NONE
-        row = published.get(one.delay or 0)
-        theirs = (f"{row.quality['rougeL']:.1f}", f"{row.throughput:.1f}") if row else (NONE, NONE)
-        cells = (
-            *(points(one.scored.scores.values[metric]) if one.scored else NONE for metric in metrics),
-            figure(one.timings[size].examples_per_second),
-            times(one.gains[size].speedup),
-            steps,
-            *(theirs if published else ()),
-        )
-        rows.append((one.name, *cells))
+        values, row = one.scored.scores.values if one.scored else {}, published.get(one.delay or 0)
+        cells = [one.name, *(points(values.get(metric)) for metric in metrics)]
+        cells += [tables.figure(one.timings[size].examples_per_second), times(one.gains[size].speedup)]
+        cells.append(points(one.totals.as_json()["steps_per_example"] if one.totals else None))
+        if published:
+            cells += map(points, (row.quality["rougeL"], row.throughput) if row else (None, None))
+        rows.append(tuple(cells))
     return Sheet("By delay, as in the paper's Table 5", tuple(columns), (Section("", tuple(rows)),))
 
 
@@ -205,14 +180,13 @@ def _by_subsequences(report: Report) -> Sheet:
         columns += [f"fewer steps, {name}", f"speedup, {name}", f"{metric}, {name}"]
     rows = []
     for place, first in enumerate(report.sizes[names[0]]):
-        cells = [f"{first.examples:,}", str(first.timed), points(first.baseline_quality)]
+        count = f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
+        cells = [count, f"{first.examples:,}", str(first.timed), points(first.baseline_quality)]
         for row in (report.sizes[name][place] for name in names):
             cells += [times(row.fewer_steps), times(row.speedup), points(row.quality)]
-        count = f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
-        rows.append((count, *cells, bar(report.sizes[drawn][place].speedup)))
+        rows.append((*cells, tables.bar(report.sizes[drawn][place].speedup)))
     notes = ["steps and quality: all targets; speedup: the timed ones, one at a time"]
-    if report.paper and report.paper.curve:
-        curve = report.paper.curve
+    if report.paper and (curve := report.paper.curve):
         notes.append(f"paper, {curve.figure}: {curve.at_2} times at 2 subsequences, {curve.at_9} times at 9")
     return Sheet(
         "By number of target subsequences, as in the paper's Figures 4 and 5",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -18,20 +20,14 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.report import Comparison
 
 NONE: Final = "–"
-#: What Rich puts between two columns.
-_BETWEEN: Final = 3
-#: A column with wider cells holds words, which may be broken.
-_WORDY: Final = 40
-#: A heading of so many cells is not broken at its spaces.
-_SHORT: Final = 12
+_BETWEEN: Final = 3  # cells that Rich puts between two columns
+_WORDY: Final = 40  # a column with wider cells holds words, which may be broken
+_SHORT: Final = 12  # a heading of so many cells is not broken at its spaces
 _BAR_PER_TIME: Final = 3
 _LONGEST_BAR: Final = 30
 
 Row = tuple[str, ...]
-
-
-#: Under which section a cell stands, and in which row.
-Label = tuple[str, str]
+Label = tuple[str, str]  # under which section a cell stands, and in which row
 
 
 class Section(NamedTuple):
@@ -95,15 +91,10 @@ def columns_side_by_side(
 
 def settings_sheet(title: str, comparison: Comparison, what: str, notes: Row) -> Sheet:
     """Version and settings of each decoder, and where `what` was measured."""
-    rows = [
-        (one.name, ", ".join(f"{name} {value}" for name, value in one.settings.items()))
-        for one in comparison.entries
-    ]
-    where = f"{what} on {comparison.device}; {comparison.machine.line}"
+    rows = [(one.name, ", ".join(map(" ".join, one.settings.items()))) for one in comparison.entries]
     versions = (f"{name} {version or 'not installed'}" for name, version in comparison.versions.items())
-    return Sheet(
-        title, ("settings",), (Section("", tuple(rows)),), notes=(where, ", ".join(versions), *notes)
-    )
+    notes = (f"{what} on {comparison.device}; {comparison.machine.line}", ", ".join(versions), *notes)
+    return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
 
 
 def show_sheet(console: Console, sheet: Sheet) -> None:
@@ -123,10 +114,9 @@ def table(sheet: Sheet) -> Table:
     for place, heading in enumerate(sheet.columns, start=1):
         width = _width(sheet, place)
         leftward = width > _WORDY or any(cell.startswith("█") for cell in sheet.column(place))
+        side: Literal["left", "right"] = "left" if leftward else "right"
         made.add_column(
-            Text("\n".join(_lines(heading))),
-            justify="left" if leftward else "right",
-            width=None if width > _WORDY else width,
+            Text("\n".join(_lines(heading))), justify=side, width=None if width > _WORDY else width
         )
     for section in sheet.sections:
         if section.heading:
@@ -141,45 +131,36 @@ def table(sheet: Sheet) -> Table:
 def fitted(sheet: Sheet, width: int) -> Iterator[Sheet]:
     """The sheet in as many parts as a terminal of so many cells needs; the kept columns stand in each that has room."""
     widths = [_width(sheet, place) + _BETWEEN for place in range(1, 1 + len(sheet.columns))]
-    room = width - _width(sheet, 0)
-    kept = sheet.kept
-    if kept and sum(widths[:kept]) + max(widths[kept:], default=0) > room:
+    room, kept = width - _width(sheet, 0), sheet.kept
+    if sum(widths[:kept]) + max(widths[kept:], default=0) > room:
         kept = 0
-    room -= sum(widths[:kept])
-    part: list[int] = []
+    parts: list[list[int]] = [[]]
     for place in range(kept, len(sheet.columns)):
-        if part and sum(widths[other] for other in (*part, place)) > room:
-            yield _part(sheet, kept, part)
-            part = []
-        part.append(place)
-    yield _part(sheet, kept, part)
-
-
-def _part(sheet: Sheet, kept: int, more: Sequence[int]) -> Sheet:
-    """The sheet with its kept columns and some more; rows that tell nothing about these are left out."""
-    places = [*range(kept), *more]
-    sections = []
-    for heading, rows in sheet.sections:
-        told = [row for row in rows if {row[1 + place] for place in more} - {"", NONE}]
-        if told:
+        if parts[-1] and sum(widths[other] for other in (*range(kept), *parts[-1], place)) > room:
+            parts.append([])
+        parts[-1].append(place)
+    for part in parts:
+        places, sections = [*range(kept), *part], []
+        for heading, rows in sheet.sections:  # without rows that tell nothing about this part
+            told = [row for row in rows if {row[1 + place] for place in part} - {"", NONE}]
             cut = tuple((row[0], *(row[1 + place] for place in places)) for row in told)
-            sections.append(Section(heading, cut))
-    columns = tuple(sheet.columns[place] for place in places)
-    return replace(sheet, columns=columns, sections=tuple(sections))
+            sections += [Section(heading, cut)] if cut else []
+        yield replace(
+            sheet, columns=tuple(sheet.columns[place] for place in places), sections=tuple(sections)
+        )
 
 
 def _width(sheet: Sheet, place: int) -> int:
     """Cells that a column needs; headings may be broken, cells may not."""
-    widest = max(map(cell_len, sheet.column(place)), default=0)
     if place == 0:
         headings = [section.heading for section in sheet.sections]
-        return max(widest + (2 if any(headings) else 0), *map(cell_len, [sheet.corner, *headings]))
-    parts = [
-        part
-        for line in _lines(sheet.columns[place - 1])
-        for part in ([line] if cell_len(line) <= _SHORT else line.split())
-    ]
-    return max(widest, *map(cell_len, parts))
+        indent = "  " if any(headings) else ""
+        needed = [*(indent + cell for cell in sheet.column(0)), sheet.corner, *headings]
+    else:
+        lines = _lines(sheet.columns[place - 1])
+        words = chain(*([line] if cell_len(line) <= _SHORT else line.split() for line in lines))
+        needed = [*sheet.column(place), *words]
+    return max(map(cell_len, needed))
 
 
 def _lines(heading: str) -> list[str]:
@@ -212,38 +193,34 @@ def plain(text: str) -> str:
     return shown
 
 
-def points(value: float | None) -> str:
-    """A score of 100."""
-    return NONE if value is None else f"{value:.1f}"
+def written(how: str, value: float | None) -> str:
+    """A number in a format, or a dash for None."""
+    return NONE if value is None else how.format(value)
+
+
+points = partial(written, "{:.1f}")  # a score of 100
+rate = partial(written, "{:.1%}")  # a share of 1
 
 
 def times(ratio: float | None) -> str:
     """A ratio, to two figures where it is below 1."""
-    if ratio is None:
-        return NONE
-    return f"{ratio:.1f} ×" if ratio >= 0.995 else f"{ratio:.2f} ×"
+    return written("{:.1f} ×" if ratio is None or ratio >= 0.995 else "{:.2f} ×", ratio)
 
 
 def figure(value: float | None) -> str:
     """A number to three figures."""
-    if value is None:
-        return NONE
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    places = 0 if value is None or value >= 100 else 1 if value >= 10 else 2
+    return written(f"{{:.{places}f}}", value)
 
 
 def milliseconds(seconds: float | None, count: int = 1) -> str:
     """Seconds for `count` things, as milliseconds for each."""
-    return NONE if seconds is None or not count else figure(1000 * seconds / count)
+    return figure(None if seconds is None or not count else 1000 * seconds / count)
 
 
 def megabytes(count: int | None) -> str:
     """Bytes in millions."""
-    return NONE if count is None else f"{count / 1e6:,.0f}"
-
-
-def rate(share: float | None) -> str:
-    """A share of 1 in per cent."""
-    return NONE if share is None else f"{share:.1%}"
+    return written("{:,.0f}", None if count is None else count / 1e6)
 
 
 def bar(ratio: float | None) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from pipedec_cli.evaluate.timing import Runner
 
@@ -20,8 +19,7 @@ LOOKED_UP: Final = 10
 MAX_TOKENS: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(NamedTuple):
     """A peer that could not be timed, and what is lacking."""
 
     name: str

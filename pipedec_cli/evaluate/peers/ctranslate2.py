@@ -20,7 +20,7 @@ from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
-#: What the number of threads is tried on: source tokens, tokens made, and how often.
+# The number of threads is tried on so many source tokens, tokens made, and so often.
 TRIAL_SOURCE: Final = 64
 TRIAL_TOKENS: Final = 12
 TRIALS: Final = 3
@@ -42,21 +42,12 @@ class CTranslate2:
             "dtype": compute_type,
             "threads": str(threads),
         }
-        kind, _, index = device.partition(":")
-        self._translator = ctranslate2.Translator(
-            folder,
-            device=kind,
-            device_index=int(index or 0),
-            compute_type=compute_type,
-            inter_threads=1,
-            intra_threads=threads,
-        )
-        words, config = (
-            json.loads(Path(folder, name).read_text(encoding="utf-8"))
-            for name in ("shared_vocabulary.json", "config.json")
-        )
-        self._words: list[str] = words
-        self._ids = {word: place for place, word in enumerate(words)}
+        kind, index = _place(device)
+        how = {"compute_type": compute_type, "inter_threads": 1, "intra_threads": threads}
+        self._translator = ctranslate2.Translator(folder, device=kind, device_index=index, **how)
+        files = (Path(folder, name) for name in ("shared_vocabulary.json", "config.json"))
+        self._words, config = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        self._ids = {word: place for place, word in enumerate(self._words)}
         self._eos = config["eos_token"]
         self.eos = self._ids[self._eos]  # ends a source
 
@@ -70,8 +61,9 @@ class CTranslate2:
                 beam_size=1,
                 max_input_length=0,  # its default cuts sources at 1024 tokens
                 max_decoding_length=self.max_tokens,
-                # Its default forbids an empty text.
-                min_decoding_length=self.max_tokens if self.exactly else 0,
+                min_decoding_length=self.max_tokens
+                if self.exactly
+                else 0,  # its default forbids an empty text
                 return_end_token=True,
             )
             found = [result.hypotheses[0] for result in results]
@@ -79,7 +71,7 @@ class CTranslate2:
             for words in found:
                 ids = (self._ids[word] for word in words if word != self._eos)
                 outputs.append(Output(tuple(ids), len(words)))
-        return Pass(tuple(outputs), calls)
+        return Pass(outputs, calls)
 
 
 class CTranslate2Process(Child):
@@ -116,8 +108,7 @@ def fastest(
 ) -> CTranslate2:
     """The decoder with the number of threads, 1 or all, with which it makes a short text fastest.
 
-    On small models and on machines that are shared, its threads may lose more by waiting for one another than they
-    gain; whoever uses it there would find that out and take one.
+    On small models and shared machines, its threads may lose more by waiting for one another than they gain.
     """
     seconds: dict[int, float] = {}
     for threads in (1, most_threads) if most_threads > 1 and device == "cpu" else ():
@@ -152,6 +143,9 @@ def compute_type(dtype: str, device: str) -> str:
     """CTranslate2's compute type for ``float32``, ``bfloat16`` or ``float16``: float32 where this device has no such."""
     import ctranslate2
 
+    return dtype if dtype in ctranslate2.get_supported_compute_types(*_place(device)) else "float32"
+
+
+def _place(device: str) -> tuple[str, int]:
     kind, _, index = device.partition(":")
-    supported = ctranslate2.get_supported_compute_types(kind, int(index or 0))
-    return dtype if dtype in supported else "float32"
+    return kind, int(index or 0)

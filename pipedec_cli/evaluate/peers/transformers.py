@@ -21,12 +21,10 @@ class Transformers:
         """Take a plain T5 as it is; `looked_up` is how many tokens prompt lookup proposes at once, None for none."""
         self.checkpoint, self.largest_batch = checkpoint, None if looked_up is None else 1
         self.options = {"max_tokens": max_tokens, "looked_up": looked_up, "exactly": exactly}
-        self._asked = {
-            "max_new_tokens": max_tokens,
-            "min_new_tokens": max_tokens if exactly else None,
-            **({} if looked_up is None else {"prompt_lookup_num_tokens": looked_up}),
-        }
-        more = "" if looked_up is None else f", prompt_lookup_num_tokens={looked_up}"
+        looks = {} if looked_up is None else {"prompt_lookup_num_tokens": looked_up}
+        least = max_tokens if exactly else None
+        self._asked = {"max_new_tokens": max_tokens, "min_new_tokens": least, **looks}
+        more = "".join(f", {name}={value}" for name, value in looks.items())
         self.settings = {
             "version": f"transformers {version('transformers')}",
             "decoding": f"greedy, dynamic cache{more}",
@@ -45,7 +43,7 @@ class Transformers:
                     tokens = tuple(row[: row.index(eos)] if eos in row else row)
                     alone = len(decoder) - before if batch_size == 1 else len(tokens) + (eos in row)
                     outputs.append(Output(tokens, alone))
-        return Pass(tuple(outputs), len(decoder), encoder_seconds=sum(encoder))
+        return Pass(outputs, len(decoder), sum(encoder))
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
@@ -68,9 +66,7 @@ class Transformers:
         ids = pad(ragged, batch_first=True, padding_value=model.config.pad_token_id).to(device)
         mask = pad([torch.ones_like(row) for row in ragged], batch_first=True).to(device)
         with torch.inference_mode():
-            made = model.generate(
-                input_ids=ids, attention_mask=mask, do_sample=False, num_beams=1, **self._asked
-            )
+            made = model.generate(ids, attention_mask=mask, do_sample=False, num_beams=1, **self._asked)
         rows: list[list[int]] = made.tolist()
         return rows
 
