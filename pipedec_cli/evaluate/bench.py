@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.evaluate.competitor import Competitor, Lengths
 from pipedec_cli.evaluate.report import Comparison
-from pipedec_cli.evaluate.timing import Clock, Gain
+from pipedec_cli.evaluate.timing import Clock, Gain, took
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 
@@ -53,12 +54,7 @@ class MemoryProbe:
 
     def measure(self) -> float:
         """Bytes a second, the fastest of a few passes."""
-        seconds = []
-        for _ in range(PASSES):
-            began = self._clock()
-            self._read()
-            seconds.append(self._clock() - began)
-        self.readings.append(self.size / min(seconds))
+        self.readings.append(self.size / min(took(self._clock, self._read) for _ in range(PASSES)))
         return self.readings[-1]
 
 
@@ -135,14 +131,10 @@ def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> f
         engine.step(rows(first // _FILLING, min(_FILLING, before - first)))
     time = 1 + before // _FILLING
     engine.step(rows(time, count))
-    seconds = []
-    for number in range(1, 1 + STEPS):
-        these = rows(time + number, count)
-        began = clock()
-        engine.step(these)
-        seconds.append(clock() - began)
+    each = [partial(engine.step, rows(time + number, count)) for number in range(1, 1 + STEPS)]
+    seconds = median([took(clock, step) for step in each])
     engine.release(0)
-    return median(seconds)
+    return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

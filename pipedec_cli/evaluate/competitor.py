@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.evaluate.child import Memory
-from pipedec_cli.evaluate.timing import Clock, Gain, Output, Pass, Runner, Source, Timing, gain, watched
+from pipedec_cli.evaluate.timing import Clock, Gain, Output, Pass, Runner, Source, Timing, gain, took, watched
 from pipedec_cli.pipeline.decode import Finished, Method, Row, StepModel, decode
 from pipedec_cli.pipeline.grid import Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Whole
@@ -285,9 +285,7 @@ class _Meter:
         self.release = model.release
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        began = self.clock()
-        self.model.admit(newcomers)
-        self.admitting += self.clock() - began
+        self.admitting += took(self.clock, lambda: self.model.admit(newcomers))
 
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
         self.calls += 1

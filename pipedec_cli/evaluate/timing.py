@@ -17,14 +17,21 @@ from typing import Any, Final, NamedTuple, Protocol
 Clock = Callable[[], float]
 Source = Sequence[int]
 
-#: Rest between two passes: the worker threads of a library go on spinning for a while (Intel's OpenMP for 0.2 s) and
-#: would take the cores from the next decoder.
-PAUSE_SECONDS: Final = 0.25
+PAUSE_SECONDS: Final = (
+    0.25  # worker threads of a library go on spinning for a while: Intel's OpenMP for 0.2 s
+)
 
 
 def pause() -> None:
-    """Let the worker threads of the last decoder come to rest."""
+    """Let the worker threads of the last decoder come to rest: they would take the cores from the next one."""
     time.sleep(PAUSE_SECONDS)
+
+
+def took(clock: Clock, work: Callable[[], object]) -> float:
+    """The seconds of a piece of work."""
+    began = clock()
+    work()
+    return clock() - began
 
 
 class Output(NamedTuple):

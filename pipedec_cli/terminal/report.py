@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.evaluate.report import Paper, Report
     from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.pipeline.grid import Explore
     from pipedec_cli.terminal.predicting import Predictions
 
 EXAMPLES = """
@@ -95,10 +97,8 @@ class ReportSettings(Settings):
     device: str = _speed(
         "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
     )
-    out: Path | None = option(
-        None,
-        "The folder of report.json and report.md \\[default: report/ in the workspace].",
-        panel="General",
+    out: Path | None = common.general(
+        None, "The folder of report.json and report.md \\[default: report/ in the workspace]."
     )
     workspace: Path | None = common.workspace_option()
     config: Path | None = common.config_option()
@@ -120,16 +120,12 @@ def report(settings: ReportSettings) -> None:
 
     talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
-    settings = replace(settings, task=task, protocol=protocol)
-    peers = parse_peers(settings.compare)
+    settings, peers = replace(settings, task=task, protocol=protocol), parse_peers(settings.compare)
     files, made = compare(settings, peers, place, talk)
     folder = settings.out or place.report
     apart = ("compare", "timing_examples", "typed", "out", "workspace", "config", "as_json", "quiet")
-    resolved = {
-        "peers": peers,
-        "timed": settings.timing_examples,
-        **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in apart},
-    }
+    kept = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in apart}
+    resolved = {"peers": peers, "timed": settings.timing_examples, **kept}
     content = made.as_json() | {"manifest": manifest(resolved, inputs=files)}
     write_json(folder / "report.json", content)
     write_text(folder / "report.md", markdown(made))
@@ -169,9 +165,8 @@ def compare(
         one.sources = encode(predictions.decoder.text)
     (_, first_one), metric = decoders[0], first.scores.measure.primary
     most = first_one.method.limits.max_tokens or MAX_TOKENS
-    found = measure(settings, ours, peers, first_one.decoder.checkpoint, most, talk)
     return files, assemble(
-        found,
+        measure(settings, ours, peers, first_one.decoder.checkpoint, most, talk),
         [record.id for record in timed],
         metric=metric,
         label=LABELS[metric],
@@ -190,20 +185,15 @@ def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
     from pipedec_cli.data.workspace import recipe_of
     from pipedec_cli.evaluate.report import Paper
 
-    name = settings.recipe or (recipe_of(place.segmentation) if settings.data is None else None)
-    row = paper_row(name) if name else None
-    if name is None or row is None:
-        return None
-    return Paper(row, delay_rows(name), SPEEDUP_BY_SUBSEQUENCES.get(name))
+    name = settings.recipe or (recipe_of(place.segmentation) if settings.data is None else None) or ""
+    row = paper_row(name)
+    return Paper(row, delay_rows(name), SPEEDUP_BY_SUBSEQUENCES.get(name)) if row else None
 
 
 def line_up(
     settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
 ) -> tuple[list[tuple[Competitor, Predictions]], str, str]:
-    """Our decoders, the baseline first, with what they make of the data; and the baseline in words, and in short.
-
-    The data are read and each checkpoint is loaded once.
-    """
+    """Our decoders, the baseline first, with what they make of the data; and the baseline in words, and in short."""
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
     from pipedec_cli.terminal.predicting import Predictions
 
@@ -216,7 +206,7 @@ def line_up(
             f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder",
             todo="give it as --baseline, and as --model a checkpoint that `pipedec train` made",
         )
-    plain = _load_plain(settings, usual, peers, place, talk)
+    plain = _load_plain(settings.baseline, usual, peers, place, talk)
     inputs = read_inputs(usual, talk)
 
     def one(name: str, role: Role, options: str, how: GenerateSettings) -> tuple[Competitor, Predictions]:
@@ -226,14 +216,13 @@ def line_up(
         competitor = Competitor(name, role, runner, options=options, delay=delay)
         return competitor, Predictions(how, decoder, inputs, talk)
 
-    asked = settings.delays or ()
+    asked, ours = settings.delays or (), []
     delays = [delay for delay in asked if isinstance(delay, int)] or [trained.usual_delay]
-    ours = []
-    for delay in delays:
-        for rule in ("retry", "once") if settings.explore == "both" else (settings.explore,):
-            name = f"Δt = {delay}" + (f", {rule}" if settings.explore != "retry" else "")
-            options = f"--delay {delay}" + (" --explore once" if rule == "once" else "")
-            ours.append(one(name, "pipelined", options, replace(usual, delay=delay, explore=rule)))
+    rules: list[Explore] = ["retry", "once"] if settings.explore == "both" else [settings.explore]
+    for delay, rule in product(delays, rules):
+        name = f"Δt = {delay}" + (f", {rule}" if settings.explore != "retry" else "")
+        options = f"--delay {delay}" + (" --explore once" if rule == "once" else "")
+        ours.append(one(name, "pipelined", options, replace(usual, delay=delay, explore=rule)))
     waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
     if plain is not None:
         if "wait" in asked:
@@ -253,21 +242,19 @@ def line_up(
         f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain T5, which needs about "
         "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
     )
-    first = one("waiting schedule", "baseline", "--delay wait", waiting)
-    return [first, *ours], words, "the same checkpoint's waiting schedule"
+    return (
+        [one("waiting schedule", "baseline", "--delay wait", waiting), *ours],
+        words,
+        "the same checkpoint's waiting schedule",
+    )
 
 
 def _load_plain(
-    settings: ReportSettings,
-    usual: GenerateSettings,
-    peers: Sequence[PeerName],
-    place: Workspace,
-    talk: Talk,
+    given: str | None, usual: GenerateSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
 ) -> Decoder | None:
     """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
     folder = place.model("sequential")
-    finished = (folder / "config.json").exists()
-    if settings.baseline is None and not finished:
+    if given is None and not (folder / "config.json").exists():
         if folder.exists():
             talk.warn(
                 f"the training of {folder} has not come to its end: it is left out; the command that began it finishes "
@@ -281,7 +268,7 @@ def _load_plain(
         return None
     # transformers runs the model itself, which our own engine can do without
     consume = not {"transformers", "prompt-lookup"} & set(peers)
-    plain = load_decoder(replace(usual, model=settings.baseline or str(folder)), talk, consume=consume)
+    plain = load_decoder(replace(usual, model=given or str(folder)), talk, consume=consume)
     if plain.settings.decoder != "sequential":
         raise UserError(
             f"{plain.checkpoint.name} is a pipelined decoder",

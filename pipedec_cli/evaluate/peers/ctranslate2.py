@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.evaluate.child import Child, ChildError
-from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, took
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -115,12 +116,8 @@ def fastest(
         trial = {**options, "max_tokens": TRIAL_TOKENS, "exactly": True}
         tried = CTranslate2(device=device, threads=threads, **trial)
         source = [tried.eos] * TRIAL_SOURCE  # any token will do
-        passes = []
-        for _ in range(TRIALS):
-            began = clock()
-            tried.run([source], 1, clock)
-            passes.append(clock() - began)
-        seconds[threads] = min(passes)
+        work = partial(tried.run, [source], 1, clock)
+        seconds[threads] = min(took(clock, work) for _ in range(TRIALS))
     chosen = min(seconds, key=lambda threads: seconds[threads], default=most_threads)
     return CTranslate2(device=device, threads=chosen, **options)
 
