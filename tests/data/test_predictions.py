@@ -7,15 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pipedec_cli.data import predictions
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import (
-    GenerationFiles,
-    differences,
-    line,
-    look_through,
-    other_versions,
-    read_predictions,
-)
+from pipedec_cli.data.predictions import GenerationFiles, line, look_through, read_predictions
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record
 from pipedec_cli.data.writing import JsonLinesAppender, write_json
 from tests.data.test_writing import JSON
@@ -164,20 +158,16 @@ def begin(folder, *, lines=3, manifest=MANIFEST):
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_inputs_are_counted_and_can_be_read_again_and_again(keep):
-    once = iter(records(3))
-    inputs = look_through(lambda: once if keep else iter(records(3)), NAMES, keep=keep)
-    assert (inputs.count, inputs.longest) == (3, len("where to?"))
-    assert [item.id for item in inputs.read()] == [item.id for item in inputs.read()] == ["1", "2", "3"]
-
-
-def test_a_limit_takes_the_first_and_reads_no_further():
-    def two():
-        yield from records(2)
+def test_inputs_are_counted_no_further_than_the_limit_and_can_be_read_again_and_again(keep):
+    def three():
+        yield from records(3)
         raise AssertionError("read too far")
 
-    inputs = look_through(two, NAMES, limit=2)
-    assert inputs.count == len(list(inputs.read())) == 2
+    once = three()
+    inputs = look_through(lambda: once if keep else three(), NAMES, keep=keep, limit=3)
+    assert (inputs.count, inputs.longest) == (3, len("where to?"))
+    assert [item.id for item in inputs.read()] == [item.id for item in inputs.read()] == ["1", "2", "3"]
+    assert look_through(lambda: iter(records(3)), NAMES, keep=keep).count == 3
 
 
 def test_the_hash_tells_other_fields_another_order_and_fewer_records():
@@ -250,10 +240,11 @@ def test_lines_without_a_manifest_of_ours_are_refused(tmp_path):
 
 
 def test_what_differs_is_told_of_a_manifest_of_an_unknown_make_and_of_other_versions(tmp_path):
-    assert len(list(differences({}, MANIFEST))) == 3
+    assert len(list(predictions.differences({}, MANIFEST))) == 3
     write_json(tmp_path / "run.manifest.json", MANIFEST)
     now = {**MANIFEST, "versions": {"torch": "3.0", "pipedec": "1"}}
-    assert other_versions(tmp_path / "run.manifest.json", now) == ["torch 2.0 → 3.0", "pipedec None → 1"]
+    told = predictions.other_versions(tmp_path / "run.manifest.json", now)
+    assert told == ["torch 2.0 → 3.0", "pipedec None → 1"]
 
 
 def test_a_first_run_replaces_nothing_and_what_a_new_one_replaces_is_kept_with_its_manifest(tmp_path):
@@ -268,13 +259,12 @@ def test_a_first_run_replaces_nothing_and_what_a_new_one_replaces_is_kept_with_i
 
 
 @pytest.mark.parametrize("runs", [(3, 1, 2), (1, 3, 0)])
-def test_what_is_kept_is_the_whole_run_and_not_a_stopped_one(tmp_path, runs):
+def test_what_is_kept_is_the_whole_run_and_not_a_stopped_one_and_so_is_a_file_of_no_run(tmp_path, runs):
+    kept = tmp_path / "run.jsonl.bak"
     for lines in runs:
         begin(tmp_path, lines=lines)
-    assert len((tmp_path / "run.jsonl.bak").read_text(encoding="utf-8").splitlines()) == 3
-
-
-def test_a_file_that_is_not_of_a_run_is_kept(tmp_path):
-    (tmp_path / "run.jsonl").write_text("mine\n", encoding="utf-8")
-    assert GenerationFiles(tmp_path / "run.jsonl").start(MANIFEST) == tmp_path / "run.jsonl.bak"
-    assert (tmp_path / "run.jsonl.bak").read_text(encoding="utf-8") == "mine\n"
+    assert len(kept.read_text(encoding="utf-8").splitlines()) == 3
+    mine = GenerationFiles(tmp_path / "mine.jsonl")
+    mine.lines.write_text("mine\n", encoding="utf-8")
+    assert mine.start(MANIFEST) == tmp_path / "mine.jsonl.bak"
+    assert (tmp_path / "mine.jsonl.bak").read_text(encoding="utf-8") == "mine\n"

@@ -1,18 +1,12 @@
-from itertools import combinations, islice, pairwise
+from dataclasses import astuple
+from itertools import accumulate, combinations, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.preparation import (
-    Preparer,
-    TargetStatistics,
-    describe_targets,
-    group_adjacent,
-    measure_of,
-    split_long,
-)
+from pipedec_cli.data.preparation import Preparer, describe_targets, group_adjacent, measure_of, split_long
 from pipedec_cli.data.records import FieldNames, Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter
 
@@ -34,8 +28,9 @@ def test_too_many_segments_are_merged_to_leave_a_place_for_the_closing_one():
     prepare = preparer()
     assert prepare.segment(record("a; b; c; d d")).target_segments == ("a; b", "c", "d d")
     assert prepare.segment(record("a; b; c")).target_segments == ("a", "b", "c")
-    assert prepare.counts.merged == 1
-    assert prepare.counts.targets == 2
+    assert (prepare.counts.merged, prepare.counts.targets) == (1, 2)
+    assert prepare.segment(record(" ")).target_segments == ()
+    assert prepare.counts.empty == 1
 
 
 @given(st.lists(st.sampled_from(["a", "b b", "c c c"]), max_size=9))
@@ -45,35 +40,30 @@ def test_merging_loses_nothing(phrases):
     assert len(done.target_segments) <= 3
 
 
-def test_a_list_is_kept_as_it_is_and_becomes_a_string():
+def test_a_list_is_kept_as_it_is_and_becomes_a_string_and_a_string_stays_as_it_was():
     prepare = preparer(split_long=True, time_max=3)
     done = prepare.segment(record("one two three four five", ("one two three four", " five ", "")))
     assert done.target_segments == ("one two three four", "five")
     assert prepare.segment(record("a b;c", ("a", "b;c"))).target == "a; b;c"
     assert (prepare.counts.given, prepare.counts.dropped, prepare.counts.split) == (2, 1, 0)
-
-
-def test_a_target_that_was_a_string_stays_as_it_was():
     assert preparer().segment(record("a ;b;; c")).target == "a ;b;; c"
     assert preparer().segment(record("a ;b", ("a", "b"))).target == "a ;b"
 
 
-def test_what_does_not_fit_is_counted_or_split():
-    prepare = preparer(time_max=5)
-    prepare.segment(record("a b c d e; f; g"))
-    assert (prepare.counts.too_long, prepare.counts.too_long_targets, prepare.counts.longest) == (1, 1, 5)
-    prepare = preparer(time_max=5, split_long=True)
-    assert prepare.segment(record("a b c d e; f")).target_segments == ("a b c d", "e", "f")
-    assert (prepare.counts.too_long, prepare.counts.split) == (0, 1)
-    prepare = preparer(time_max=5)
-    prepare.segment(record("a; b; c c c"))
-    assert prepare.counts.too_long == 1, "a later subsequence has less time"
-
-
-def test_an_empty_target_has_no_segments():
-    prepare = preparer()
-    assert prepare.segment(record(" ")).target_segments == ()
-    assert prepare.counts.empty == 1
+@pytest.mark.parametrize(
+    ("split", "target", "segments", "counts"),
+    [
+        (False, "a b c d e; f; g", ("a b c d e", "f", "g"), (1, 1, 0, 5)),
+        (True, "a b c d e; f", ("a b c d", "e", "f"), (0, 0, 1, 4)),
+        # a later subsequence has less time
+        (False, "a; b; c c c", ("a", "b", "c c c"), (1, 1, 0, 3)),
+    ],
+)
+def test_what_does_not_fit_is_counted_or_split(split, target, segments, counts):
+    prepare = preparer(time_max=5, split_long=split)
+    assert prepare.segment(record(target)).target_segments == segments
+    made = prepare.counts
+    assert (made.too_long, made.too_long_targets, made.split, made.longest) == counts
 
 
 def test_a_field_that_a_renamed_one_would_replace_is_refused():
@@ -83,28 +73,18 @@ def test_a_field_that_a_renamed_one_would_replace_is_refused():
     FieldNames().check([record("a", target_segments=["a"])])
 
 
-def longest(lengths, sizes):
-    rest = iter(lengths)
-    return max(sum(islice(rest, size)) for size in sizes)
-
-
 @given(LENGTHS, st.integers(1, 6))
-def test_grouping_loses_nothing_and_groups_no_more_than_it_must(lengths, most):
-    sizes = group_adjacent(lengths, most)
-    assert sum(sizes) == len(lengths)
-    assert len(sizes) == min(most, len(lengths))
+def test_grouping_loses_nothing_and_the_longest_of_no_more_groups_than_needed_is_as_short_as_can_be(
+    lengths, most
+):
+    sizes, n = group_adjacent(lengths, most), len(lengths)
+    assert sum(sizes) == n
+    assert len(sizes) == min(most, n)
     assert all(size >= 1 for size in sizes)
-
-
-@given(LENGTHS.filter(lambda lengths: len(lengths) > 1), st.integers(1, 6))
-def test_the_longest_group_is_as_short_as_can_be(lengths, most):
-    n = len(lengths)
-    most = min(most, n)
-    best = min(
-        longest(lengths, [b - a for a, b in pairwise((0, *ends, n))])
-        for ends in combinations(range(1, n), most - 1)
-    )
-    assert longest(lengths, group_adjacent(lengths, most)) == best
+    if n > 1:
+        cuts = ((0, *ends, n) for ends in combinations(range(1, n), len(sizes) - 1))
+        longest = [max(sum(lengths[a:b]) for a, b in pairwise(cut)) for cut in cuts]
+        assert max(sum(lengths[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))) == min(longest)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +122,7 @@ def test_words_are_counted_by_white_space_and_in_spaceless_scripts_by_character(
     assert WORDS([text]) == [words]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A tokenizer that knows four words and closes every text with </s>."""
+def test_tokens_are_counted_without_special_ones(tmp_path):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -154,11 +132,7 @@ def folder(tmp_path):
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>")
     made.save_pretrained(tmp_path)
-    return str(tmp_path)
-
-
-def test_tokens_are_counted_without_special_ones(folder):
-    count = measure_of(folder)
+    count = measure_of(str(tmp_path))
     assert count(["a b", "a-b", ""]) == [2, 3, 1]
     assert count([]) == []
 
@@ -172,7 +146,5 @@ def test_a_tokenizer_that_is_not_there_is_one_line(tmp_path):
 
 def test_averages_are_those_of_the_papers_first_table():
     statistics = describe_targets([record("", ("a b c", "d")), record("", ("e f g h",)), record("", ())])
-    assert statistics == TargetStatistics(3, 8 / 3, 1, 8 / 3, {0: 1, 1: 1, 2: 1})
-    assert describe_targets([record("t")]) == TargetStatistics(0, 0.0, 0.0, 0.0, {}), (
-        "no records are no error"
-    )
+    assert astuple(statistics) == (3, 8 / 3, 1, 8 / 3, {0: 1, 1: 1, 2: 1})
+    assert astuple(describe_targets([record("t")])) == (0, 0.0, 0.0, 0.0, {}), "no records are no error"

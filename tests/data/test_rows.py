@@ -27,19 +27,16 @@ def refusal(path, **options):
     return message
 
 
-def test_reads_source_target_and_keeps_every_field_in_order(write_lines):
-    path = write_lines("a.jsonl", {"note": [1, {"a": None}], "id": "x", "source": "s", "target": "t"})
-    (record,) = read_records(path)
+def test_source_target_and_every_field_in_order_are_read_and_what_has_no_id_gets_its_line(write_lines):
+    first = {"note": [1, {"a": None}], "id": "x", "source": "s", "target": "t"}
+    lines = (first, {"source": "a"}, "", {"source": "b", "id": 17}, {"source": "c", "id": None})
+    path = write_lines("a.jsonl", *lines)
+    record, *others = read_records(path)
     assert (record.id, record.source, record.target, record.target_segments) == ("x", "s", "t", None)
     assert list(record.fields) == ["note", "id", "source", "target"]
     assert record.where == f"{path}:1"
-
-
-def test_id_is_the_line_number_where_there_is_none_and_numbers_become_strings(write_lines):
-    path = write_lines("a.jsonl", {"source": "a"}, "", {"source": "b", "id": 17}, {"source": "c", "id": None})
-    records = list(read_records(path))
-    assert [record.id for record in records] == ["1", "17", "4"]
-    assert records[1].fields["id"] == 17
+    assert [record.id for record in others] == ["2", "17", "5"]
+    assert others[1].fields["id"] == 17, "numbers become strings"
 
 
 @pytest.mark.parametrize(
@@ -91,29 +88,19 @@ A = {"source": "a"}
         (["[" * 100_000], ":1: not JSON"),
         (['{"source": "a", "n": ' + "9" * 5000 + "}"], ":1: not JSON"),
         (["\ufeff" + json.dumps(A), '{"source": "\udcff"}'], ":2: not UTF-8: byte 0xff at position 13"),
-    ],
-)
-def test_bad_lines_are_refused_in_one_line_that_names_its_place(write_lines, items, expected):
-    message = refusal(write_lines("a.jsonl", *items))
-    assert all(part in message for part in expected.split("…"))
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("", "is empty"),
-        ("source,source\na,b", "column 'source' is there twice"),
+        ("", "data.csv…is empty"),
+        ("source,source\na,b", "data.csv…column 'source' is there twice"),
         ("source,target\na,b,c", "data.csv:2: 3 cells under 2 columns"),
         ("source,target\n\na", "data.csv:3: 1 cells under 2 columns"),
-        ("sour\udcffce,target\na,b", "not UTF-8"),
-        ("source,target\na,\udcff", "not UTF-8"),
+        ("sour\udcffce,target\na,b", "data.csv…not UTF-8"),
+        ("source,target\na,\udcff", "data.csv…not UTF-8"),
         ('source,target\na,b\n"a,b', "data.csv:3: not a table: unexpected end of data"),
     ],
 )
-def test_a_bad_table_is_refused_in_one_line(write_lines, content, expected):
-    message = refusal(write_lines("data.csv", *content.splitlines()))
-    assert expected in message
-    assert "data.csv" in message
+def test_bad_lines_and_bad_tables_are_refused_in_one_line_that_names_its_place(write_lines, items, expected):
+    lines = items.splitlines() if isinstance(items, str) else items
+    message = refusal(write_lines("data.csv" if isinstance(items, str) else "a.jsonl", *lines))
+    assert all(part in message for part in expected.split("…"))
 
 
 def test_fields_may_have_other_names_that_are_in_what_is_said(write_lines):
@@ -209,9 +196,7 @@ def test_csv_cells_may_hold_line_breaks_and_very_long_texts(write_lines):
     table = '\ufeffsource,target\r\n"a\nb",' + "word " * 100_000 + "\r\nc,d\r\n"
     path = write_lines("data.csv", table, end="")
     first, second = read_records(path)
-    assert first.source == "a\nb"
-    assert len(first.target.split()) == 100_000
-    assert second.where == f"{path}:4"
+    assert (first.source, len(first.target.split()), second.where) == ("a\nb", 100_000, f"{path}:4")
 
 
 def test_parquet_keeps_lists_and_is_read_without_the_network(tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
 import json
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -7,11 +8,15 @@ from hypothesis import strategies as st
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.sentences import SentenceModel, train_sentences
 
-TARGETS = [
-    "The pump was checked by Dr. Miller. It runs at 3.5 bar. The valve is open.",
-    "He lives in St. Louis. The plant is in the U.S. and in Peru. The U.S. Navy came.",
-    "The firm Acme Inc. makes pumps. It sells valves, e.g. Model 7. The price is low.",
+#: Texts, with a bar where a sentence ends.
+MARKED = [
+    "The pump was checked by Dr. Miller.| It runs at 3.5 bar.| The valve is open.",
+    "He lives in St. Louis.| The plant is in the U.S. and in Peru.| The U.S. Navy came.",
+    "The firm Acme Inc. makes pumps.| It sells valves, e.g. Model 7.| The price is low.",
 ]
+TARGETS = [text.replace("|", "") for text in MARKED]
+SPECIES = ["alba", "nigra"] * 40
+PUMPS = [*product(("on", "off"), ("Rome", "Ulm"))]
 
 
 @pytest.fixture(scope="module")
@@ -25,69 +30,54 @@ def sentences(model, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "marked",
     [
-        (TARGETS[0], ["The pump was checked by Dr. Miller.", "It runs at 3.5 bar.", "The valve is open."]),
-        (
-            TARGETS[1],
-            ["He lives in St. Louis.", "The plant is in the U.S. and in Peru.", "The U.S. Navy came."],
-        ),
-        ("Is it on? Yes! It is.", ["Is it on?", "Yes!", "It is."]),
-        ('He said "stop." Then he left.', ['He said "stop."', "Then he left."]),
-        ("(It stopped.) It was late.", ["(It stopped.)", "It was late."]),
-        ("no full stop\nnext line\r\n\r\nlast", ["no full stop", "next line", "last"]),
-        ("1. Open it. 2. Close it.", ["1. Open it.", "2. Close it."]),
-        ("It stopped. ...", ["It stopped. ..."]),
-        ("今天很热。你好吗？我很好！", ["今天很热。", "你好吗？", "我很好！"]),
-        ("他说：「好。」然后走了。", ["他说：「好。」", "然后走了。"]),
-        ("好吗?很好!再见", ["好吗?", "很好!", "再见"]),
-        ("كيف حالك؟ أنا بخير.", ["كيف حالك؟", "أنا بخير."]),
-        ("यह घर है। वह पेड़ है।", ["यह घर है।", "वह पेड़ है।"]),
-        ("😀 😀", ["😀 😀"]),
-        ("", [""]),
+        *MARKED[:2],
+        "Is it on?| Yes!| It is.",
+        'He said "stop."| Then he left.',
+        "(It stopped.)| It was late.",
+        "no full stop|\nnext line|\r\n\r\nlast",
+        "1. Open it.| 2. Close it.",
+        "It stopped. ...",
+        "今天很热。|你好吗？|我很好！",
+        "他说：「好。」|然后走了。",
+        "好吗?|很好!|再见",
+        "كيف حالك؟| أنا بخير.",
+        "यह घर है।| वह पेड़ है।",
+        "😀 😀",
+        "",
     ],
 )
-def test_sentences_end_where_a_reader_would_end_them(model, text, expected):
-    assert sentences(model, text) == expected
+def test_sentences_end_where_a_reader_would_end_them(model, marked):
+    assert sentences(model, marked.replace("|", "")) == [part.strip() for part in marked.split("|")]
 
 
 @pytest.mark.parametrize(
-    ("targets", "text", "expected"),
+    ("targets", "marked"),
     [
         (
-            [
-                f"The strain subsp. {name} was found in tank {i}. It grew."
-                for i in range(40)
-                for name in ("alba", "nigra")
-            ],
-            *("We saw subsp. rubra there. It died.", ["We saw subsp. rubra there.", "It died."]),
+            [f"The strain subsp. {name} was found in tank {i}. It grew." for i, name in enumerate(SPECIES)],
+            "We saw subsp. rubra there.| It died.",
         ),
         (
             [f"It is short for Abh. Sem. Univ. in {i}. We read it." for i in range(40)],
-            "It is short for Abh. Sem. Univ. in Ulm. We read it.",
-            ["It is short for Abh. Sem. Univ. in Ulm.", "We read it."],
+            "It is short for Abh. Sem. Univ. in Ulm.| We read it.",
         ),
         (
-            [f"the strain subsp. {name} grew. the tank was full." for name in ["alba", "nigra"] * 40],
-            "the strain subsp. alba grew. the tank was full.",
-            ["the strain subsp. alba grew.", "the tank was full."],
+            [f"the strain subsp. {name} grew. the tank was full." for name in SPECIES],
+            "the strain subsp. alba grew.| the tank was full.",
         ),
         (
-            [
-                f"The pump is {a}. She lives in {b}. It runs at 3 bar."
-                for a in ("on", "off")
-                for b in ("Rome", "Ulm")
-            ]
-            * 30,
-            "The pump is on. She lives in Rome. It runs at 3 bar.",
-            ["The pump is on.", "She lives in Rome.", "It runs at 3 bar."],
+            [f"The pump is {a}. She lives in {b}. It runs at 3 bar." for a, b in PUMPS] * 30,
+            "The pump is on.| She lives in Rome.| It runs at 3 bar.",
         ),
-        ([], "One. Two.", ["One.", "Two."]),
+        ([], "One.| Two."),
     ],
     ids=["of the domain", "chains", "in lower case", "last words of templates are none", "nothing learnt"],
 )
-def test_abbreviations_are_learnt_from_the_data(targets, text, expected):
-    assert sentences(train_sentences(targets, []), text) == expected
+def test_abbreviations_are_learnt_from_the_data(targets, marked):
+    learnt = train_sentences(targets, [])
+    assert sentences(learnt, marked.replace("|", "")) == marked.split("| ")
 
 
 @given(st.text())

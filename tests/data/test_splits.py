@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,12 +30,6 @@ def test_three_sources_are_enough_for_three_splits(sources, seed):
     assert all(splits[name] for name in SPLITS)
 
 
-@pytest.mark.parametrize("sources", [["a"], ["a", "b"]])
-def test_fewer_sources_than_splits_all_go_to_train(sources):
-    splits = split_by_source(map(record, sources), BOTH, 0)
-    assert len(splits["train"]) == len(sources)
-
-
 def dealt(count, fractions, seed=0):
     return split_by_source([record(f"source {i}") for i in range(count)], fractions, seed)
 
@@ -56,23 +47,18 @@ def test_a_record_stays_where_it_is_when_others_are_added_and_another_seed_deals
     assert few == dealt(500, BOTH, 7) != dealt(500, BOTH, 1)
 
 
-def test_a_split_that_is_not_asked_for_gets_nothing():
+def test_a_split_that_is_not_asked_for_gets_nothing_and_too_few_sources_all_go_to_train():
     splits = dealt(100, {"test": 0.2})
     assert splits["test"]
     assert not splits["dev"]
     assert not dealt(2, {"dev": 0.0, "test": 0.0})["dev"]
+    assert [len(dealt(count, BOTH)["train"]) for count in (1, 2)] == [1, 2]
 
 
 @pytest.mark.parametrize("fractions", [{"dev": 0.5, "test": 0.5}, {"test": 1.0}, {"dev": -0.1}])
 def test_shares_that_leave_nothing_to_train_on_are_refused(fractions):
     with pytest.raises(UserError, match="leaves nothing to train on"):
         split_by_source([record("a")], fractions, 0)
-
-
-def test_a_split_field_is_kept():
-    named = {"a": "train", "b": "Validation", "c": "test"}
-    splits = split_by_field([record(source, split=split) for source, split in named.items()])
-    assert [[r.source for r in splits[name]] for name in SPLITS] == [["a"], ["b"], ["c"]]
 
 
 def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_that_names_some_is_refused():
@@ -86,55 +72,49 @@ def test_leaks_are_counted():
     assert count_leaks(splits) == 2
 
 
-def write(path, *sources, **fields):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps({"source": s, "target": "t", **fields}) + "\n" for s in sources))
-    return str(path)
+@pytest.fixture
+def write(write_lines):
+    """A file of records with these sources."""
+    return lambda name, *sources: write_lines(
+        name, *({"source": source, "target": "t"} for source in sources)
+    )
 
 
 def gather(data, extra=None, **options):
-    return gather_splits(data, extra or {}, FieldNames(), BOTH, **options)
+    """The sources of each split, and where the test split came from."""
+    splits, origins = gather_splits(data, extra or {}, FieldNames(), BOTH, **options)
+    return {name: [record.source for record in records] for name, records in splits.items()}, origins["test"]
 
 
-def sources(gathered):
-    return {name: [record.source for record in records] for name, records in gathered[0].items()}
-
-
-def test_a_single_file_is_split_and_given_files_are_kept(tmp_path):
-    data = write(tmp_path / "data.jsonl", *map(str, range(50)))
-    splits, origins = gather(data)
+def test_a_single_file_is_split_and_given_files_are_kept(write):
+    data = write("data.jsonl", *map(str, range(50)))
+    splits, origin = gather(data)
     assert all(splits.values())
-    assert origins["test"] == "split off by source"
-    gathered = gather(data, {"dev": write(tmp_path / "held.jsonl", "x", "y")})
-    assert sources(gathered)["dev"] == ["x", "y"]
-    assert len(gathered[0]["train"]) + len(gathered[0]["test"]) == 50
-    assert gathered[0]["test"]
+    assert origin == "split off by source"
+    splits, _ = gather(data, {"dev": write("held.jsonl", "x", "y")})
+    assert splits["dev"] == ["x", "y"]
+    assert sorted(splits["train"] + splits["test"], key=int) == [*map(str, range(50))]
+    assert splits["test"]
 
 
-def test_a_folder_brings_its_own_splits(tmp_path):
-    for name in ("train", "valid", "test"):
-        write(tmp_path / "set" / f"{name}.jsonl", name)
-    assert sources(gather(tmp_path / "set")) == {"train": ["train"], "dev": ["valid"], "test": ["test"]}
-    with pytest.raises(UserError, match="brings its own dev split; leave out --dev"):
-        gather(tmp_path / "set", {"dev": write(tmp_path / "dev.jsonl", "x")})
-
-
-def test_a_split_field_brings_splits(tmp_path):
-    rows = ({"source": s, "target": "t", "split": s} for s in ("dev", "test", "train"))
-    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert sources(gather(tmp_path / "data.jsonl")) == {"train": ["train"], "dev": ["dev"], "test": ["test"]}
-
-
-def test_a_folder_without_anything_to_train_on_is_refused(tmp_path):
-    write(tmp_path / "set" / "test.jsonl", "x")
+def test_a_folder_brings_its_own_splits_and_needs_something_to_train_on(write):
+    folder = write("set/test.jsonl", "test").parent
     with pytest.raises(UserError, match="has no records to train on"):
-        gather(tmp_path / "set")
+        gather(folder)
+    for name in ("train", "valid"):
+        write(f"set/{name}.jsonl", name)
+    assert gather(folder)[0] == {"train": ["train"], "dev": ["valid"], "test": ["test"]}
+    with pytest.raises(UserError, match="brings its own dev split; leave out --dev"):
+        gather(folder, {"dev": write("dev.jsonl", "x")})
 
 
-def test_the_limit_holds_for_each_place_and_reads_no_further(tmp_path):
-    data = write(tmp_path / "data.jsonl", *map(str, range(9)))
-    with Path(data).open("a", encoding="utf-8") as file:
-        file.write("nonsense\n")
-    gathered = gather(data, {"dev": write(tmp_path / "dev.jsonl", *"abc")}, limit=2)
-    assert len(gathered[0]["dev"]) == 2
-    assert len(gathered[0]["train"]) + len(gathered[0]["test"]) == 2
+def test_a_split_field_brings_splits(write_lines):
+    names = {"dev": "Validation", "test": "test", "train": "train"}
+    rows = ({"source": source, "target": "t", "split": split} for source, split in names.items())
+    assert gather(write_lines("data.jsonl", *rows))[0] == {name: [name] for name in names}
+
+
+def test_the_limit_holds_for_each_place_and_reads_no_further(write_lines, write):
+    data = write_lines("data.jsonl", *({"source": f"{i}", "target": "t"} for i in range(9)), "nonsense")
+    splits, _ = gather(data, {"dev": write("dev.jsonl", *"abc")}, limit=2)
+    assert (len(splits["dev"]), len(splits["train"] + splits["test"])) == (2, 2)

@@ -39,24 +39,23 @@ def test_predictions_are_cut_as_the_targets_were(tmp_path, level):
     assert load_segmenter(tmp_path).cut(targets[0]) == segmenter.cut(targets[0])
 
 
-def test_an_error_while_writing_leaves_the_old_files(tmp_path):
-    save_segmented(tmp_path, {"train": [record(1, "a")]}, SEGMENTATION, PhraseSegmenter(), {})
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    again = {"train": [record(1, "b")]}
-    with pytest.raises(TypeError):
-        save_segmented(tmp_path, again, SEGMENTATION, PhraseSegmenter(), {"bad": object()})
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_a_full_disk_names_the_file_that_did_not_fit(tmp_path):
+def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_one_that_did_not_fit(tmp_path):
     def records():
-        yield record(1, "a")
+        yield record(1, "b")
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    def save(splits, **details):
+        save_segmented(tmp_path, splits, SEGMENTATION, PhraseSegmenter(), details)
+        return {path: path.read_bytes() for path in tmp_path.iterdir()}
+
     with pytest.raises(OSError, match="No space left") as caught:
-        save_segmented(tmp_path, {"dev": records()}, SEGMENTATION, PhraseSegmenter(), {})
+        save({"dev": records()})
     assert caught.value.filename == str(tmp_path / "dev.jsonl")
     assert not list(tmp_path.iterdir())
+    before = save({"train": [record(1, "a")]})
+    with pytest.raises(TypeError):
+        save({"train": [record(1, "b")]}, bad=object())
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_missing_file_says_which_command_makes_it(tmp_path):
@@ -68,18 +67,18 @@ def test_a_missing_file_says_which_command_makes_it(tmp_path):
         load_segmenter(tmp_path)
 
 
-def test_a_split_that_is_not_segmented_is_refused(tmp_path):
-    path = tmp_path / "train.jsonl"
-    path.write_text('{"source": "a", "target": "b"}\n')
-    with pytest.raises(UserError, match=r"train\.jsonl:1: the target is not segmented"):
-        load_split(path)
+GOOD = msgspec.to_builtins(SEGMENTATION)
+NOT_OURS = r"a\.json: not what `pipedec segment` writes"
+WRONG = ({"level": "word"}, {"separators": ";"}, {"joiner": None}, {"sub_max": "20"})
 
 
-def test_a_segmentation_with_a_wrong_value_is_refused(tmp_path):
-    path = tmp_path / "segmentation.json"
-    good = msgspec.to_builtins(SEGMENTATION)
-    wrong = ({"level": "word"}, {"separators": ";"}, {"joiner": None}, {"sub_max": "20"})
-    for content in (*({**good, **change} for change in wrong), []):
-        path.write_text(json.dumps(content))
-        with pytest.raises(UserError, match=r"segmentation\.json: not what `pipedec segment` writes"):
-            load_segmentation(path)
+@pytest.mark.parametrize(
+    ("load", "content", "message"),
+    [
+        (load_split, {"source": "a", "target": "b"}, r"a\.json:1: the target is not segmented"),
+        *((load_segmentation, content, NOT_OURS) for content in (*(GOOD | change for change in WRONG), [])),
+    ],
+)
+def test_what_segment_would_not_write_is_refused(write_lines, load, content, message):
+    with pytest.raises(UserError, match=message):
+        load(write_lines("a.json", content))
