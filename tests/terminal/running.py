@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner, Result
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal.app import app
 
 
@@ -18,6 +20,14 @@ def run(*arguments: object, columns: int = 100, exit_code: int = 0, **options: A
     result = CliRunner().invoke(app, words, env=environment, catch_exceptions=False, **options)
     assert result.exit_code == exit_code, result.output
     return result
+
+
+def refused(*arguments: object, **options: Any) -> str:
+    """The one line that a command line is refused with."""
+    with pytest.raises(UserError) as raised:
+        run(*arguments, **options)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
 
 
 def write_lines(path: str | Path, *rows: dict[str, Any]) -> Path:

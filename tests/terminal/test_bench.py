@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal.app import app
 from tests.checkpoints import tiny_checkpoint
+from tests.terminal.running import read_json, refused, run
 
 FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--repeats", "1", "--rows", "1,2")
 
@@ -26,19 +24,11 @@ def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipedec_cli.evaluate.bench.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
 
 
-def bench(*args: object) -> Result:
-    return CliRunner().invoke(app, ["bench", *map(str, args)], catch_exceptions=False)
-
-
 def test_json_compares_the_decoders_on_forced_lengths(folder: Path, tmp_path: Path) -> None:
-    result = bench(
-        *("--model", folder, *FEW, "--delays", "1,2", "--dtypes", "float32,bfloat16", "--batch-sizes", "1,2"),
-        *("--json", "--out", tmp_path / "bench.json"),
-    )
-
-    assert result.exit_code == 0, result.output
+    several = ["--delays", "1,2", "--dtypes", "float32,bfloat16", "--batch-sizes", "1,2", "--json"]
+    result = run("bench", "--model", folder, *FEW, *several, "--out", tmp_path / "bench.json")
     content = json.loads(result.stdout)
-    assert content == json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert content == read_json(tmp_path / "bench.json")
     decoders = {decoder["name"]: decoder for decoder in content["decoders"]}
     assert list(decoders) == [
         *("sequential", "Δt = 1", "Δt = 2"),
@@ -49,18 +39,12 @@ def test_json_compares_the_decoders_on_forced_lengths(folder: Path, tmp_path: Pa
     assert calls["sequential"] == calls["transformers"] == 13  # 3 · 4 tokens and an <eos>
     assert (calls["Δt = 1"], calls["Δt = 2"]) == (7, 9)  # (3 − 1) · Δt + 4 tokens and an <eos>
     assert {speed["batch_size"] for speed in decoders["Δt = 1"]["speed"]} == {1, 2}
-    assert [(step["dtype"], step["rows"]) for step in content["steps"]] == [
-        ("float32", 1),
-        ("float32", 2),
-        ("bfloat16", 1),
-        ("bfloat16", 2),
-    ]
+    steps = [(dtype, rows) for dtype in ("float32", "bfloat16") for rows in (1, 2)]
+    assert [(step["dtype"], step["rows"]) for step in content["steps"]] == steps
 
 
 def test_tables_name_the_lengths_the_limit_and_the_machine(folder: Path) -> None:
-    result = bench("--model", folder, *FEW, "--compare", "sequential", "--memory")
-
-    assert result.exit_code == 0, result.output
+    result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--memory")
     for words in (
         "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4",
         "decoding, ms a call",
@@ -75,21 +59,17 @@ def test_tables_name_the_lengths_the_limit_and_the_machine(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("options", "words"),
     [
-        (("--compare", "prompt-lookup"), "what prompt lookup gives depends on the text"),
-        (("--subsequences", "3"), "--subsequences and --tokens"),
-        (("--shape", "msqa", "--subsequences", "3", "--tokens", "2"), "--subsequences and --tokens"),
-        (("--model", "nowhere"), "no checkpoint folder"),
+        ("--compare prompt-lookup", "what prompt lookup gives depends on the text"),
+        ("--subsequences 3", "--subsequences and --tokens"),
+        ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
+        ("--model nowhere", "no checkpoint folder"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(args: tuple[str, ...], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        bench(*args)
+def test_what_cannot_be_measured_is_refused(options: str, words: str) -> None:
+    assert words in refused("bench", *options.split())
 
 
 def test_an_unknown_dtype_is_a_usage_error() -> None:
-    result = bench("--dtypes", "float32,int3")
-
-    assert result.exit_code == 2
-    assert "float32" in result.output
+    assert "float32" in run("bench", "--dtypes", "float32,int3", code=2).output

@@ -2,19 +2,17 @@
 
 import gzip
 import json
-import re
 from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS
 from pipedec_cli.data.rows import given_splits
 from pipedec_cli.terminal.import_ import DataSet
 from tests.terminal import running
-from tests.terminal.running import lines_of, write_lines
+from tests.terminal.running import lines_of, refused, write_lines
 
 PAPER = "the paper, Table 1"
 run = partial(running.run, "import")
@@ -55,8 +53,7 @@ def test_json_gives_the_statistics_of_table_1_and_the_papers():
     report = json.loads(result.stdout)
     (file,) = report["files"]
     statistics = file["statistics"]
-    assert statistics["words_per_target"] == 2.0
-    assert statistics["subsequences_per_target"] == 1.5
+    assert (statistics["words_per_target"], statistics["subsequences_per_target"]) == (2.0, 1.5)
     assert statistics["words_per_subsequence"] == pytest.approx(4 / 3, abs=1e-3)
     assert report["paper"]["words_per_target"] == 10.6
     assert (file["path"], file["examples"], file["left_out"]) == ("kp20k.jsonl", 2, 0)
@@ -64,22 +61,22 @@ def test_json_gives_the_statistics_of_table_1_and_the_papers():
 
 def test_sentences_of_text_are_counted():
     nouns = ("grid", "token", "model", "table", "river", "stone", "house", "engine", "letter", "window")
-    abstracts = [
-        f"We gave the {x} a {y}. The {x} met another {y}. No {x} knows every {y}."
-        for x in nouns
-        for y in nouns
-    ]
+    text = "We gave the {0} a {1}. The {0} met another {1}. No {0} knows every {1}."
+    abstracts = [text.format(x, y) for x in nouns for y in nouns]
     write_lines("a.jsonl", *[{"article": "body", "abstract": abstract} for abstract in abstracts])
     report = json.loads(run("pubmed", "a.jsonl", "--json").stdout)
     assert report["files"][0]["statistics"]["subsequences_per_target"] == 3.0
     assert [row["target"] for row in lines_of("pubmed.jsonl")] == abstracts
 
 
-def test_stdout_gets_the_data_and_stderr_the_table(empty_folder):
-    write_lines("a.jsonl", KEYPHRASES)
+def test_stdout_gets_the_data_stderr_the_table_and_text_that_drives_terminals_is_data(empty_folder):
+    hostile = "\x1b[31mred\x1b[0m [bold]x[/bold] :smile: \x00"
+    write_lines("a.jsonl", KEYPHRASES | {"title": hostile, "keyword": [hostile, "grid"]})
     result = run("kp20k", "a.jsonl", "--out", "-")
-    assert json.loads(result.stdout)["target"] == ["grid", "time step"]
-    assert PAPER in result.stderr
+    row = json.loads(result.stdout)
+    assert row["source"].startswith(hostile)
+    assert row["target"] == [hostile, "grid"]
+    assert PAPER in result.stderr and "\x1b" not in result.stderr
     assert sorted(path.name for path in empty_folder.iterdir()) == ["a.jsonl"]
 
 
@@ -87,10 +84,8 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
     Path("a.txt").write_text("title <eos> body\nsecond\n")
     Path("b.txt").write_text("x | y\n\n")
     run("parallel", "a.txt", "--targets", "b.txt", "--separator", "|")
-    assert [(row["source"], row["target"]) for row in lines_of("parallel.jsonl")] == [
-        ("title body", ["x", "y"]),
-        ("second", []),
-    ]
+    rows = [(row["source"], row["target"]) for row in lines_of("parallel.jsonl")]
+    assert rows == [("title body", ["x", "y"]), ("second", [])]
     report = json.loads(run("parallel", "a.txt", "--targets", "b.txt", "--separator", "", "--json").stdout)
     assert [row["target"] for row in lines_of("parallel.jsonl")] == ["x | y", ""]
     assert report["files"][0]["empty_targets"] == 1
@@ -130,17 +125,8 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty
         return {path: path.read_bytes() for path in empty_folder.rglob("*") if path.is_file()}
 
     before = files()
-    with pytest.raises(UserError, match=re.escape(message)):
-        run("kp20k", *arguments.split())
+    assert message in refused("import", "kp20k", *arguments.split())
     assert files() == before
-
-
-def test_text_that_drives_terminals_is_data():
-    hostile = "\x1b[31mred\x1b[0m [bold]x[/bold] :smile: \x00"
-    write_lines("a.jsonl", KEYPHRASES | {"title": hostile, "keyword": [hostile]})
-    result = run("kp20k", "a.jsonl")
-    assert "\x1b" not in result.stderr
-    assert lines_of("kp20k.jsonl")[0]["source"].startswith(hostile)
 
 
 def test_names_on_the_command_line_are_those_of_the_importers():

@@ -33,31 +33,19 @@ def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, sizes=(1,
     return made
 
 
-def make_report(*, peers=(), absent=(), recipe=None, delays=(1, 2), **more):
+def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
     first = entry("sequential", "baseline", seconds=4.1, calls=100)
+    told = {"used_up": 0.25, "differences": {"rougeL": Difference(-1.24, -2.0, 0.3)}}
     ours = [
-        entry(
-            f"Δt = {delay}",
-            base=first,
-            seconds=1.1,
-            calls=20,
-            options=f"--delay {delay}",
-            delay=delay,
-            used_up=0.25,
-            differences={"rougeL": Difference(-1.24, -2.0, 0.3)},
-        )
-        for delay in delays
+        entry(f"Δt = {n}", base=first, seconds=1.1, calls=20, options=f"--delay {n}", delay=n, **told)
+        for n in delays
     ]
-    theirs = [
-        entry(name, "peer", base=first, seconds=8.1, calls=100, agreement=Agreement(9, 10)) for name in peers
-    ]
-    rows = (
-        SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0),
-        SizeRow(10, 5, 4.0, 0, None, None, None),
+    same = {"seconds": 8.1, "calls": 100, "agreement": Agreement(9, 10)}
+    theirs = [entry(name, "peer", base=first, **same) for name in peers]
+    rows = (SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0), SizeRow(10, 5, 4.0, 0, None, None, None))
+    paper = (
+        Paper(paper_row(recipe), delay_rows(recipe), SPEEDUP_BY_SUBSEQUENCES.get(recipe)) if recipe else None
     )
-    paper = None
-    if recipe:
-        paper = Paper(paper_row(recipe), delay_rows(recipe), SPEEDUP_BY_SUBSEQUENCES.get(recipe))
     values = {
         "entries": (first, *ours, *theirs),
         "baseline": "the plain T5 (models/sequential)",
@@ -71,7 +59,7 @@ def make_report(*, peers=(), absent=(), recipe=None, delays=(1, 2), **more):
         "machine": Machine("A CPU", 2, 2, 2, 2**34, None, "Linux x86_64", "3.11"),
         "versions": {"torch": "2.0", "ctranslate2": None},
         "significance": "paired bootstrap",
-        "absent": absent,
+        "absent": (),
         "paper": paper,
     }
     return Report(**{**values, **more})
@@ -93,43 +81,37 @@ def side(report, name):
     return cells(report, "Decoders side by side", name)[0]
 
 
-@pytest.mark.parametrize(
-    ("row", "shown"),
-    [
-        ("speedup", ("1.0 ×", "3.7 ×", "0.51 ×")),
-        ("  its range", ("", "3.7 to 3.7", "0.5 to 0.5")),
-        ("calls an example", ("10.0", "2.0", "10.0")),
-        ("ms a call", ("40.0", "50.0", "80.0")),
-        ("fewer calls (schedule)", ("", "5.0 ×", "1.0 ×")),
-        ("cheaper calls (kernels)", ("", "0.80 ×", "0.50 ×")),
-        ("decoding, both together", ("", "4.0 ×", "0.50 ×")),
-        ("steps an example", ("100.0", "20.0", "–")),
-        ("tokens a step", ("0.4", "2.0", "–")),
-        ("ROUGE-L", ("100.0", "100.0", "–")),
-        ("peak, MB", ("250", "250", "250")),
-        ("  of it before decoding", ("100", "100", "100")),
-        ("duplicated subsequences", ("0.0%", "0.0%", "–")),
-        ("dropped subsequences", ("50.0%", "50.0%", "–")),
-        ("sub_max used up", ("–", "25.0%", "–")),
-        ("same tokens", ("", "", "9 of 10")),
-    ],
-)
-def test_baseline_delay_and_peer_stand_side_by_side(row, shown):
-    assert side(make_report(peers=["transformers"], delays=(1,)), row) == shown
+def test_baseline_delay_and_peer_stand_side_by_side():
+    report = make_report(peers=["transformers"], delays=(1,))
+    shown = {
+        "speedup": ("1.0 ×", "3.7 ×", "0.51 ×"),
+        "  its range": ("", "3.7 to 3.7", "0.5 to 0.5"),
+        "calls an example": ("10.0", "2.0", "10.0"),
+        "ms a call": ("40.0", "50.0", "80.0"),
+        "fewer calls (schedule)": ("", "5.0 ×", "1.0 ×"),
+        "cheaper calls (kernels)": ("", "0.80 ×", "0.50 ×"),
+        "decoding, both together": ("", "4.0 ×", "0.50 ×"),
+        "steps an example": ("100.0", "20.0", "–"),
+        "tokens a step": ("0.4", "2.0", "–"),
+        "ROUGE-L": ("100.0", "100.0", "–"),
+        "peak, MB": ("250", "250", "250"),
+        "  of it before decoding": ("100", "100", "100"),
+        "duplicated subsequences": ("0.0%", "0.0%", "–"),
+        "dropped subsequences": ("50.0%", "50.0%", "–"),
+        "sub_max used up": ("–", "25.0%", "–"),
+        "same tokens": ("", "", "9 of 10"),
+    }
+    assert {row: side(report, row) for row in shown} == shown
 
 
-def test_differences_stand_with_their_interval_and_who_is_absent_beneath():
+def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():
     report = make_report(delays=(1,), absent=(Absent("ctranslate2", "not installed"),))
     assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
     assert ("", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
     notes = sheets(report)[0].notes
     assert {"baseline: the plain T5 (models/sequential)", "ctranslate2 is absent: not installed"} <= {*notes}
-
-
-def test_decoder_that_was_not_timed_at_a_batch_size_has_no_figures_there():
-    report = make_report(peers=["prompt-lookup"], delays=(1,))
     first = entry("sequential", "baseline", seconds=2.0, sizes=(1, 4))
-    report = make_report(entries=(first, *report.entries[1:]))
+    report = make_report(entries=(first, *make_report(peers=["prompt-lookup"], delays=(1,)).entries[1:]))
     assert cells(report, "Decoders", "examples/s")[1] == ("5.00", "–", "–")
 
 
@@ -145,17 +127,14 @@ def test_papers_figures_stand_beside_what_was_measured():
 
 
 def test_breakdown_draws_the_advised_delay_and_leaves_open_what_is_not_known():
-    (row,) = cells(make_report(), "By number", "2")
-    assert row[:3] == ("12", "3", "41.0")
-    assert row[-1] == "████"
-    assert sheets(make_report())[2].columns[-1] == "speedup, Δt = 2, drawn"
-    (row,) = cells(make_report(), "By number", "10 or more")
-    assert row == ("5", "0", "–", "4.0 ×", "–", "–", "4.0 ×", "–", "–", "")
-
-
-def test_no_breakdown_without_segmented_targets_and_no_table_5_for_one_delay():
-    titles = [sheet.title for sheet in sheets(make_report(delays=(1,), sizes={"Δt = 1": ()}))]
-    assert titles == ["Decoders side by side", "What was compared"]
+    report = make_report()
+    (two,), (ten,) = (cells(report, "By number", name) for name in ("2", "10 or more"))
+    assert (two[:3], two[-1]) == (("12", "3", "41.0"), "████")
+    assert ten == ("5", "0", "–", "4.0 ×", "–", "–", "4.0 ×", "–", "–", "")
+    assert sheets(report)[2].columns[-1] == "speedup, Δt = 2, drawn"
+    # neither a breakdown without segmented targets, nor Table 5 for one delay
+    report = make_report(delays=(1,), sizes={"Δt = 1": ()})
+    assert [sheet.title for sheet in sheets(report)] == ["Decoders side by side", "What was compared"]
 
 
 @pytest.mark.parametrize("width", [70, 80, 120, 250])
@@ -168,10 +147,9 @@ def test_table_fits_the_terminal_and_loses_no_column(width):
     assert all(part.columns[0] == "sequential" for part in parts)
     assert [name for part in parts for name in part.columns[1:]] == list(main.columns[1:])
     console = Console(width=width)
-    for sheet in sheets(report)[:-1]:
-        for part in fitted(sheet, width):
-            needed = Measurement.get(console, console.options.update(max_width=1000), table(part)).maximum
-            assert needed <= width
+    for part in (part for sheet in sheets(report)[:-1] for part in fitted(sheet, width)):
+        needed = Measurement.get(console, console.options.update(max_width=1000), table(part)).maximum
+        assert needed <= width
     assert "…" not in printed(report, width)
 
 
@@ -180,34 +158,23 @@ def test_narrow_terminal_does_without_the_kept_column():
     assert [part.columns for part in fitted(main, 56)] == [("sequential",), ("Δt = 1",), ("Δt = 2",)]
 
 
-def test_advice_is_the_last_word():
-    assert printed(make_report(), 120).rstrip().endswith("Take it.\nMind the gap.")
-
-
-def test_text_of_the_users_is_shown_as_it_is():
-    report = make_report(delays=(1,), baseline="[bold]a\x1b[31m:smile:")
-    text = printed(report, 200)
+def test_advice_is_the_last_word_and_text_of_the_users_is_shown_as_it_is():
+    text = printed(make_report(delays=(1,), baseline="[bold]a\x1b[31m:smile:"), 200)
     assert "[bold]a␛[31m:smile:" in text
+    assert text.rstrip().endswith("Take it.\nMind the gap.")
 
 
-def test_markdown_holds_the_advice_first_and_every_table():
+def test_markdown_holds_the_advice_first_and_every_table_and_signs_in_text_stay_text():
     text = markdown(make_report())
     assert text.startswith("# Decoders compared\n\n**Take it.**\n\n- Mind the gap.\n")
     for title in ("## Decoders side by side", "## By delay", "## By number", "## What was compared"):
         assert title in text
-    widths = {
-        line.count(" | ") for line in text.split("## By delay")[0].splitlines() if line.startswith("| ")
-    }
-    assert len(widths) == 1
-
-
-def test_markdown_signs_in_text_stay_text():
+    main = text.split("## By delay")[0].splitlines()
+    assert len({line.count(" | ") for line in main if line.startswith("| ")}) == 1
     assert plain("a|b*c\n<d>") == r"a\|b\*c \<d\>"
 
 
 def test_numbers_have_three_figures_and_bars_an_end():
     assert (figure(1234.5), figure(12.34), figure(0.1234)) == ("1234", "12.3", "0.12")
     assert (times(0.1234), times(0.999), times(12.34), times(None)) == ("0.12 ×", "1.0 ×", "12.3 ×", "–")
-    assert bar(None) == ""
-    assert len(bar(0.01)) == 1
-    assert len(bar(1000.0)) == 30
+    assert (bar(None), len(bar(0.01)), len(bar(1000.0))) == ("", 1, 30)

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import paper_row, recipe
 from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
 from tests.data.importers.published import TEST, WRITERS
 from tests.terminal import running
-from tests.terminal.running import lines_of, read_json, write_lines
+from tests.terminal.running import lines_of, read_json, refused, write_lines
 
 #: The metrics of each task.
 METRICS = {
@@ -133,9 +132,8 @@ def test_wrong_layout_of_the_last_split_is_refused_at_its_place_and_nothing_is_w
     WRITERS["kp20k"](Path("published"))
     last = Path("published/kp20k_testing.json")
     last.write_text(last.read_text().replace('"mask;delay;grid"', "3", 1), encoding="utf-8")
-    message = r"published/kp20k_testing\.json:2: field 'keyword': expected a list of strings, or one string"
-    with pytest.raises(UserError, match=message):
-        run("import", "kp20k", "published")
+    message = "published/kp20k_testing.json:2: field 'keyword': expected a list of strings, or one string"
+    assert message in refused("import", "kp20k", "published")
     assert list(Path().iterdir()) == [Path("published")]
 
 
@@ -143,10 +141,10 @@ def test_what_is_imported_is_never_written_over_nor_beside_what_is_read() -> Non
     Path("kptimes").mkdir()  # its published files have the very names of those that are written
     WRITERS["kptimes"](Path("kptimes"))
     before = Path("kptimes/train.jsonl").read_bytes()
-    with pytest.raises(UserError, match=r"kptimes/train\.jsonl: would be written into the folder that is"):
-        run("import", "kptimes", "kptimes")
-    with pytest.raises(UserError, match="would be written over the file that is read; give another place"):
-        run("import", "kptimes", "kptimes/train.jsonl", "--out", "./kptimes/train.jsonl")
+    wrong = "kptimes/train.jsonl: would be written into the folder that is"
+    assert wrong in refused("import", "kptimes", "kptimes")
+    over = refused("import", "kptimes", "kptimes/train.jsonl", "--out", "./kptimes/train.jsonl")
+    assert "would be written over the file that is read; give another place" in over
     assert Path("kptimes/train.jsonl").read_bytes() == before
     run("import", "kptimes", "kptimes", "--out", "imported")
     assert len(lines_of(Path("imported/test.jsonl"))) == TEST
@@ -156,5 +154,5 @@ def test_what_is_imported_is_never_written_over_nor_beside_what_is_read() -> Non
 def test_string_where_a_list_of_answers_belongs_is_an_error_and_no_list_of_letters(field: str) -> None:
     row = {"id": "q", "source": "who ?", "prediction": "Ann", "segments": ["Ann"], "answers": ["Ann"]}
     write_lines("out.jsonl", row | {field: "Ann"})
-    with pytest.raises(UserError, match=rf"out\.jsonl:1: .{field}. .*list of strings"):
-        run("score", "out.jsonl", "--recipe", "msqa")
+    said = refused("score", "out.jsonl", "--recipe", "msqa")
+    assert said.startswith(f"out.jsonl:1: `{field}` ") and "list of strings" in said

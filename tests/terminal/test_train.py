@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.terminal.app import app
+from tests.terminal import running
 from tests.terminal.running import read_json, run, write_lines
 
 QUICK = [
@@ -43,9 +41,7 @@ def train(workspace: Path, *more: str) -> str:
 
 
 def refused(workspace: Path, *more: str) -> str:
-    with pytest.raises(UserError) as raised:
-        train(workspace, *more)
-    return str(raised.value)
+    return running.refused("train", "-w", workspace, *QUICK, *more)
 
 
 def manifest(workspace: Path, decoder: str = "pipelined") -> dict[str, Any]:
@@ -57,8 +53,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path
 
     talk = train(workspace)
     assert talk.index("MB of disk") < talk.index("trained in") < talk.index("next: `pipedec generate`")
-    assert "dev loss" in talk
-    assert "dev ROUGE-L" in talk
+    assert "dev loss" in talk and "dev ROUGE-L" in talk
     folder = workspace / "models" / "pipelined"
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert type(model).__name__ == "T5ForConditionalGeneration"
@@ -76,14 +71,12 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path
     assert manifest(workspace)["settings"] == settings
 
 
-def test_the_recipe_gives_defaults_and_flags_win(workspace: Path) -> None:
-    train(workspace, "--recipe", "paper", "--learning-rate", "0.01")
+def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace: Path, tmp_path: Path) -> None:
+    talk = train(workspace, "--recipe", "paper", "--learning-rate", "0.01", "--max-source-tokens", "4")
+    assert "longer than 4 tokens and were cut" in talk
     settings = manifest(workspace)["settings"]
     training = settings["training"]
     assert (settings["delay"], training["learning_rate"], training["batch_size"]) == (1, 0.01, 4)
-
-
-def test_a_config_file_carries_options_and_flags_win(workspace: Path, tmp_path: Path) -> None:
     config = tmp_path / "pipedec.toml"
     config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
     train(workspace, "--config", str(config))
@@ -114,14 +107,9 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
 
 @pytest.mark.parametrize("delay", ["0", "-1", "two", "1.5"])
 def test_a_delay_that_is_no_delay_is_a_usage_error(tmp_path: Path, delay: str) -> None:
-    outcome = CliRunner().invoke(app, ["train", "-w", str(tmp_path), "--delay", delay])
-    assert outcome.exit_code == 2
+    run("train", "-w", tmp_path, "--delay", delay, code=2)
 
 
 def test_a_shape_that_is_not_there_and_the_command_that_makes_data_are_named(workspace: Path) -> None:
     assert "scratch-tiny" in refused(workspace, "--model", "scratch-huge")
     assert "pipedec segment DATA" in refused(workspace / "none")
-
-
-def test_sources_that_are_cut_are_counted(workspace: Path) -> None:
-    assert "longer than 4 tokens and were cut" in train(workspace, "--max-source-tokens", "4")
