@@ -11,18 +11,7 @@ import pytest
 from tests.terminal import running
 from tests.terminal.running import read_json, run, write_lines
 
-QUICK = [
-    "--max-steps",
-    "2",
-    "--batch-size",
-    "4",
-    "--evaluations",
-    "1",
-    "--dev-examples",
-    "4",
-    "--device",
-    "cpu",
-]
+QUICK = ["--max-steps", "2", "--batch-size", "4", "--evaluations", "1", "--dev-examples", "4"]
 
 
 @pytest.fixture
@@ -37,11 +26,11 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def train(workspace: Path, *more: str) -> str:
-    return run("train", "-w", workspace, *QUICK, *more).stderr
+    return run("train", "-w", workspace, *QUICK, "--device", "cpu", *more).stderr
 
 
 def refused(workspace: Path, *more: str) -> str:
-    return running.refused("train", "-w", workspace, *QUICK, *more)
+    return running.refused("train", "-w", workspace, *QUICK, "--device", "cpu", *more)
 
 
 def manifest(workspace: Path, decoder: str = "pipelined") -> dict[str, Any]:

@@ -3,18 +3,20 @@
 from functools import partial
 from pathlib import Path
 
-import pytest
-
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLITS
-from pipedec_cli.data.workspace import load_split
+from pipedec_cli.data.workspace import load_segmentation, load_split
 from tests.terminal import running
 from tests.terminal.running import write_lines as write
 
-__all__ = ["FACTS", "data_of", "examples", "refusal", "run", "write"]
+__all__ = ["FACTS", "data_of", "examples", "refusal", "run", "segmentation", "write"]
 
-FACTS = ["The pump is on.", "Dr. Lee checked it.", "It runs at 3.5 bar.", "The valve is open, too."]
-FACTS += ["It is late."]
+FACTS = [
+    "The pump is on.",
+    "Dr. Lee checked it.",
+    "It runs at 3.5 bar.",
+    "The valve is open, too.",
+    "It is late.",
+]
 
 
 def examples(count=40, **fields):
@@ -22,14 +24,12 @@ def examples(count=40, **fields):
 
 
 run = partial(running.run, "segment", columns=120)
-
-
-def refusal(*arguments):
-    with pytest.raises(UserError) as raised:
-        run(*arguments)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
+refusal = partial(running.refused, "segment")
 
 
 def data_of(folder="pipedec-workspace/data"):
     return {name: load_split(Path(folder) / f"{name}.jsonl") for name in SPLITS}
+
+
+def segmentation():
+    return load_segmentation(Path("pipedec-workspace/data/segmentation.json"))

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pipedec_cli.data.workspace import load_segmentation, load_segmenter
-from tests.terminal.segment.running import data_of, examples, run, write
+from pipedec_cli.data.workspace import load_segmenter
+from tests.terminal.segment.running import data_of, examples, run, segmentation, write
 
 
 def test_phrases_come_from_strings_and_lists():
@@ -13,20 +13,20 @@ def test_phrases_come_from_strings_and_lists():
         assert record.target_segments == ("a", "b c")
         assert record.target in ("a; b c", "a; b c;")
         assert "keyphrases" in record.fields
-    assert load_segmentation(Path("pipedec-workspace/data/segmentation.json")).joiner == "; "
+    assert segmentation().joiner == "; "
     assert "6 targets came segmented" in result.stderr
 
 
 def test_separators_may_be_several_and_escaped():
     data = write("data.jsonl", *({"source": str(i), "target": "a|b\nc"} for i in range(9)))
-    run(data, *[r"--level", r"phrase", r"--separator", r"|", r"--separator", r"\n"])
+    run(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
     assert data_of()["train"][0].target_segments == ("a", "b", "c")
     assert load_segmenter(Path("pipedec-workspace/data")).separators == ("|", "\n")
 
 
 def test_clauses_and_an_own_joiner():
     run(write("data.jsonl", *examples()), "--level", "clause", "--joiner", "\\n")
-    assert load_segmentation(Path("pipedec-workspace/data/segmentation.json")).joiner == "\n"
+    assert segmentation().joiner == "\n"
     longest = max((record.target_segments for record in data_of()["train"]), key=len)
     assert longest[-3:] == ("The valve is open,", "too.", "It is late.")
 

@@ -5,8 +5,9 @@ import json
 from pathlib import Path
 
 from pipedec_cli.data.records import SPLITS, Segmentation
-from pipedec_cli.data.workspace import Workspace, load_segmentation, load_split
-from tests.terminal.segment.running import FACTS, data_of, examples, refusal, run, write
+from pipedec_cli.data.workspace import Workspace, load_split
+from tests.terminal.running import read_json
+from tests.terminal.segment.running import FACTS, data_of, examples, refusal, run, segmentation, write
 
 
 def test_a_file_becomes_three_segmented_splits_in_the_workspace():
@@ -19,27 +20,22 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
         assert list(record.target_segments) == FACTS[: len(record.target_segments)]
         assert record.fields["x"] == [1]
         assert record.id == str(int(record.source.removeprefix("case ")) + 1)
-    workspace = Workspace.find()
-    assert load_segmentation(workspace.segmentation) == Segmentation("sentence", (), " ", 20)
-    assert (workspace.data / "sentences.json").exists()
+    assert segmentation() == Segmentation("sentence", (), " ", 20)
+    assert (Workspace.find().data / "sentences.json").exists()
     assert "wrote train.jsonl, dev.jsonl, test.jsonl, segmentation.json" in result.stderr
     assert "counted in words" in result.stderr
 
 
-def test_json_prints_what_segmentation_json_holds():
+def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_the_same_bytes():
     result = run(write("data.jsonl", *examples()), "--json", "--out", "there")
     printed = json.loads(result.stdout)
     assert printed.pop("out") == "there"
-    assert printed == json.loads(Path("there/segmentation.json").read_text())
+    assert printed == read_json("there/segmentation.json")
     assert [row["delay"] for row in printed["promise"]] == [1, 2, 3]
     assert printed["promise"][0]["ratio"] > 1.5
     assert printed["splits"]["test"]["origin"] == "split off by source"
     assert printed["manifest"]["settings"]["seed"] == 0
     assert not Path("pipedec-workspace").exists()
-
-
-def test_the_same_command_writes_the_same_bytes():
-    write("data.jsonl", *examples())
     for out in ("a", "b"):
         run("data.jsonl", "--out", out)
     first, second = ({p.name: p.read_bytes() for p in Path(out).iterdir()} for out in ("a", "b"))
@@ -62,33 +58,25 @@ def test_standard_input_and_a_limit():
     assert "can be read only once" in refusal("-", "--dev", "-")
 
 
-def test_a_run_that_fails_keeps_the_data_of_the_last():
+def test_a_run_that_fails_keeps_the_data_of_the_last_and_models_of_other_data_are_warned_of():
     run(write("data.jsonl", *examples()))
     before = {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()}
-    Path("data.jsonl").write_text('{"source": "a", "target": "b"}\n{"sour')
-    assert "data.jsonl:2: not JSON" in refusal("data.jsonl")
+    Path("wrong.jsonl").write_text('{"source": "a", "target": "b"}\n{"sour')
+    assert "wrong.jsonl:2: not JSON" in refusal("wrong.jsonl")
     assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
-
-
-def test_models_of_other_data_are_warned_of():
-    run(write("data.jsonl", *examples()))
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
     assert "was trained on other data" not in run("data.jsonl").stderr
     assert "was trained on other data" in run("data.jsonl", "--seed", "1", "-q").stderr
 
 
-def test_a_config_file_carries_options_and_flags_win():
+def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
     write("data.jsonl", *examples())
     Path("c.toml").write_text('seed = 5\n[segment]\nlevel = "clause"\nsub-max = 9\n')
     run("data.jsonl", "--config", "c.toml", "--sub-max", "8")
-    saved = json.loads(Path("pipedec-workspace/data/segmentation.json").read_text())
+    saved = read_json("pipedec-workspace/data/segmentation.json")
     assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["seed"]) == ("clause", 8, 5)
-
-
-def test_a_recipe_sets_the_level():
-    write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9)))
-    run("data.jsonl", "--recipe", "kp20k")
-    assert load_segmentation(Path("pipedec-workspace/data/segmentation.json")).level == "phrase"
+    run(write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9))), "--recipe", "kp20k")
+    assert segmentation().level == "phrase"
 
 
 def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
