@@ -72,4 +72,4 @@ def test_what_cannot_be_measured_is_refused(options: str, words: str) -> None:
 
 
 def test_an_unknown_dtype_is_a_usage_error() -> None:
-    assert "float32" in run("bench", "--dtypes", "float32,int3", code=2).output
+    assert "float32" in run("bench", "--dtypes", "float32,int3", exit_code=2).output

@@ -259,7 +259,7 @@ def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
 
 @pytest.mark.parametrize("options", ["--delays 0", "--delays 1,,2", "--delays a", "--batch-sizes 1,x"])
 def test_numbers_that_are_none_are_a_usage_error(options):
-    assert "whole numbers" in run("report", *options.split(), code=2).output
+    assert "whole numbers" in run("report", *options.split(), exit_code=2).output
 
 
 @pytest.mark.parametrize("written", ["2", '"2,1,sequential"', '[2, 1, "wait"]'])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import Result
 
-from pipedec_cli.data.errors import UserError
 from tests.checkpoints import TOLD
+from tests.terminal import running
 from tests.terminal.running import run, write_lines
 
 ROWS: list[dict[str, Any]] = [
@@ -29,11 +29,7 @@ def done(*arguments: object, stdin: str | None = None) -> Result:
     return run("generate", *arguments, input=stdin)
 
 
-def refused(*arguments: object) -> str:
-    with pytest.raises(UserError) as raised:
-        done(*arguments)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
+refused = partial(running.refused, "generate")
 
 
 def lines(text: str | Path) -> list[dict[str, Any]]:
