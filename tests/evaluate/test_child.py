@@ -32,9 +32,8 @@ class Taking:
         if sources == [[0]]:
             raise IndexError("no such token")
         taken = bytearray(b"x") * (self.work * MIB)
-        return Pass(
-            [Output(tuple(source), len(taken) + batch_size, True) for source in sources], 7, 0.5, None
-        )
+        cost = len(taken) + batch_size
+        return Pass([Output(tuple(source), cost, True) for source in sources], 7, 0.5, None)
 
 
 def fail():
@@ -53,18 +52,13 @@ def peak(**how):
 def test_child_answers_as_its_decoder_would_whatever_that_prints():
     with taking(ready=1) as child:
         assert child.settings == {"ready": "1", "process": "its own"}
-        assert child.run([(5, 6), (7,)], 3, None) == Pass(
-            (Output((5, 6), 3, True), Output((7,), 3, True)), 7, 0.5, None
-        )
+        outputs = (Output((5, 6), 3, True), Output((7,), 3, True))
+        assert child.run([(5, 6), (7,)], 3, None) == Pass(outputs, 7, 0.5, None)
 
 
-def test_peak_holds_what_the_work_took_for_a_moment():
-    memory = peak(ready=10, work=80)
-    assert memory.peak_bytes - memory.ready_bytes == pytest.approx(80 * MIB, rel=0.1)
-
-
-def test_what_was_there_before_the_work_is_ready_memory():
-    little, much = peak(ready=1, work=1), peak(ready=81, work=1)
+def test_what_was_there_before_is_ready_memory_and_the_peak_holds_what_the_work_took_for_a_moment():
+    little, much = peak(ready=1, work=80), peak(ready=81, work=1)
+    assert little.peak_bytes - little.ready_bytes == pytest.approx(80 * MIB, rel=0.1)
     assert much.ready_bytes - little.ready_bytes == pytest.approx(80 * MIB, rel=0.1)
     assert much.peak_bytes - much.ready_bytes < 10 * MIB
 
@@ -97,10 +91,8 @@ def test_child_ends_with_its_object():
     child = taking()
     (process,) = set(psutil.Process().children()) - before
     assert process.is_running()
-
     del child
     gc.collect()
-
     assert not process.is_running()
 
 

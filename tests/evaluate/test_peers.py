@@ -53,24 +53,29 @@ def ctranslate2():
     return ctranslate2
 
 
-def test_peer_makes_the_tokens_of_our_sequential_decoder(peer, sources, ours):
+def test_peer_makes_the_tokens_of_our_sequential_decoder_here_in_batches_and_in_a_child(peer, sources, ours):
+    assert peer.settings["version"].split()[0] in ("transformers", "ctranslate2")
+    assert (peer.settings["dtype"], peer.settings["max_tokens"]) == ("float32", str(MOST))
     made = peer.run(sources, 1, time.perf_counter)
     assert Agreement.between(made.outputs, ours.outputs) == Agreement(len(sources), len(sources))
     assert made.calls == sum(output.steps for output in made.outputs)
-
-
-def test_peer_makes_the_same_in_batches(peer, sources, ours):
-    if peer.largest_batch == 1:
-        pytest.skip("takes one at a time")
-    made = peer.run(sources, 4, time.perf_counter)
-    assert [output[:2] for output in made.outputs] == [output[:2] for output in ours.outputs]
-    assert made.calls < ours.calls
+    factory, payload = peer.blueprint()
+    module, _, name = factory.partition(":")
+    again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(payload)))
+    told = again.run(sources, 1, time.perf_counter).outputs
+    assert [output.tokens for output in told] == [output.tokens for output in ours.outputs]
+    if peer.largest_batch != 1:
+        made = peer.run(sources, 4, time.perf_counter)
+        assert [output[:2] for output in made.outputs] == [output[:2] for output in ours.outputs]
+        assert made.calls < ours.calls
 
 
 def test_peer_that_takes_one_token_a_call_makes_as_many_calls_as_ours(plain, sources, ours, tmp_path):
-    made = make_peer("transformers", plain, tmp_path, MOST).run(sources, 1, time.perf_counter)
+    made, looked_up = (
+        make_peer(name, plain, tmp_path, MOST).run(sources, 1, time.perf_counter)
+        for name in ("transformers", "prompt-lookup")
+    )
     assert [output.steps for output in made.outputs] == [output.steps for output in ours.outputs]
-    looked_up = make_peer("prompt-lookup", plain, tmp_path, MOST).run(sources, 1, time.perf_counter)
     assert looked_up.calls <= made.calls
 
 
@@ -78,29 +83,14 @@ def test_text_is_cut_at_the_bound(plain, sources, tmp_path):
     for name in PEERS:
         peer = make_peer(name, plain, tmp_path / name, 3)
         if not isinstance(peer, Absent):
-            made = peer.run(sources[:1], 1, time.perf_counter)
-            assert len(made.outputs[0].tokens) == 3
-
-
-def test_settings_tell_version_and_dtype(peer):
-    assert peer.settings["version"].split()[0] in ("transformers", "ctranslate2")
-    assert peer.settings["dtype"] == "float32"
-    assert peer.settings["max_tokens"] == str(MOST)
-
-
-def test_child_process_decodes_in_the_same_way(peer, sources, ours):
-    factory, payload = peer.blueprint()
-    module, _, name = factory.partition(":")
-    again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(payload)))
-    made = again.run(sources, 1, time.perf_counter)
-    assert [output.tokens for output in made.outputs] == [output.tokens for output in ours.outputs]
+            (made,) = peer.run(sources[:1], 1, time.perf_counter).outputs
+            assert len(made.tokens) == 3
 
 
 def test_peer_that_is_not_installed_is_absent_and_says_how_to_get_it(plain, tmp_path, monkeypatch):
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     absent = make_peer("ctranslate2", plain, tmp_path)
-    assert isinstance(absent, Absent)
-    assert "pip install pipedec[peers]" in absent.why
+    assert isinstance(absent, Absent) and "pip install pipedec[peers]" in absent.why
 
 
 def test_peer_that_cannot_take_the_checkpoint_is_absent_and_says_why(
@@ -111,8 +101,7 @@ def test_peer_that_cannot_take_the_checkpoint_is_absent_and_says_why(
 
     monkeypatch.setattr(ctranslate2, "convert", convert)
     absent = make_peer("ctranslate2", plain, tmp_path)
-    assert isinstance(absent, Absent)
-    assert "no such layer" in absent.why
+    assert isinstance(absent, Absent) and "no such layer" in absent.why
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [({1: 1.0, 4: 3.0}, 1), ({1: 3.0, 4: 1.0}, 4)])
@@ -150,7 +139,8 @@ def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_an_error(
 def test_ctranslate2_without_the_dtype_falls_back_to_float32(monkeypatch, ctranslate2):
     import ctranslate2 as package
 
-    monkeypatch.setattr(package, "get_supported_compute_types", lambda *_: {"float32", "int8"})
-    assert ctranslate2.compute_type("bfloat16", "cpu") == "float32"
-    monkeypatch.setattr(package, "get_supported_compute_types", lambda *_: {"float32", "bfloat16"})
-    assert ctranslate2.compute_type("bfloat16", "cpu") == "bfloat16"
+    for there, expected in ({"int8"}, "float32"), ({"bfloat16"}, "bfloat16"):
+        monkeypatch.setattr(
+            package, "get_supported_compute_types", lambda *_, names=there: {"float32", *names}
+        )
+        assert ctranslate2.compute_type("bfloat16", "cpu") == expected

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from pipedec_cli.evaluate.bench import Bench
 from pipedec_cli.evaluate.competitor import Agreement, Lengths
 from pipedec_cli.evaluate.machine import Machine
-from pipedec_cli.evaluate.report import (
-    MANY,
-    Run,
-    Sample,
-    assemble,
-    by_size,
-    choose_sample,
-)
+from pipedec_cli.evaluate.report import MANY, Run, Sample, assemble, by_size, choose_sample
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Output, Pass, Timing
 from tests.evaluate.decoders import competitor, scored, timing
@@ -38,11 +31,8 @@ def test_sample_has_one_example_of_each_equal_part_and_is_always_the_same(count,
     assert choose_sample(count, wanted) == places
 
 
-def test_sample_of_data_that_repeat_themselves_meets_them_at_different_points():
+def test_sample_meets_data_that_repeat_themselves_at_different_points_and_says_what_was_timed_and_how():
     assert len({place % 10 for place in choose_sample(320, 32)}) > 5
-
-
-def test_sample_says_what_was_timed_and_how():
     some, everything = Sample(32, 500, 3).line, Sample(8, 8, 5).line
     assert some.startswith("32 of 500 examples (one drawn from each of as many equal parts")
     assert everything.startswith("all 8 examples timed in one process")
@@ -62,9 +52,7 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     assert two.baseline_quality == 100.0
     assert two.quality == pytest.approx((100 + 100 * 2 / 3) / 2)
     assert (nine.fewer_steps, nine.speedup) == (4.0, 4.0)
-
-
-def test_breakdown_puts_many_subsequences_together_and_leaves_open_what_was_not_timed():
+    # many subsequences stand together, and what was not timed is left open
     baseline, mine = run([["a b"]] * 3, [9, 9, 9], {}), run([["a b"]] * 3, [3, 3, 3], {"0": 1.0})
     (row,) = by_size(mine, baseline, {MANY: ["0"], MANY + 1: ["1"], 40: ["2"]}, "rougeL")
     assert (row.subsequences, row.examples, row.timed, row.speedup) == (MANY, 3, 0, None)
@@ -116,38 +104,24 @@ def test_report_is_put_together_from_scores_and_timings():
     content = json.loads(json.dumps(report.as_json()))
     assert content["decoders"][1]["speed"][0]["over_baseline"]["speedup"] == 3.0
     assert content["decoders"][1]["quality"]["signature"].startswith("rouge|")
-
-
-def test_peer_that_was_not_timed_at_a_batch_size_has_no_figures_there():
+    # a peer that was not timed at a batch size has no figures there
     report = compared(sizes=(2,), peer_sizes=())
-    assert report.entries[2].agreement is None
-    assert report.entries[2].gains == {}
+    assert (report.entries[2].agreement, report.entries[2].gains) == (None, {})
     assert [row.timed for row in report.sizes["Δt = 1"]] == [0]
 
 
 def bench(*entries):
-    return Bench(
-        entries=entries,
-        model="m",
-        lengths=Lengths.even(5, 2, 10),
-        steps=(),
-        bandwidth=(1e9,),
-        reader="a test",
-        repeats=1,
-        **WHERE,
-    )
+    told = {"lengths": Lengths.even(5, 2, 10), "bandwidth": (1e9,), "reader": "a test", "repeats": 1}
+    return Bench(entries=entries, model="m", steps=(), **told, **WHERE)
 
 
 def forced(name, role, sizes, dtype="float32"):
     """A decoder whose decoding took so many seconds and calls at each batch size, and its encoder a second."""
-    made = competitor(
-        name,
-        role,
-        timings={
-            size: timing([seconds + 1.0], calls, 1.0, examples=size, tokens=10, steps=calls, size=size)
-            for size, (seconds, calls) in sizes.items()
-        },
-    )
+    timings = {
+        size: timing([seconds + 1.0], calls, 1.0, examples=size, tokens=10, steps=calls, size=size)
+        for size, (seconds, calls) in sizes.items()
+    }
+    made = competitor(name, role, timings=timings)
     made.runner.settings = {"dtype": dtype}
     return made
 
@@ -160,9 +134,7 @@ def test_ours_are_set_against_the_sequential_decoder_of_the_same_dtype_and_again
         forced("Δt = 1, bfloat16", "pipelined", {1: (1.0, 5)}, "bfloat16"),
         forced("theirs", "peer", {1: (21.0, 11)}),
     )
-
     found = {(one.name, other.name): gain for one, other, _, gain in made.ratios}
-
     assert {names: gain.speedup for names, gain in found.items()} == {
         ("sequential", "theirs"): 22 / 11,
         ("Δt = 1", "sequential"): 11 / 4,
@@ -181,7 +153,6 @@ def test_batch_sizes_stand_by_themselves_and_a_peer_may_lack_one():
         forced("Δt = 1", "pipelined", {1: (3.0, 5), 4: (6.0, 5)}),
         forced("theirs", "peer", {1: (21.0, 11)}),
     )
-
     assert [(one.name, other.name, size) for one, other, size, _ in made.ratios] == [
         ("sequential", "theirs", 1),
         ("Δt = 1", "sequential", 1),
@@ -192,7 +163,6 @@ def test_batch_sizes_stand_by_themselves_and_a_peer_may_lack_one():
 
 def test_json_of_a_bench_holds_everything_and_says_that_lengths_are_forced():
     content = json.loads(json.dumps(bench(forced("sequential", "baseline", {1: (1.0, 2)})).as_json()))
-
     assert content["lengths"]["forced"] is True
     assert content["decoders"][0]["kind"] == "sequential"
     assert content["decoders"][0]["speed"][0]["decoder_calls"] == 2

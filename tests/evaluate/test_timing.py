@@ -26,8 +26,7 @@ def test_first_pass_does_not_count_and_the_median_does(clock):
     steps = [seconds for seconds in (50.0, 1.0, 9.0, 2.0) for _ in SOURCES]
     found = time_them(clock, a=FakeDecoder(clock, steps), repeats=3)["a"]
     assert found.repeats == (12.0, 108.0, 24.0)
-    assert found.seconds == 24.0
-    assert found.examples_per_second == 3 / 24
+    assert (found.seconds, found.examples_per_second) == (24.0, 3 / 24)
     assert found.example_seconds == (8.0, 4.0, 12.0)
 
 
@@ -49,32 +48,25 @@ def test_rests_before_every_pass_that_counts_and_no_rest_is_timed(clock):
     assert [found.repeats for found in timings.values()] == [(12.0, 12.0)] * 2
 
 
-def test_encoder_setup_and_decoding_are_told_apart(clock):
+def test_encoder_setup_and_decoding_are_told_apart_where_they_are_told(clock):
     found = time_them(clock, a=FakeDecoder(clock, encode=0.5, setup=0.25), repeats=1)["a"]
     assert (found.encoder_seconds, found.setup_seconds) == (1.5, 0.75)
-    assert found.decoding_seconds == 12.0
-    assert found.seconds_per_call == 1.0
-
-
-def test_decoder_that_does_not_tell_its_parts_apart_has_none(clock):
+    assert (found.decoding_seconds, found.seconds_per_call) == (12.0, 1.0)
     found = time_them(clock, a=FakeDecoder(clock, encode=None), repeats=2)["a"]
     assert found.encoder_seconds is found.decoding_seconds is found.seconds_per_call is None
     assert found.seconds == 12.0
+    passes = [Pass([Output((5,), 1)], 1, encoder, None, (3.0,)) for encoder in (1.0, None)]
+    assert Timing.of(1, passes).encoder_seconds is None  # one repeat lacks it
 
 
-def test_one_at_a_time_hands_over_one_source_after_the_other(clock):
-    decoder = FakeDecoder(clock)
-    time_them(clock, a=decoder, repeats=1)
-    assert decoder.seen == [([source], 1) for _ in range(2) for source in SOURCES]
-
-
-def test_batches_are_handed_over_longest_first_and_outputs_come_back_in_order(clock):
-    decoder = FakeDecoder(clock)
+def test_sources_are_handed_over_one_by_one_or_longest_first_and_outputs_come_back_in_order(clock):
+    alone, decoder = FakeDecoder(clock), FakeDecoder(clock)
+    time_them(clock, a=alone, repeats=1)
+    assert alone.seen == [([source], 1) for _ in range(2) for source in SOURCES]
     found = time_them(clock, a=decoder, batch_size=4, repeats=1)["a"]
     assert [len(source) for source in decoder.seen[0][0]] == [6, 4, 2]
     assert [list(output.tokens) for output in found.outputs] == SOURCES
-    assert found.example_seconds == ()
-    assert found.decoder_calls == 6
+    assert (found.example_seconds, found.decoder_calls) == ((), 6)
 
 
 def test_decoder_that_cannot_have_so_many_in_flight_is_left_out(clock):
@@ -88,14 +80,8 @@ def test_json_holds_steps_tokens_and_each_repeat(clock):
     content = time_them(clock, a=FakeDecoder(clock, per_call=2), repeats=2)["a"].as_json()
     assert content["repeats"] == (6.0, 6.0)
     assert content["examples_per_second"] == pytest.approx(0.5)
-    assert content["decoder_calls"] == 6
-    assert content["tokens"] == 12
+    assert (content["decoder_calls"], content["tokens"]) == (6, 12)
     assert content["steps_per_example"] == content["tokens_per_step"] == 2.0
-
-
-def test_parts_that_some_repeats_lack_are_not_known():
-    passes = [Pass([Output((5,), 1)], 1, encoder, None, (3.0,)) for encoder in (1.0, None)]
-    assert Timing.of(1, passes).encoder_seconds is None
 
 
 def test_clock_of_a_cpu_waits_for_nothing():
@@ -104,21 +90,15 @@ def test_clock_of_a_cpu_waits_for_nothing():
 
 def test_decoding_gain_is_fewer_calls_times_faster_calls():
     found = gain(timing([3.0, 3.5, 3.0], 20, 1.0), timing([10.0, 11.0, 12.0], 100, 1.0))
-    assert found.speedup == pytest.approx(11 / 3)
-    assert found.decoding == pytest.approx(10 / 2)
-    assert found.fewer_calls == 5.0
-    assert found.faster_calls == pytest.approx(1.0)
+    assert (found.speedup, found.decoding) == (pytest.approx(11 / 3), pytest.approx(10 / 2))
+    assert (found.fewer_calls, found.faster_calls) == (5.0, pytest.approx(1.0))
     assert found.decoding == pytest.approx(found.fewer_calls * found.faster_calls)
     dearer = gain(timing([5.0], 20, 1.0), timing([9.0], 80, 1.0))
     assert (dearer.fewer_calls, dearer.faster_calls) == (4.0, pytest.approx(0.5))
 
 
-def test_range_is_that_of_passes_of_the_same_repeat():
+def test_range_is_that_of_passes_of_the_same_repeat_and_parts_not_told_apart_leave_the_decoding_open():
     found = gain(timing([1.0, 2.0], 1, None), timing([4.0, 4.0], 1, None))
-    assert (found.low, found.high) == (2.0, 4.0)
-    assert found.speedup == pytest.approx(4.0 / 1.5)
-
-
-def test_parts_not_told_apart_leave_the_decoding_gain_open():
+    assert (found.low, found.high, found.speedup) == (2.0, 4.0, pytest.approx(4.0 / 1.5))
     found = gain(timing([1.0], 10, None), timing([2.0], 10, 0.5))
     assert (found.decoding, found.faster_calls, found.fewer_calls) == (None, None, 1.0)
