@@ -43,14 +43,13 @@ class MemoryProbe:
 
         self.size, self.readings, self._clock = size, list[float](), clock
         buffer = torch.ones(size // _WORD, dtype=torch.int32, device=device)
-        floats = buffer.view(torch.float32)
+        floats, bytes_ = buffer.view(torch.float32), buffer.numel() * _WORD
         self._read: Callable[[], object] = lambda: floats.sum().item()
         self.reader = "torch.sum, which may be slower than the memory"
-        if device == "cpu":
-            with suppress(BuildError):
-                kernels, bytes_ = library(), buffer.numel() * _WORD
+        with suppress(BuildError):
+            if device == "cpu":
+                kernels, self.reader = library(), "compiled kernels"
                 self._read = lambda: kernels.read(buffer.data_ptr(), bytes_, torch.get_num_threads())
-                self.reader = "compiled kernels"
 
     def measure(self) -> float:
         """Bytes a second, the fastest of a few passes."""
@@ -156,13 +155,14 @@ class Bench(Comparison):
         """Each of ours over our sequential decoder of the same dtype and over every peer, by batch size."""
         for size, one, other in product(self.batch_sizes, self.entries, self.entries):
             plain = (one.role, other.role) == ("pipelined", "baseline")
-            same = one.settings["dtype"] == other.settings["dtype"]
+            same = one.runner.settings["dtype"] == other.runner.settings["dtype"]
             compared = one.role != "peer" and (other.role == "peer" or (plain and same))
             if compared and size in (gains := one.gains_over(other)):
                 yield one, other, size, gains[size]
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
+        middle = median(self.bandwidth) if self.bandwidth else None
         return {
             "model": self.model,
             "lengths": asdict(self.lengths) | {"forced": True, "line": self.lengths.line},
@@ -170,8 +170,8 @@ class Bench(Comparison):
                 {
                     "name": entry.name,
                     "kind": "sequential" if entry.role == "baseline" else entry.role,
-                    "dtype": entry.settings["dtype"],
-                    "settings": dict(entry.settings),
+                    "dtype": entry.runner.settings["dtype"],
+                    "settings": dict(entry.runner.settings),
                     "speed": [timing.as_json() for timing in entry.timings.values()],
                     "memory": entry.memory and entry.memory._asdict(),
                 }
@@ -182,11 +182,7 @@ class Bench(Comparison):
                 for one, other, size, gain in self.ratios
             ],
             "steps": [step._asdict() for step in self.steps],
-            "bandwidth": {
-                "reader": self.reader,
-                "bytes_per_second": list(self.bandwidth),
-                "median": median(self.bandwidth) if self.bandwidth else None,
-            },
+            "bandwidth": {"reader": self.reader, "bytes_per_second": list(self.bandwidth), "median": middle},
             "repeats": self.repeats,
             "disturbed": self.disturbed,
             **self.conditions,

@@ -108,17 +108,17 @@ def serve() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     runner: Any = None
     for line in sys.stdin:
-        request = json.loads(line)
+        asked = json.loads(line)
         try:
             if runner is None:
-                module, _, name = request["factory"].partition(":")
-                payload = request["payload"]
+                module, _, name = asked["factory"].partition(":")
+                payload = asked["payload"]
                 runner = getattr(importlib.import_module(module), name)(**payload)
                 said: dict[str, object] = {"answer": dict(runner.settings)}
             else:
-                work = partial(runner.run, request["sources"], request["batch_size"], time.perf_counter)
-                weigh, device = "weigh" in request, payload.get("device", "cpu")
-                said = {"answer": measure_here(work, device) if weigh else work()}
+                work = partial(runner.run, asked["sources"], asked["batch_size"], time.perf_counter)
+                weighed = measure_here(work, payload.get("device", "cpu")) if "weigh" in asked else work()
+                said = {"answer": weighed}
         except Exception as error:  # whatever it is, the parent says it
             said = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(said) + "\n")

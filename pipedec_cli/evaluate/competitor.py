@@ -88,11 +88,6 @@ class Competitor:
     agreement: Agreement | None = None
 
     @property
-    def settings(self) -> Mapping[str, str]:
-        """Version and settings that bear on speed or output."""
-        return self.runner.settings
-
-    @property
     def speedup(self) -> float:
         """Over the baseline, at the smallest batch size."""
         return self.gains[min(self.gains)].speedup
@@ -108,7 +103,7 @@ class Competitor:
         return {
             "name": self.name,
             "role": self.role,
-            "settings": dict(self.settings),
+            "settings": dict(self.runner.settings),
             "options": self.options,
             "delay": self.delay,
             "quality": self.scored and self.scored.as_json(),
@@ -213,8 +208,7 @@ class EngineRunner:
     def __init__(self, decoder: Decoder, choice: Mapping[str, Any], lengths: Lengths | None = None) -> None:
         """Choose a method by the arguments of `Decoder.method`; a UserError if the checkpoint was not trained for the delay.
 
-        Lengths are forced whatever the model says and was trained for; of the choice, the delay (None for the whole target
-        as one string) and the exploration rule hold. What decodes in several ways shares the decoder.
+        Lengths are forced whatever the model was trained for, at a delay (None for the whole target as one string).
         """
         self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
         ends = (decoder.checkpoint.bos, decoder.checkpoint.eos)
@@ -224,12 +218,12 @@ class EngineRunner:
     @property
     def settings(self) -> Mapping[str, str]:
         """Kernels, schedule, bounds and dtype."""
-        bounds, weights = asdict(self.method.limits), self.decoder.weights
+        method, weights = self.method, self.decoder.weights
         return {
             "kernels": weights.kernels,
-            "schedule": self.method.schedule.name,
-            **({} if self._whole else {"explore": self.method.explore}),
-            **{name: str(bound) for name, bound in bounds.items() if bound is not None},
+            "schedule": method.schedule.name,
+            **({} if self._whole else {"explore": method.explore}),
+            **{name: str(bound) for name, bound in asdict(method.limits).items() if bound is not None},
             "dtype": str(weights.dtype).removeprefix("torch."),
         }
 

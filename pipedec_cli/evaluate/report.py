@@ -189,8 +189,7 @@ def assemble(
 
     Tables call the primary metric `label`, advice calls the baseline `called`; `rest` holds other attributes of `Report`.
     """
-    first, *others = found["entries"]
-    runs: dict[str, Run] = {}
+    (first, *others), runs = found["entries"], dict[str, Run]()
     for one in (first, *others):
         size, timing = next(iter(one.timings.items()), (0, None))
         if one is not first:

@@ -101,10 +101,8 @@ class Timing(NamedTuple):
         """Sum up passes over the same sources."""
         totals, (outputs, calls, *_) = [sum(one.seconds) for one in passes], passes[-1]
         encoder, setup = [one.encoder_seconds for one in passes], [one.setup_seconds for one in passes]
-        rest = [
-            None if first is None else total - first - (more or 0.0)
-            for total, first, more in zip(totals, encoder, setup, strict=True)
-        ]
+        parts = zip(totals, encoder, setup, strict=True)
+        rest = [first if first is None else total - first - (more or 0.0) for total, first, more in parts]
         seconds, decoding = median(totals), _of_known(rest, median)
         tokens, steps = sum(len(one.tokens) for one in outputs), sum(one.steps for one in outputs)
         alone = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
@@ -134,8 +132,8 @@ class Timing(NamedTuple):
 class Gain(NamedTuple):
     """One decoder's speed over another's, with the smallest and the largest ratio of two passes of the same repeat.
 
-    decoding (without encoder and set-up; None where one of the two does not tell it apart) = faster calls (what kernels
-    give, and what more rows a call cost) × fewer calls (what the schedule gives).
+    decoding (None where one does not tell it apart) = faster calls (kernels, and what more rows a call cost) × fewer calls
+    (the schedule).
     """
 
     speedup: float
@@ -166,11 +164,10 @@ def time_together(
     rest: Callable[[], None] = pause,
     on_pass: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Timing]:
-    """Time decoders against one another, each on its own sources; who cannot have `batch_size` in flight is left out.
+    """Time decoders in turn, each on its own sources; who cannot have `batch_size` in flight is left out.
 
-    Each makes a pass over all its sources first that does not count, then `repeats` that do; the decoders take turns,
-    and who begins a round changes from round to round. At batch sizes above 1 the sources are handed over longest first.
-    `rest` is called before each pass that counts; `on_pass` is told the decoder's name after each, the first ones included.
+    Each makes a pass first that does not count, then `repeats` that do, after a `rest`; who begins a round changes. At batch
+    sizes above 1 the longest source is handed over first. `on_pass` is told the decoder's name after any pass.
     """
     timed = {name: one for name, one in contest.items() if batch_size <= (one[0].largest_batch or batch_size)}
     passes: dict[str, list[Pass]] = {name: [] for name in timed}

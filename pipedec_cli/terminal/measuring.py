@@ -48,8 +48,8 @@ def measure(
     """Time and weigh our decoders and the peers; returns the fields of a `Comparison`.
 
     The peers run the checkpoint, a plain T5, on the sources of the first of ours, and make at most `max_tokens` a text;
-    where lengths are forced, exactly so many, and of the sources as many are timed as are in flight at once. `then` is
-    called when all were timed, for what is to be watched for other work as well.
+    where lengths are forced, exactly so many, and as many sources are timed as are in flight. `then` is called when all
+    were timed, while other work on the machine is still watched for.
     """
     device = str(checkpoint.device)
     entries, absent = list(ours), []

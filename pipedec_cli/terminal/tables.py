@@ -91,7 +91,7 @@ def columns_side_by_side(
 
 def settings_sheet(title: str, comparison: Comparison, what: str, notes: Row) -> Sheet:
     """Version and settings of each decoder, and where `what` was measured."""
-    rows = [(one.name, ", ".join(map(" ".join, one.settings.items()))) for one in comparison.entries]
+    rows = [(one.name, ", ".join(map(" ".join, one.runner.settings.items()))) for one in comparison.entries]
     versions = (f"{name} {version or 'not installed'}" for name, version in comparison.versions.items())
     notes = (f"{what} on {comparison.device}; {comparison.machine.line}", ", ".join(versions), *notes)
     return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
@@ -113,11 +113,9 @@ def table(sheet: Sheet) -> Table:
     made.add_column(Text(sheet.corner), no_wrap=True)
     for place, heading in enumerate(sheet.columns, start=1):
         width = _width(sheet, place)
-        leftward = width > _WORDY or any(cell.startswith("█") for cell in sheet.column(place))
-        side: Literal["left", "right"] = "left" if leftward else "right"
-        made.add_column(
-            Text("\n".join(_lines(heading))), justify=side, width=None if width > _WORDY else width
-        )
+        words, bars = width > _WORDY, any(cell.startswith("█") for cell in sheet.column(place))
+        side: Literal["left", "right"] = "left" if words or bars else "right"
+        made.add_column(Text("\n".join(_lines(heading))), justify=side, width=None if words else width)
     for section in sheet.sections:
         if section.heading:
             made.add_row(Text(section.heading, style="italic"))
@@ -145,9 +143,8 @@ def fitted(sheet: Sheet, width: int) -> Iterator[Sheet]:
             told = [row for row in rows if {row[1 + place] for place in part} - {"", NONE}]
             cut = tuple((row[0], *(row[1 + place] for place in places)) for row in told)
             sections += [Section(heading, cut)] if cut else []
-        yield replace(
-            sheet, columns=tuple(sheet.columns[place] for place in places), sections=tuple(sections)
-        )
+        columns = tuple(sheet.columns[place] for place in places)
+        yield replace(sheet, columns=columns, sections=tuple(sections))
 
 
 def _width(sheet: Sheet, place: int) -> int:

@@ -1,8 +1,7 @@
 """CTranslate2's greedy decoding, from a checkpoint that is converted on the spot, in a process of its own.
 
 With two OpenMP libraries in a process, its threads and torch's take the cores from each other: transformers took half
-as long again on two cores, and CTranslate2 up to five times as long. torch is not imported here before it is needed,
-so that the child holds CTranslate2 alone.
+as long again on two cores, CTranslate2 up to five times as long. So the child holds CTranslate2 alone, without torch.
 """
 
 from __future__ import annotations
@@ -84,15 +83,9 @@ class CTranslate2Process(Child):
         """Load what `convert` wrote of the checkpoint, in its dtype where this device has such; a ChildError if it cannot."""
         import torch
 
-        self.device = str(checkpoint.device)
-        dtype = str(checkpoint.model.dtype).removeprefix("torch.")
-        self._options = {
-            "folder": str(folder),
-            "device": self.device,
-            "compute_type": compute_type(dtype, self.device),
-            "max_tokens": max_tokens,
-            "exactly": exactly,
-        }
+        self.device, dtype = str(checkpoint.device), str(checkpoint.model.dtype).removeprefix("torch.")
+        asked = {"folder": str(folder), "max_tokens": max_tokens, "exactly": exactly}
+        self._options = {"device": self.device, "compute_type": compute_type(dtype, self.device), **asked}
         most = {"most_threads": torch.get_num_threads()}
         super().__init__("pipedec_cli.evaluate.peers.ctranslate2:fastest", self._options | most)
 
