@@ -18,7 +18,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal import tables
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
-from pipedec_cli.terminal.settings import Dtype, Settings, numbers, option, parse_device
+from pipedec_cli.terminal.settings import Dtype, Settings, numbers, option
 from pipedec_cli.terminal.tables import Label, Row, Section, Sheet, milliseconds, times, told, under
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ class BenchSettings(Settings):
     memory: bool = _speed(
         False, "Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"
     )
-    device: str = _speed(
-        "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
-    )
+    device: str = common.device_option(panel="Speed")
     seed: int = _speed(0, "Of fresh weights and random sources.")
     out: Path | None = option(None, "Keep the measurements in this JSON file.")
     config: Path | None = common.config_option()

@@ -17,7 +17,7 @@ from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
-from pipedec_cli.terminal.settings import Dtype, Settings, argument, number_or, option, parse_device
+from pipedec_cli.terminal.settings import Dtype, Settings, argument, number_or, option
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
@@ -97,9 +97,7 @@ class GenerateSettings(Settings):
         metavar="N|auto",
     )
     dtype: Dtype = _machine("float32", "bfloat16 is faster and may change a token; float16 is for GPUs.")
-    device: str = _machine(
-        "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
-    )
+    device: str = common.device_option(panel="Machine")
     out: str | None = common.general(
         None,
         "The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",

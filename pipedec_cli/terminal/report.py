@@ -15,7 +15,7 @@ from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
 from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
-from pipedec_cli.terminal.settings import Dtype, Settings, number_or, numbers, option, parse_device
+from pipedec_cli.terminal.settings import Dtype, Settings, number_or, numbers, option
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace
@@ -94,9 +94,7 @@ class ReportSettings(Settings):
         metavar="N|auto",
     )
     dtype: Dtype = _speed("float32", "Of the weights; the peers take the same.")
-    device: str = _speed(
-        "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
-    )
+    device: str = common.device_option(panel="Speed")
     out: Path | None = common.general(
         None, "The folder of report.json and report.md \\[default: report/ in the workspace]."
     )

@@ -162,6 +162,9 @@ def _load_recipe(context: typer.Context, name: str | None) -> str | None:
 
 # ---- options that several commands have ----------------------------------------------------------------------------
 
+device_option = partial(
+    option, "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
+)
 general = partial(option, panel="General")
 config_option = partial(
     general,
