@@ -57,9 +57,8 @@ def test_lines_of_phrases_go_with_source_and_target_lines(load):
 def test_gold_records_go_with_lines_in_their_order_and_replace_what_predictions_hold(load):
     predictions, _ = load(("out.txt", "a; b"), ("test.jsonl", KEYPHRASES))
     assert [(found.id, found.segments) for found in predictions] == [("d7", ("a", "b"))]
-    (found,), form = load(
-        ("out.jsonl", LINE | {"id": "a"}), ("gold.jsonl", {"id": "a", "source": "s", "target": "new"})
-    )
+    gold = {"id": "a", "source": "s", "target": "new"}
+    (found,), form = load(("out.jsonl", LINE | {"id": "a"}), ("gold.jsonl", gold))
     assert (form, found.record.target) == ("records", "new")
 
 

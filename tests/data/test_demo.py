@@ -69,9 +69,7 @@ def test_the_vocabulary_is_closed_and_small():
 
 
 @given(seed=SEEDS, kept=st.integers(0, MOST_FACTS), shuffled=st.randoms(use_true_random=False))
-def test_what_is_left_out_cut_or_of_a_wrong_value_is_missing_and_order_and_repeating_do_not_matter(
-    seed, kept, shuffled
-):
+def test_what_is_left_out_cut_or_wrong_is_missing_and_order_does_not_matter(seed, kept, shuffled):
     (record,) = make_demo(1, seed)
     target, name = record["target"], facts(record["source"])[0]
     told = sentences(target)
@@ -91,9 +89,7 @@ def test_right_and_missing_add_up_to_the_facts_whatever_was_said(prediction, see
     assert (right, missing) == (0, len(facts(record["source"])))
 
 
-@pytest.mark.parametrize(
-    "source", ["", "something else", "Talora; kind: castle", "Talora; kind: ship; moons: two"]
-)
+@pytest.mark.parametrize("source", ["", "other", "Talora; kind: castle", "Talora; kind: ship; moons: two"])
 def test_a_source_of_other_data_is_refused(source):
     with pytest.raises(ValueError, match="not a source of the demo data"):
         check_facts("Talora is a ship.", source)

@@ -12,6 +12,7 @@ from pipedec_cli.data.segmentation import PhraseSegmenter
 
 WORDS = measure_of(None)
 CHARACTERS = lambda texts: [*map(len, texts)]  # noqa: E731
+SEGMENTS = st.text(st.characters(codec="utf-8") | st.sampled_from("ab ,. ")).map(str.strip).filter(bool)
 LENGTHS = st.lists(st.integers(0, 9), max_size=9)
 
 
@@ -105,24 +106,18 @@ def test_a_long_segment_is_split_where_it_reads_best(segment, time_max, measure,
     assert split_long([segment], time_max, 9, measure) == pieces
 
 
-@given(
-    st.lists(st.text(st.characters(codec="utf-8") | st.sampled_from("ab ,. ")).map(str.strip).filter(bool)),
-    st.integers(2, 8),
-)
+@given(st.lists(SEGMENTS), st.integers(2, 8))
 def test_splitting_loses_nothing_but_white_space(segments, time_max):
     pieces = split_long(segments, time_max, 9, WORDS)
     assert "".join("".join(pieces).split()) == "".join("".join(segments).split())
     assert all(pieces)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"), [("", 1), ("a b\nc", 3), ("今天 很热。", 4), ("GPT模型。 ok", 4), ("été – ok", 3)]
-)
-def test_words_are_counted_by_white_space_and_in_spaceless_scripts_by_character(text, words):
-    assert WORDS([text]) == [words]
+def test_words_are_counted_by_white_space_and_in_spaceless_scripts_by_character():
+    assert WORDS(["", "a b\nc", "今天 很热。", "GPT模型。 ok", "été – ok"]) == [1, 3, 4, 4, 3]
 
 
-def test_tokens_are_counted_without_special_ones(tmp_path):
+def test_tokens_are_counted_without_special_ones_and_no_tokenizer_is_one_line(tmp_path):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -135,10 +130,7 @@ def test_tokens_are_counted_without_special_ones(tmp_path):
     count = measure_of(str(tmp_path))
     assert count(["a b", "a-b", ""]) == [2, 3, 1]
     assert count([]) == []
-
-
-def test_a_tokenizer_that_is_not_there_is_one_line(tmp_path):
-    for name in (str(tmp_path), "no-such-owner/no-such-tokenizer"):
+    for name in (str(tmp_path.parent), "no-such-owner/no-such-tokenizer"):
         with pytest.raises(UserError, match="no tokenizer can be loaded from") as caught:
             measure_of(name)
         assert "\n" not in str(caught.value)

@@ -50,7 +50,7 @@ def test_source_target_and_every_field_in_order_are_read_and_what_has_no_id_gets
         ({"target": "t", "references": ["u", "t", "v"]}, "t", None, ("t", "u", "v")),
     ],
 )
-def test_a_list_is_a_target_that_is_segmented_already_and_references_put_the_target_first(
+def test_a_list_is_segmented_and_the_target_is_the_first_reference(
     write_lines, fields, target, segments, references
 ):
     (record,) = read_records(write_lines("a.jsonl", {"source": "s", **fields}))
@@ -139,9 +139,8 @@ def test_dash_reads_standard_input(monkeypatch):
 
 
 def test_half_a_surrogate_pair_is_replaced_and_said(write_lines):
-    path = write_lines(
-        "a.jsonl", {"source": "a\ud800b", "target": ["\udfff"], "x": "\ud800"}, {"source": "😀"}
-    )
+    halves = {"source": "a\ud800b", "target": ["\udfff"], "x": "\ud800"}
+    path = write_lines("a.jsonl", halves, {"source": "😀"})
     said = []
     first, second = read_records(path, warn=said.append)
     assert (first.source, first.target_segments, second.source) == ("a\ufffdb", ("\ufffd",), "😀")
@@ -155,9 +154,7 @@ def test_half_a_surrogate_pair_is_replaced_and_said(write_lines):
     segments=st.none() | st.lists(TEXT, max_size=4),
     target=st.text(),
     identifier=st.none() | st.integers() | TEXT,
-    more=st.dictionaries(
-        TEXT.map(lambda name: f"x{name}"), st.none() | st.booleans() | st.text() | st.lists(st.text())
-    ),
+    more=st.dictionaries(TEXT.map("x{}".format), st.none() | st.booleans() | st.text() | st.lists(st.text())),
 )
 def test_what_is_written_reads_back_equal(tmp_path_factory, source, segments, target, identifier, more):
     folder = tmp_path_factory.mktemp("round")
@@ -205,12 +202,10 @@ def test_parquet_keeps_lists_and_is_read_without_the_network(tmp_path, monkeypat
 
     asked = []
     monkeypatch.setattr("socket.getaddrinfo", lambda *address, **options: asked.append(address))
-
     path = tmp_path / "data.parquet"
     parquet.write_table(pyarrow.Table.from_pylist([{"source": "s", "target": ["a", "b"]}]), path)
     (record,) = read_records(path)
-    assert record.target_segments == ("a", "b")
-    assert record.where == f"{path} row 1"
+    assert (record.target_segments, record.where) == (("a", "b"), f"{path} row 1")
     assert not asked
     path.write_text("text")
     assert "data.parquet: cannot be read" in refusal(path)

@@ -55,6 +55,11 @@ def test_a_split_that_is_not_asked_for_gets_nothing_and_too_few_sources_all_go_t
     assert [len(dealt(count, BOTH)["train"]) for count in (1, 2)] == [1, 2]
 
 
+def test_leaks_are_counted():
+    a, b = record("a"), record("b")
+    assert count_leaks({"train": [a], "dev": [a, b], "test": [a]}) == 2
+
+
 @pytest.mark.parametrize("fractions", [{"dev": 0.5, "test": 0.5}, {"test": 1.0}, {"dev": -0.1}])
 def test_shares_that_leave_nothing_to_train_on_are_refused(fractions):
     with pytest.raises(UserError, match="leaves nothing to train on"):
@@ -67,14 +72,8 @@ def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_t
         split_by_field([record("a", 1, split="train"), record("b", 2, split="held out")])
 
 
-def test_leaks_are_counted():
-    splits = {"train": [record("a")], "dev": [record("a"), record("b")], "test": [record("a")]}
-    assert count_leaks(splits) == 2
-
-
 @pytest.fixture
 def write(write_lines):
-    """A file of records with these sources."""
     return lambda name, *sources: write_lines(
         name, *({"source": source, "target": "t"} for source in sources)
     )

@@ -8,7 +8,6 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, make_segmenter
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, load_split, save_segmented
-from pipedec_cli.data.writing import write_json
 
 SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
 
@@ -18,9 +17,8 @@ def record(number, *segments):
 
 
 def test_what_is_saved_is_loaded(tmp_path):
-    splits = {"train": [record(1, "a", "b"), record(2)], "test": []}
-    details = {"counts": {"merged": 3}}
-    files = save_segmented(tmp_path, splits, SEGMENTATION, PhraseSegmenter((";", "|")), details)
+    splits, segmenter = {"train": [record(1, "a", "b"), record(2)], "test": []}, PhraseSegmenter((";", "|"))
+    files = save_segmented(tmp_path, splits, SEGMENTATION, segmenter, {"counts": {"merged": 3}})
     assert [path.name for path in files] == ["train.jsonl", "dev.jsonl", "test.jsonl", "segmentation.json"]
     first, second = load_split(tmp_path / "train.jsonl")
     assert (first.id, first.target, first.target_segments, first.fields["x"]) == ("1", "a; b", ("a", "b"), 1)
@@ -28,7 +26,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert load_split(tmp_path / "dev.jsonl") == []
     assert load_segmentation(tmp_path / "segmentation.json") == SEGMENTATION
     assert json.loads((tmp_path / "segmentation.json").read_text())["counts"] == {"merged": 3}
-    assert load_segmenter(tmp_path) == PhraseSegmenter((";", "|"))
+    assert load_segmenter(tmp_path) == segmenter
 
 
 @pytest.mark.parametrize("level", ["sentence", "clause"])
@@ -58,11 +56,11 @@ def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_o
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_missing_file_says_which_command_makes_it(tmp_path):
+def test_a_missing_file_says_which_command_makes_it(tmp_path, write_lines):
     for load in (load_split, load_segmentation):
         with pytest.raises(UserError, match="run `pipedec segment DATA` first"):
             load(tmp_path / "none.json")
-    write_json(tmp_path / "segmentation.json", msgspec.to_builtins(Segmentation("sentence", (), " ")))
+    write_lines("segmentation.json", msgspec.to_builtins(Segmentation("sentence", (), " ")))
     with pytest.raises(UserError, match=r"sentences\.json: no such file"):
         load_segmenter(tmp_path)
 

@@ -1,7 +1,7 @@
 """The paper's six data sets, small, with the file names and the layouts that they are published in.
 
-Each writer makes the files of one data set in a folder: `TRAIN`, `DEV` and `TEST` examples, each with a source of its
-own and, in turns, two or three subsequences a target. That folder is what a user has after downloading.
+Each writer makes the files of one data set in a folder, as a user has it after downloading: `NUMBERS` says how many
+examples, each with a source of its own and, in turns, two or three subsequences a target.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-TRAIN, DEV, TEST = 8, 4, 4
-SIZES: Final = {"train": TRAIN, "dev": DEV, "test": TEST}
+TEST = 4
+#: A number for each example of a split, none of them in another split.
+NUMBERS: Final = {"train": range(8), "dev": range(8, 12), "test": range(12, 12 + TEST)}
 
 _NAMES: Final = ("Ann", "Bo", "Cy", "Dee", "Eve", "Flo", "Gus")
 _THINGS: Final = ("grid", "time step", "token", "mask", "delay")
@@ -22,7 +23,7 @@ def msqa(folder: Path) -> None:
     """MultiSpanQA: a JSON object a file; the test split has no labels."""
     for split, name in (("train", "train"), ("dev", "valid"), ("test", "test")):
         questions = []
-        for number in _numbers(split):
+        for number in NUMBERS[split]:
             people = _pick(_NAMES, number)
             tokens = [*" and ".join(people).split(), "met", "in", f"room{number}", "."]
             tags = ["B" if token in people else "O" for token in tokens]
@@ -54,23 +55,16 @@ def questions_file(*questions: Mapping[str, Any]) -> dict[str, Any]:
 def kp20k(folder: Path) -> None:
     """KP20k: JSON lines, the phrases one string with ``;`` between them."""
     for split, name in (("train", "training"), ("dev", "validation"), ("test", "testing")):
-        rows = (
-            document(number) | {"keyword": ";".join(_pick(_THINGS, number))} for number in _numbers(split)
-        )
+        rows = (document(number) | {"keyword": ";".join(_pick(_THINGS, number))} for number in NUMBERS[split])
         _write_lines(folder / f"kp20k_{name}.json", rows)
 
 
 def kptimes(folder: Path) -> None:
     """KPTimes, the copy with lists: JSON lines."""
-    for split in SIZES:
+    for split in NUMBERS:
         rows = (
-            {
-                "id": f"nyt{number}",
-                **document(number),
-                "keyphrases": _pick(_THINGS, number),
-                "prmu": ["P", "U"],
-            }
-            for number in _numbers(split)
+            {"id": f"nyt{number}", **document(number), "keyphrases": _pick(_THINGS, number), "prmu": ["P"]}
+            for number in NUMBERS[split]
         )
         _write_lines(folder / f"{split}.jsonl", rows)
 
@@ -88,7 +82,7 @@ def wikihowqa(folder: Path) -> None:
     summaries = []
     for split, name in (("train", "train"), ("dev", "valid"), ("test", "test")):
         pairs = []
-        for number in _numbers(split):
+        for number in NUMBERS[split]:
             verbs = _pick(("take", "boil", "dry"), number)
             steps = " ".join(f"{verb} the {number}th pan ." for verb in verbs)
             summaries.append(f"{number}\tfirst you look for a pan . then {steps}\t{steps}")
@@ -103,7 +97,7 @@ def cnn_dailymail(folder: Path) -> None:
 
     for split, name in (("train", "train"), ("dev", "validation"), ("test", "test")):
         rows = []
-        for number in _numbers(split):
+        for number in NUMBERS[split]:
             article = f"(CNN) -- It rained on day {number}. {_NAMES[number % 7]} got wet."
             wet = "\n".join(f"{person} got wet on day {number} ." for person in _pick(_NAMES, number))
             rows.append({"article": article, "highlights": wet, "id": f"{number:040x}"})
@@ -122,7 +116,7 @@ def pubmed(folder: Path) -> None:
                 "section_names": ["intro"],
                 "sections": [[f"we gave {number} mg .", "it helped ."]],
             }
-            for number in _numbers(split)
+            for number in NUMBERS[split]
         )
         _write_lines(folder / f"{name}.txt", rows)
 
@@ -131,12 +125,6 @@ def pubmed(folder: Path) -> None:
 WRITERS: Final[Mapping[str, Callable[[Path], None]]] = {
     writer.__name__: writer for writer in (msqa, kp20k, kptimes, wikihowqa, cnn_dailymail, pubmed)
 }
-
-
-def _numbers(split: str) -> range:
-    """A number for each example of a split, none of them in another split."""
-    before = {"train": 0, "dev": TRAIN, "test": TRAIN + DEV}[split]
-    return range(before, before + SIZES[split])
 
 
 def _pick(words: Sequence[str], number: int) -> list[str]:

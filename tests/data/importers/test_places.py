@@ -38,9 +38,12 @@ def test_released_folder_is_read_by_split_and_refuses_another(write_lines, tmp_p
     write_lines("KPTimes.train.jsonl.gz", ROW, ROW)
     write_lines("kp20k_validation.json", ROW)
     write_lines("notes.txt", "nothing")
+    write_lines("msqa/train.json", questions_file(question(), question()))
     folder, folders = str(tmp_path), str(write_lines("up/kp20k/train.json", {}).parents[1])
-    assert splits_at(folder) == ("train", "dev")
-    assert [len(list(keyphrases(folder, split))) for split in ("train", "dev")] == [2, 1]
+    questions = str(write_lines("msqa/valid.json", questions_file(question())).parent)
+    for place, read in ((folder, keyphrases), (questions, msqa)):
+        assert splits_at(place) == ("train", "dev")
+        assert [len(list(read(place, split))) for split in ("train", "dev")] == [2, 1]
     for place, split, message in (
         (folder, None, "has several splits; it has train, dev"),
         (folder, "test", "has no split test; it has train, dev"),
@@ -49,13 +52,6 @@ def test_released_folder_is_read_by_split_and_refuses_another(write_lines, tmp_p
     ):
         with pytest.raises(UserError, match=message):
             list(keyphrases(place, split))
-
-
-def test_folder_of_multispanqa_is_read_by_split(write_lines):
-    write_lines("train.json", questions_file(question(id="a"), question(id="b")))
-    folder = str(write_lines("valid.json", questions_file(question(id="c"))).parent)
-    found = [[example.id for example in msqa(folder, split)] for split in ("train", "dev")]
-    assert found == [["a", "b"], ["c"]]
 
 
 def test_parquet_files_of_a_hub_copy_are_read_in_their_data_folder(tmp_path):
