@@ -13,14 +13,18 @@ from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.evaluate.decoders import competitor, timing
 
 
-@pytest.mark.parametrize(
-    ("totals", "means"), [(Totals(2, 30, 60), (15.0, 30.0, 2.0)), (Totals(0, 0, 0), (0.0, 0.0, 0.0))]
-)
-def test_totals_are_saved_with_their_means(totals, means):
-    content = totals.as_json()
-    names = ("steps_per_example", "tokens_per_example", "tokens_per_step")
-    assert tuple(content.pop(name) for name in names) == means
-    assert content == totals._asdict()
+def test_competitor_and_its_totals_with_their_means_are_saved_as_json():
+    means = ("steps_per_example", "tokens_per_example", "tokens_per_step")
+    for totals, expected in (Totals(2, 30, 60), (15.0, 30.0, 2.0)), (Totals(0, 0, 0), (0.0, 0.0, 0.0)):
+        content = totals.as_json()
+        assert tuple(content.pop(name) for name in means) == expected
+        assert content == totals._asdict()
+    content = json.loads(json.dumps(competitor("a", timings={1: timing([2.0], 10)}).as_json()))
+    assert (content["name"], content["role"]) == ("a", "pipelined")
+    assert content["settings"] == {"dtype": "float32"}
+    assert content["speed"][0]["examples_per_second"] == 0.5
+    assert content["speed"][0]["over_baseline"] is None
+    assert content["memory"] is content["quality"] is content["agreement"] is None
 
 
 def test_agreement_counts_equal_examples_and_gains_are_taken_where_both_were_timed():
@@ -28,15 +32,6 @@ def test_agreement_counts_equal_examples_and_gains_are_taken_where_both_were_tim
     assert Agreement.between(one, other) == Agreement(1, 2)
     mine = competitor(timings={1: timing([1.0], 1), 4: timing([1.0], 1)})
     assert list(mine.gains_over(competitor(timings={1: timing([2.0], 1)}))) == [1]
-
-
-def test_competitor_is_saved_as_json():
-    content = json.loads(json.dumps(competitor("a", timings={1: timing([2.0], 10)}).as_json()))
-    assert (content["name"], content["role"]) == ("a", "pipelined")
-    assert content["settings"] == {"dtype": "float32"}
-    assert content["speed"][0]["examples_per_second"] == 0.5
-    assert content["speed"][0]["over_baseline"] is None
-    assert content["memory"] is content["quality"] is content["agreement"] is None
 
 
 @pytest.fixture(scope="module")

@@ -30,13 +30,11 @@ def test_first_pass_does_not_count_and_the_median_does(clock):
     assert found.example_seconds == (8.0, 4.0, 12.0)
 
 
-def test_decoders_take_turns_and_each_round_begins_with_another(clock):
+def test_decoders_take_turns_each_round_begins_with_another_and_rests_are_not_timed(clock):
     order: list[str] = []
     time_them(clock, **{name: FakeDecoder(clock) for name in "abc"}, repeats=3, on_pass=order.append)
     assert "".join(order) == "abc" + "abc" + "bca" + "cab"
-
-
-def test_rests_before_every_pass_that_counts_and_no_rest_is_timed(clock):
+    # a rest before every pass that counts, and no rest is timed
     rests = []
 
     def rest():
@@ -46,6 +44,7 @@ def test_rests_before_every_pass_that_counts_and_no_rest_is_timed(clock):
     timings = time_them(clock, rest, a=FakeDecoder(clock), b=FakeDecoder(clock), repeats=2)
     assert len(rests) == 4
     assert [found.repeats for found in timings.values()] == [(12.0, 12.0)] * 2
+    assert device_clock("cpu") is time.perf_counter  # which waits for nothing
 
 
 def test_encoder_setup_and_decoding_are_told_apart_where_they_are_told(clock):
@@ -82,10 +81,6 @@ def test_json_holds_steps_tokens_and_each_repeat(clock):
     assert content["examples_per_second"] == pytest.approx(0.5)
     assert (content["decoder_calls"], content["tokens"]) == (6, 12)
     assert content["steps_per_example"] == content["tokens_per_step"] == 2.0
-
-
-def test_clock_of_a_cpu_waits_for_nothing():
-    assert device_clock("cpu") is time.perf_counter
 
 
 def test_decoding_gain_is_fewer_calls_times_faster_calls():

@@ -23,6 +23,7 @@ KEYPHRASES = {"title": "On grids", "abstract": "We draw.", "keyword": "grid;time
 
 
 def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file():
+    assert list(get_args(DataSet)) == list(IMPORTERS)  # what can be typed is what there is
     write_lines("published/kp20k_training.json", KEYPHRASES, KEYPHRASES)
     write_lines("published/kp20k_validation.json", KEYPHRASES)
     result = run("kp20k", "published")
@@ -47,7 +48,7 @@ def test_split_without_answers_is_named_so_that_segment_passes_it_over():
     assert given_splits("msqa") == ("train",)
 
 
-def test_json_gives_the_statistics_of_table_1_and_the_papers():
+def test_json_gives_the_statistics_of_table_1_sentences_counted_and_the_papers():
     write_lines("a.jsonl", KEYPHRASES | {"keyword": "one two;three"}, KEYPHRASES | {"keyword": "four"})
     result = run("kp20k", "a.jsonl", "--json")
     report = json.loads(result.stdout)
@@ -57,9 +58,6 @@ def test_json_gives_the_statistics_of_table_1_and_the_papers():
     assert statistics["words_per_subsequence"] == pytest.approx(4 / 3, abs=1e-3)
     assert report["paper"]["words_per_target"] == 10.6
     assert (file["path"], file["examples"], file["left_out"]) == ("kp20k.jsonl", 2, 0)
-
-
-def test_sentences_of_text_are_counted():
     nouns = ("grid", "token", "model", "table", "river", "stone", "house", "engine", "letter", "window")
     text = "We gave the {0} a {1}. The {0} met another {1}. No {0} knows every {1}."
     abstracts = [text.format(x, y) for x in nouns for y in nouns]
@@ -127,7 +125,3 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty
     before = files()
     assert message in refused("import", "kp20k", *arguments.split())
     assert files() == before
-
-
-def test_names_on_the_command_line_are_those_of_the_importers():
-    assert list(get_args(DataSet)) == list(IMPORTERS)

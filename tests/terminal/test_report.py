@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -46,6 +48,10 @@ def write_data(place, told, recipe=None):
     segmentation = {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": 20}
     segmentation["manifest"] = {"settings": {"recipe": recipe}}
     write_lines(place / "data/segmentation.json", segmentation)
+
+
+def remove(path):
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def report_of(place):
@@ -93,12 +99,16 @@ def test_peers_make_the_tokens_of_our_sequential_decoder(workspace):
         assert peer["settings"]["version"].split()[0] in ("transformers", "ctranslate2")
 
 
-def test_absent_peer_is_named(workspace, monkeypatch):
+def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(workspace, monkeypatch):
     monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
-    result = reported("--compare", "ctranslate2")
+    row = {"source": TOLD[0][0], "target": " ".join(TOLD[0][1])}
+    result = reported("--delays", "1", "--compare", "ctranslate2", "--data", write_lines("mine.jsonl", row))
+    content, _ = report_of(workspace)
     assert "pip install pipedec[peers]" in result.stderr
     assert "ctranslate2 is absent" in result.stdout
-    assert report_of(workspace)[0]["absent"][0]["name"] == "ctranslate2"
+    assert content["absent"][0]["name"] == "ctranslate2"
+    assert content["subsequences_per_target"] is None
+    assert "the targets are not segmented" in result.stdout
 
 
 def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(workspace):
@@ -135,13 +145,8 @@ def test_stopped_run_is_finished_and_one_of_other_data_begun_anew(workspace):
 
 
 @pytest.mark.parametrize(("there", "wait"), [("nothing", "wait"), ("unfinished", "sequential")])
-def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_the_report_says_so(
-    workspace, there, wait
-):
-    if there == "unfinished":
-        (workspace / "models/sequential/config.json").unlink()
-    else:
-        shutil.rmtree(workspace / "models/sequential")
+def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(workspace, there, wait):
+    remove(workspace / ("models/sequential" if there == "nothing" else "models/sequential/config.json"))
     result = reported("--delays", f"2,{wait}")
     content, decoders = report_of(workspace)
     assert list(decoders) == ["waiting schedule", "Δt = 2"]
@@ -162,49 +167,34 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace)
     assert "waiting schedule" not in content["advice"]["text"]
 
 
-def test_both_exploration_rules_stand_side_by_side(workspace):
-    reported("--delays", "1", "--explore", "both")
-    _, decoders = report_of(workspace)
-    assert list(decoders) == ["sequential", "Δt = 1, retry", "Δt = 1, once"]
-    assert decoders["Δt = 1, once"]["options"] == "--delay 1 --explore once"
-    assert decoders["Δt = 1, once"]["used_up_sub_max"] == 0.0
-
-
-def test_json_is_all_that_goes_to_stdout_and_out_names_another_folder(workspace):
-    result = reported("--delays", "1", "--json", "--quiet", "--out", "elsewhere")
-    assert json.loads(result.stdout) == read_json("elsewhere/report.json")
+def test_exploration_rules_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):
+    result = reported("--delays", "1", "--explore", "both", "--json", "--quiet", "--out", "elsewhere")
+    content = json.loads(result.stdout)
+    _, _, once = content["decoders"]
+    names = [entry["name"] for entry in content["decoders"]]
+    assert names == ["sequential", "Δt = 1, retry", "Δt = 1, once"]
+    assert (once["options"], once["used_up_sub_max"]) == ("--delay 1 --explore once", 0.0)
+    assert content == read_json("elsewhere/report.json")
     assert not (workspace / "report").exists()
     assert "timing" not in result.stderr
-
-
-def test_own_data_without_segments_are_compared_without_a_breakdown(workspace):
-    row = {"source": TOLD[0][0], "target": " ".join(TOLD[0][1])}
-    result = reported("--delays", "1", "--data", write_lines("mine.jsonl", row))
-    assert report_of(workspace)[0]["subsequences_per_target"] is None
-    assert "the targets are not segmented" in result.stdout
 
 
 def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, monkeypatch):
     asked = []
 
-    class Weighing:
-        def __init__(self, factory, payload):
-            json.dumps(payload)  # what cannot be sent to a child process fails here
-            self.delay = payload["choice"].get("delay")
+    @contextmanager
+    def weighing(factory, payload):
+        json.dumps(payload)  # what cannot be sent to a child process fails here
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def peak(self, sources, batch_size):
+        def peak(sources, batch_size):
             asked.append((len(sources), batch_size))
-            if self.delay == 1:
+            if payload["choice"].get("delay") == 1:
                 raise ChildError("killed")
             return Memory(1_000_000, 3_000_000, "c")
 
-    monkeypatch.setattr(measuring, "Child", Weighing)
+        yield SimpleNamespace(peak=peak)
+
+    monkeypatch.setattr(measuring, "Child", weighing)
     result = reported("--delays", "1,2", "--memory")
     _, decoders = report_of(workspace)
     assert asked == [(3, 1)] * 3
@@ -234,12 +224,9 @@ def test_memory_is_that_of_a_process_of_its_own(workspace):
         ("", "--compare sequential,vllm", ("'vllm'", "ctranslate2")),
     ],
 )
-def test_what_is_missing_or_in_anothers_place_is_refused_before_anything_is_generated(
-    workspace, gone, options, words
-):
-    path = workspace / gone
+def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, options, words):
     if gone:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        remove(workspace / gone)
     said = refused("report", *options.split(), *QUICK)
     assert all(word in said for word in words), said
     assert not (workspace / "generations").exists()

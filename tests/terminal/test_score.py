@@ -86,7 +86,7 @@ def test_two_files_are_compared_with_a_paired_interval() -> None:
     assert (SCORES / "x-out-vs-y-out.json").exists()
 
 
-def test_runs_over_other_examples_are_refused_naming_the_first() -> None:
+def test_runs_over_other_examples_are_refused_and_no_input_is_written_over() -> None:
     predictions("ours.jsonl", {"a": "x", "b": "x"})
     predictions("theirs.jsonl", {"a": "x"})
     predictions("other.jsonl", {"a": "x", "b": "x"}, target="blue")
@@ -97,6 +97,9 @@ def test_runs_over_other_examples_are_refused_naming_the_first() -> None:
         ("ours.jsonl", "other.jsonl", "id 'a' has other right answers"),
     ):
         assert wrong in refused("score", first, second)
+    before = Path("ours.jsonl").read_bytes()
+    assert "would be written over" in refused("score", "ours.jsonl", "--out", "ours.jsonl")
+    assert Path("ours.jsonl").read_bytes() == before
 
 
 def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file() -> None:
@@ -152,13 +155,6 @@ def test_multispanqas_own_files_are_scored_by_its_protocol() -> None:
     assert "multispanqa|norm:squad|avg:micro|autojunk:yes" in result.stdout
     # 1 hit of 1 prediction and 2 answers: P = 1, R = 1/2, F1 = 2/3
     assert "exact match F1    66.67  100.00  50.00" in result.stdout
-
-
-def test_an_input_is_never_written_over() -> None:
-    predictions("out.jsonl", {"a": "x"})
-    before = Path("out.jsonl").read_bytes()
-    assert "would be written over" in refused("score", "out.jsonl", "--out", "out.jsonl")
-    assert Path("out.jsonl").read_bytes() == before
 
 
 def test_text_is_shown_as_text_and_what_rouge_cannot_read_as_not_scorable() -> None:

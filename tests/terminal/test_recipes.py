@@ -1,12 +1,13 @@
-"""`--recipe` on the commands that read results: the paper's settings as defaults, and what is typed wins.
+"""`pipedec recipes`, and `--recipe`: the paper's settings as defaults, and what is typed wins.
 
-`train` and `segment` have their own in test_train.py and segment/; all of them together run in
+`train` and `segment` have their own in test_train.py and test_segment.py; all of them together run in
 test_six_data_sets.py.
 """
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pipedec_cli.terminal.app import app
 from tests.terminal.running import read_json, refused, run, write_lines
 
 COMMANDS = ("segment", "train", "generate", "score", "report")
+recipes = partial(run, "recipes")
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
@@ -114,8 +116,9 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name: str,
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_unknown_recipe_is_refused_with_those_there_are(command: str) -> None:
-    said = refused(command, "--recipe", "squad")
-    assert "no recipe is called 'squad'; the recipes are paper, msqa" in said
+    unknown = "no recipe is called 'squad'; the recipes are paper, msqa"
+    assert unknown in refused(command, "--recipe", "squad")
+    assert unknown in refused("recipes", "squad")
 
 
 def test_own_data_segmented_with_a_recipe_are_scored_as_it_says() -> None:
@@ -127,3 +130,47 @@ def test_own_data_segmented_with_a_recipe_are_scored_as_it_says() -> None:
     run("segment", "own.jsonl", "--recipe", "msqa")
     why = "task: multispan, since the workspace's data were segmented with the recipe msqa"
     assert why in run("score", "out.jsonl").stderr.replace("\n", " ")
+
+
+def test_list_shows_each_data_set_with_both_backbones() -> None:
+    result = recipes()
+    lines = result.stdout.splitlines()
+    for name in set(RECIPES) - {"paper"}:
+        for backbone in ("T5-Base", "T5-Large"):
+            assert any(name in line and backbone in line for line in lines)
+    assert "present F1@5 33.7 → 27.8" in result.stdout
+    assert "1,714 → 1,634" in result.stdout
+    assert result.stderr == ""
+
+
+def test_one_recipe_shows_its_figures_by_delay_and_its_options_and_the_general_one_has_no_figures() -> None:
+    output = recipes("wikihowqa").stdout
+    figures = (
+        "Δt 2",
+        "Figure 4: 1.8× at 2 target subsequences, 5.1× at 9",
+        "pipedec segment: level sentence",
+    )
+    trained = "pipedec train: delay 1, batch_size 24, optimizer adamw, learning_rate 0.0001"
+    assert all(shown in output for shown in (*figures, trained))
+    general = recipes("paper").stdout
+    assert "batch 24" in general and "speedup" not in general
+    # memory that the paper's text lacks is said to be not available
+    for name in ("wikihowqa", "cnn_dailymail", "pubmed"):
+        assert recipes(name).stdout.count("not available") == 2
+    assert "not available" not in recipes("msqa").stdout
+
+
+def test_narrow_terminal_keeps_every_figure() -> None:
+    output = recipes("msqa", columns=60).stdout
+    assert all(part in output for part in ("72.3", "71.5", "1.7×", "1,802", "1,798"))
+
+
+def test_json_holds_options_and_figures() -> None:
+    (entry,) = json.loads(recipes("kptimes", "--json").stdout)
+    assert (entry["title"], entry["level"], entry["separators"]) == ("KPTimes", "phrase", [";"])
+    assert (entry["delay"], entry["training"]["optimizer"]) == (1, "AdamW")
+    assert entry["options"]["score"] == {"task": "keyphrases", "protocol": "chan2019"}
+    base, large = entry["paper"]["results"]
+    assert (base["backbone"], base["speedup"], large["speedup"]) == ("T5-Base", 2.5, 2.4)
+    assert entry["paper"]["target_lengths"]["subsequences_per_target"] == 5.0
+    assert [item["name"] for item in json.loads(recipes("--json").stdout)] == list(RECIPES)

@@ -1,0 +1,238 @@
+"""`pipedec segment` as a user runs it: from a file of any kind to segmented splits in the workspace, and what it says."""
+
+import gzip
+import io
+import json
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipedec_cli.data.preparation import TargetStatistics
+from pipedec_cli.data.records import SPLITS, Segmentation
+from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
+from pipedec_cli.evaluate.advice import Estimate
+from pipedec_cli.terminal.segment import EXAMPLES, render_summary
+from tests.terminal import running
+from tests.terminal.running import read_json
+from tests.terminal.running import write_lines as write
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+FACTS = (
+    "The pump is on.",
+    "Dr. Lee checked it.",
+    "It runs at 3.5 bar.",
+    "The valve is open, too.",
+    "It is late.",
+)
+
+
+def examples(count=40, **fields):
+    return [{"source": f"case {i}", "target": " ".join(FACTS[: 3 + i % 3]), **fields} for i in range(count)]
+
+
+run = partial(running.run, "segment", columns=120)
+refusal = partial(running.refused, "segment")
+
+
+def data_of(folder="pipedec-workspace/data"):
+    return {name: load_split(Path(folder) / f"{name}.jsonl") for name in SPLITS}
+
+
+def segmentation():
+    return load_segmentation(Path("pipedec-workspace/data/segmentation.json"))
+
+
+def test_a_file_becomes_three_segmented_splits_in_the_workspace():
+    result = run(write("data.jsonl", *examples(x=[1])), "--level", "sentence")
+    assert result.stdout == ""
+    splits = data_of()
+    assert sum(map(len, splits.values())) == 40
+    assert all(splits.values())
+    for record in (record for records in splits.values() for record in records):
+        assert list(record.target_segments) == [*FACTS[: len(record.target_segments)]]
+        assert record.fields["x"] == [1]
+        assert record.id == str(int(record.source.removeprefix("case ")) + 1)
+    assert segmentation() == Segmentation("sentence", (), " ", 20)
+    assert (Workspace.find().data / "sentences.json").exists()
+    assert "wrote train.jsonl, dev.jsonl, test.jsonl, segmentation.json" in result.stderr
+    assert "counted in words" in result.stderr
+
+
+def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_the_same_bytes():
+    result = run(write("data.jsonl", *examples()), "--json", "--out", "there")
+    printed = json.loads(result.stdout)
+    assert printed.pop("out") == "there"
+    assert printed == read_json("there/segmentation.json")
+    assert [row["delay"] for row in printed["promise"]] == [1, 2, 3]
+    assert printed["promise"][0]["ratio"] > 1.5
+    assert printed["splits"]["test"]["origin"] == "split off by source"
+    assert printed["manifest"]["settings"]["seed"] == 0
+    assert not Path("pipedec-workspace").exists()
+    for out in ("a", "b"):
+        run("data.jsonl", "--out", out)
+    first, second = ({p.name: p.read_bytes() for p in Path(out).iterdir()} for out in ("a", "b"))
+    assert first == second
+
+
+def test_given_splits_are_kept_and_leaks_are_said():
+    write("data.jsonl", *examples(30))
+    write("dev.jsonl", *examples(6), {"source": "new", "target": "It is late."})
+    result = run("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
+    assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
+    assert len(data_of()["test"]) > 8
+    assert "have a source that train has, too" in result.stderr
+
+
+def test_standard_input_and_a_limit():
+    content = "".join(json.dumps(item) + "\n" for item in examples(20)) + "nonsense\n"
+    run("-", "--limit", "5", input=content)
+    assert sum(map(len, data_of().values())) == 5
+    assert "can be read only once" in refusal("-", "--dev", "-")
+
+
+def test_a_run_that_fails_keeps_the_data_of_the_last_and_models_of_other_data_are_warned_of():
+    run(write("data.jsonl", *examples()))
+    before = {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()}
+    Path("wrong.jsonl").write_text('{"source": "a", "target": "b"}\n{"sour')
+    assert "wrong.jsonl:2: not JSON" in refusal("wrong.jsonl")
+    assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
+    Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
+    assert "was trained on other data" not in run("data.jsonl").stderr
+    assert "was trained on other data" in run("data.jsonl", "--seed", "1", "-q").stderr
+
+
+def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
+    write("data.jsonl", *examples())
+    Path("c.toml").write_text('seed = 5\n[segment]\nlevel = "clause"\nsub-max = 9\n')
+    run("data.jsonl", "--config", "c.toml", "--sub-max", "8")
+    saved = read_json("pipedec-workspace/data/segmentation.json")
+    assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["seed"]) == ("clause", 8, 5)
+    run(write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9))), "--recipe", "kp20k")
+    assert segmentation().level == "phrase"
+
+
+def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
+    items = examples(9)
+    Path("data.jsonl.gz").write_bytes(gzip.compress(Path(write("data.jsonl", *items)).read_bytes()))
+    lines = (f'{item["source"]},"{item["target"]}"' for item in items)
+    Path("data.csv").write_text("\n".join(["source,target", *lines]))
+    for name in ("data.jsonl.gz", "data.csv"):
+        run(name, "--out", f"out-{name}")
+    for split in SPLITS:
+        places = (Path(f"out-{name}/{split}.jsonl") for name in ("data.jsonl.gz", "data.csv"))
+        first, second = map(load_split, places)
+        assert [record.target_segments for record in first] == [record.target_segments for record in second]
+
+
+def test_phrases_come_from_strings_and_lists():
+    items = [{"source": f"s{i}", "keyphrases": ["a", "b c"] if i % 2 else "a; b c;"} for i in range(12)]
+    result = run(write("data.jsonl", *items), "--level", "phrase", "--target-field", "keyphrases")
+    for record in data_of()["train"]:
+        assert record.target_segments == ("a", "b c")
+        assert record.target in ("a; b c", "a; b c;")
+        assert "keyphrases" in record.fields
+    assert segmentation().joiner == "; "
+    assert "6 targets came segmented" in result.stderr
+
+
+def test_separators_may_be_several_and_escaped_and_a_joiner_ones_own():
+    data = write("data.jsonl", *({"source": str(i), "target": "a|b\nc"} for i in range(9)))
+    run(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
+    assert data_of()["train"][0].target_segments == ("a", "b", "c")
+    assert load_segmenter(Path("pipedec-workspace/data")).separators == ("|", "\n")
+    run(write("data.jsonl", *examples()), "--level", "clause", "--joiner", r"\n")
+    assert segmentation().joiner == "\n"
+    longest = max((record.target_segments for record in data_of()["train"]), key=len)
+    assert longest[-3:] == ("The valve is open,", "too.", "It is late.")
+
+
+def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
+    items = [{"source": str(i), "target": "; ".join("abcdefgh")} for i in range(10)]
+    result = run(write("data.jsonl", *items), "--level", "phrase", "--sub-max", "5")
+    assert data_of()["train"][0].target_segments == ("a; b", "c; d", "e; f", "g; h")
+    assert "10 targets had too many segments: neighbours were merged to 4" in result.stderr
+    items = [{"source": str(i), "target": "word " * 8 + "end, " + "more " * 5} for i in range(10)]
+    result = run(write("data.jsonl", *items), "--time-max", "12", "-q")
+    warning = "warning: 10 subsequences in 10 of 10 targets do not fit into 12 time-steps"
+    assert warning in result.stderr.replace("\n", " ")
+    assert "the longest has 14 words" in result.stderr
+    result = run("data.jsonl", "--time-max", "12", "--split-long")
+    assert data_of()["train"][0].target_segments == (("word " * 8 + "end,"), ("more " * 5).strip())
+    assert "do not fit" not in result.stderr
+
+
+WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
+
+
+@pytest.mark.parametrize(
+    ("item", "options", "expected"),
+    [
+        (
+            WHOLE | {"target": 3},
+            "",
+            f"{AT}'target' is a number, neither a string nor a list of strings",
+        ),
+        (WHOLE | {"source": ""}, "", f"{AT}'source' is empty"),
+        ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
+        (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
+        (WHOLE, "--dev-fraction 0.6 --test-fraction 0.4", "nothing to train on"),
+        (WHOLE, "--tokenizer no-such-folder/x/y", "no tokenizer can be loaded from"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
+    assert expected in refusal(write("data.jsonl", item), *options.split())
+    assert not Path("pipedec-workspace").exists()
+
+
+def test_an_empty_file_and_a_missing_one_are_refused_and_the_input_is_never_written_over():
+    assert "data.jsonl: is empty" in refusal(write("data.jsonl"))
+    assert "nothing.jsonl: no such file" in refusal("nothing.jsonl")
+    run(write("data.jsonl", *examples()))
+    for over in ("pipedec-workspace/data/train.jsonl", "pipedec-workspace/data"):
+        assert "would be written over" in refusal(over)
+
+
+def test_data_that_the_method_will_not_help_or_that_are_too_few_are_said_so():
+    items = [{"source": str(i), "target": "It is late."} for i in range(30)]
+    result = run(write("data.jsonl", *items), "--quiet")
+    assert "1.0 subsequences on average" in result.stderr
+    assert "will hardly help" in result.stderr
+    assert "will hardly help" not in run(write("data.jsonl", *examples())).stderr
+    result = run(write("data.jsonl", *examples(2)), "-q")
+    assert "dev is empty" in result.stderr and "test is empty" in result.stderr
+    assert len(data_of()["train"]) == 2
+
+
+def test_text_that_looks_like_markup_or_drives_a_terminal_is_data():
+    hostile = "[bold]x[/bold] [/] \x1b[31m :smile: \x00 😀."
+    items = ({"source": f"{hostile}{i}", "target": f"{hostile} Two."} for i in range(9))
+    result = run(write("data.jsonl", *items))
+    assert data_of()["train"][0].target == f"{hostile} Two."
+    assert "\x1b" not in result.stderr
+    Path("[red]x.jsonl").write_text("{")
+    assert refusal("[red]x.jsonl").startswith("[red]x.jsonl:1: not JSON")
+
+
+def test_the_examples_name_options_that_there_are():
+    known = set(re.findall(r"--[a-z-]+", run("--help").stdout))
+    used = set(re.findall(r"--[a-z-]+", EXAMPLES))
+    assert len(used) > 5 and used <= known
+
+
+def test_tables_have_the_papers_columns_and_stand_side_by_side_where_there_is_room():
+    train, dev = TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}), TargetStatistics(0, 0.0, 0.0, 0.0, {})
+    heights = []
+    for width in (60, 140):
+        console = Console(file=io.StringIO(), width=width)
+        estimates = [Estimate(1, 2, 9.0, 3.0, 0.25)]
+        console.print(render_summary({"train": train, "dev": dev}, estimates, "words"))
+        shown = console.file.getvalue()
+        assert all(figure in shown for figure in ("25.0%", "3.0", "1 to 2: 50%, 3 to 5: 50%"))
+        heights.append(shown.count("\n"))
+    assert heights[1] < heights[0]
+    said = run(write("data.jsonl", *examples())).stderr
+    promise = "Decoder steps that the grid promises, in words"
+    assert all(expected in said for expected in ("subsequences /", promise, "sequential", "times"))
