@@ -20,7 +20,7 @@ from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics, describe_targets
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.rows import read_records
-from pipedec_cli.data.segmentation import Segmenter, make_segmenter
+from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
@@ -36,7 +36,6 @@ pipedec import parallel train_src.txt --targets train_trg.txt
 pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
 """
 
-STDOUT: Final = "-"
 #: Put before the name of a split without a right answer, so that `segment`, which needs answers, passes it over.
 UNLABELLED: Final = "unlabelled-"
 
@@ -77,7 +76,7 @@ class ImportSettings(Settings):
     @property
     def to_stdout(self) -> bool:
         """Whether the examples are written to stdout."""
-        return str(self.out) == STDOUT
+        return str(self.out) == "-"
 
 
 class _Imported(NamedTuple):
@@ -94,21 +93,21 @@ def import_data(settings: ImportSettings) -> None:
     """
     if settings.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
-    for name in ("targets", "separator"):
-        if getattr(settings, name) is not None and settings.name != "parallel":
+    for name, value in settings.some("targets", "separator").items():
+        if value is not None and settings.name != "parallel":
             raise UserError(f"--{name} is for parallel text, not for {settings.name}")
     talk = Talk(quiet=settings.quiet)
     paths = _paths(settings)
     if settings.to_stdout:
         with tempfile.TemporaryDirectory(prefix="pipedec-") as folder:
-            path = Path(folder) / "stdout"
+            path = Path(folder, "stdout")
             files = _import(settings, {settings.split: path}, talk)
             with path.open(encoding="utf-8", newline="") as lines:
                 for line in lines:
                     write_stdout(line)
     else:
         files = _import(settings, paths, talk)
-        talk.say(f"wrote {', '.join(file.path for file in files)}")
+        talk.say(f"wrote {', '.join(path for path, *_ in files)}")
     if not settings.quiet:
         talk.console.print(_target_table(files, settings.name))
     if settings.as_json:
@@ -139,24 +138,23 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
     else:
         folder = settings.out or Path(settings.name)
         if folder.is_file():
-            todo = "give a folder, or --split"
-            raise UserError("is a file, and there are several splits to write", where=str(folder), todo=todo)
+            what, todo = "is a file, and there are several splits to write", "give a folder, or --split"
+            raise UserError(what, where=str(folder), todo=todo)
         paths = {split: folder / f"{split}.jsonl" for split in splits}
     for path in paths.values():
         for given in filter(None, (place, settings.targets)):
             taken = path.parent if given.is_dir() else path
             if given.exists() and taken.resolve() == given.resolve() and not settings.to_stdout:
-                what = "into the folder" if given.is_dir() else "over the file"
-                todo = "give another place as --out"
-                raise UserError(f"would be written {what} that is read", where=str(path), todo=todo)
+                over = "into the folder" if given.is_dir() else "over the file"
+                what, todo = f"would be written {over} that is read", "give another place as --out"
+                raise UserError(what, where=str(path), todo=todo)
     return paths
 
 
 def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk: Talk) -> list[_Imported]:
-    """Write one file, or one for each split, and count its targets.
+    """Write one file, or one for each split, once all of it was read, and count its targets.
 
-    Nothing is written before all of it was read: where the layout of the last split differs, no first one is left
-    behind. A split of which no example has a target is written under a name that `segment` passes over.
+    A split of which no example has a target is written under a name that `segment` passes over.
     """
     folder = next(iter(paths.values())).parent
     there = next(place for place in (folder, *folder.parents) if place.is_dir())  # so that moving is renaming
@@ -176,12 +174,17 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
     # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
     level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level
     segmenter = make_segmenter(level, targets=list(_training_text(next(iter(paths.values())))))
+
+    def segmented(record: Record) -> Record:
+        if record.target is None or record.target_segments is not None:
+            return record
+        return replace(record, target_segments=segmenter.cut(record.target))
+
     files = []
     for split, path in paths.items():
         records = track(talk, read_records(path), None, f"counting {path}")
-        statistics = describe_targets(_segmented(record, segmenter) for record in records)
         name = "stdout" if settings.to_stdout else str(path)
-        files.append(_Imported(name, split, tallies[split], statistics))
+        files.append(_Imported(name, split, tallies[split], describe_targets(map(segmented, records))))
     return files
 
 
@@ -189,7 +192,7 @@ def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: 
     """Write one split, or one file, which must hold something."""
     tally, read = Tally(), IMPORTERS[settings.name].read
     if settings.name == "parallel":
-        read = partial(parallel, targets=settings.targets, separator=settings.separator)
+        read = partial(parallel, **settings.some("targets", "separator"))
     objects = islice(cleaned(read(settings.location, split), tally), settings.limit)
     write_json_lines(path, track(talk, objects, None, f"reading {split or settings.location}"))
     if not tally.examples:
@@ -208,22 +211,16 @@ def _training_text(path: Path) -> Iterator[str]:
             yield record.target
 
 
-def _segmented(record: Record, segmenter: Segmenter) -> Record:
-    if record.target is None or record.target_segments is not None:
-        return record
-    return replace(record, target_segments=segmenter.cut(record.target))
-
-
 def _target_table(files: Sequence[_Imported], dataset: str) -> Table:
     """Examples, words a target, subsequences a target and words a subsequence, of each file and of the paper."""
     columns = figures("examples", "words a\ntarget", "subseqs a\ntarget", "words a\nsubseq")
     table = borderless(Column("targets", overflow="fold"), *columns)
     for path, _, tally, row in files:
         means = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
-        shown = [f"{mean:.1f}" for mean in means] if row.examples else ["no targets"] * 3
+        shown = (f"{mean:.1f}" if row.examples else "no targets" for mean in means)
         table.add_row(Text(visible(path)), f"{tally.examples:,}", *shown)
     if (paper := TARGET_LENGTHS.get(dataset)) is not None:
         examples = f"train {paper.train_examples:,}\ntest {paper.test_examples:,}"
-        shown = [f"{mean:.1f}" for mean in paper.means]
+        shown = (f"{mean:.1f}" for mean in paper.means)
         table.add_row(Text(f"the paper, {paper.table}"), examples, *shown, style="dim")
     return table

@@ -1,17 +1,15 @@
-"""Progress on stderr, and the count of what was generated.
-
-A bar on a terminal, a plain line every so often off one, nothing under ``--quiet``.
-"""
+"""Progress on stderr (a bar on a terminal, a line every so often off one), and the count of what was generated."""
 
 from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from rich import progress as bars
@@ -30,30 +28,34 @@ LINE_EVERY: Final = 10.0
 PATIENCE: Final = 2.0
 
 Item = TypeVar("Item")
-Clock = Callable[[], float]
+
+
+def _bar(talk: Talk, *columns: bars.ProgressColumn, **more: Any) -> bars.Progress:
+    # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
+    return bars.Progress(*columns, console=talk.console, redirect_stdout=sys.stdout.isatty(), **more)
 
 
 class _Display:
     """How far some work has come, on whatever stderr is; a bar appears once so many seconds have gone by."""
 
-    def __init__(self, talk: Talk, label: str, total: int | None, *, patience: float, clock: Clock) -> None:
-        self.talk, self.label, self.total, self.clock = talk, visible(label), total, clock
-        self.line_due, self.bar_due = clock() + LINE_EVERY, clock() + patience
+    def __init__(self, talk: Talk, label: str, total: int | None, patience: float) -> None:
+        self.talk, self.label, self.total = talk, visible(label), total
+        self.line_due, self.bar_due = monotonic() + LINE_EVERY, monotonic() + patience
         self.bar: bars.Progress | None = None
         self._lock = threading.Lock()  # a stage shows its bar from a timer's thread
 
     def update(self, done: int, state: str) -> None:
         if not self.talk.animated:
-            if self.clock() >= self.line_due:
-                self.line_due = self.clock() + LINE_EVERY
+            if monotonic() >= self.line_due:
+                self.line_due = monotonic() + LINE_EVERY
                 of = f" of {self.total:,}" if self.total is not None else ""
                 self.talk.say(f"{self.label}: {done:,}{of}" + (f", {state}" if state else ""))
             return
-        if self.clock() >= self.bar_due:
+        if monotonic() >= self.bar_due:
             self.show()
         if self.bar is not None:
-            count = f"{done:,}" if self.total is None else ""
-            self.bar.update(self.bar.task_ids[0], completed=done, state=state, count=count)
+            counted = f"{done:,}" if self.total is None else ""
+            self.bar.update(self.bar.task_ids[0], completed=done, state=state, count=counted)
 
     def show(self) -> None:
         """Put the bar on the screen, if it is not there yet."""
@@ -62,16 +64,14 @@ class _Display:
                 return
             known = self.total is not None
             label = bars.TextColumn("{task.description}", markup=False)
-            self.bar = bars.Progress(
+            self.bar = _bar(
+                self.talk,
                 *((label, bars.BarColumn(bar_width=None), bars.MofNCompleteColumn()) if known else ()),
                 *(() if known else (bars.SpinnerColumn(), label, bars.TextColumn("{task.fields[count]}"))),
                 bars.TextColumn("{task.fields[state]}", style="dim", markup=False),
                 bars.TimeRemainingColumn(compact=True) if known else bars.TimeElapsedColumn(),
-                console=self.talk.console,
                 transient=True,
                 refresh_per_second=8,
-                # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
-                redirect_stdout=sys.stdout.isatty(),
             )
             self.bar.add_task(self.label, total=self.total, state="", count="")
             self.bar.start()
@@ -84,13 +84,11 @@ class _Display:
 class GenerationProgress:
     """Examples and tokens a second while texts are generated, from the first admission on; a context manager."""
 
-    def __init__(self, talk: Talk, total: int | None, *, clock: Clock = time.monotonic) -> None:
-        self.examples = 0  # finished
-        self.tokens = 0  # <eos> not counted in finished examples
+    def __init__(self, talk: Talk, total: int | None) -> None:
+        self.examples = self.tokens = 0  # finished ones; without <eos> in these
         self._flying: dict[int, int] = {}
-        self._clock = clock
         self._since: float | None = None
-        self._display = _Display(talk, "generating", total, patience=0.0, clock=clock)
+        self._display = _Display(talk, "generating", total, patience=0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +99,7 @@ class GenerationProgress:
     def on(self, event: Event) -> None:
         """Take in an event of the decoding loop."""
         if self._since is None:
-            self._since = self._clock()
+            self._since = monotonic()
         if isinstance(event, Admitted):
             self._flying[event.example] = 0
         elif isinstance(event, Stepped):
@@ -116,7 +114,7 @@ class GenerationProgress:
     @property
     def rates(self) -> str:
         """Examples and tokens a second, in words; nothing before there is anything to divide by."""
-        seconds = 0.0 if self._since is None else self._clock() - self._since
+        seconds = 0.0 if self._since is None else monotonic() - self._since
         if seconds <= 0:
             return ""
         counts = {"examples": self.examples / seconds, "tokens": self.tokens / seconds}
@@ -124,27 +122,18 @@ class GenerationProgress:
 
 
 @contextmanager
-def stage(
-    talk: Talk, label: str, total: int | None = None, *, clock: Clock = time.monotonic
-) -> Iterator[Callable[[], None]]:
+def stage(talk: Talk, label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
     """Show progress of a piece of work once it has taken more than two seconds, whether or not it says how far it is.
 
     What is yielded may be called each time that the work got on, `total` times in all if that is known.
     """
-    display = _Display(talk, label, total, patience=PATIENCE, clock=clock)
-    done = 0
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        display.update(done, "")
-
+    display, done = _Display(talk, label, total, PATIENCE), count(1)
     timer = threading.Timer(PATIENCE, display.show)
     timer.daemon = True
     if talk.animated:
         timer.start()
     try:
-        yield advance
+        yield lambda: display.update(next(done), "")
     finally:
         timer.cancel()
         if talk.animated:
@@ -152,11 +141,9 @@ def stage(
         display.stop()
 
 
-def track(
-    talk: Talk, iterable: Iterable[Item], total: int | None, label: str, *, clock: Clock = time.monotonic
-) -> Iterator[Item]:
+def track(talk: Talk, iterable: Iterable[Item], total: int | None, label: str) -> Iterator[Item]:
     """The items one by one, with progress shown once it has taken more than two seconds."""
-    with stage(talk, label, total, clock=clock) as advance:
+    with stage(talk, label, total) as advance:
         for item in iterable:
             yield item
             advance()
@@ -165,34 +152,20 @@ def track(
 @contextmanager
 def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
     """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line."""
-    columns = (
-        bars.TextColumn("training"),
-        bars.BarColumn(),
-        bars.TaskProgressColumn(),
-        bars.TextColumn("{task.fields[state]}"),
-    )
-    bar = bars.Progress(
-        *columns,
-        bars.TimeRemainingColumn(),
-        console=talk.console,
-        disable=not talk.animated,
-        redirect_stdout=sys.stdout.isatty(),  # data on stdout must not go to stderr
-    )
-    task = bar.add_task("training", total=None, state="")
-    said = time.perf_counter()
+    state, left = bars.TextColumn("{task.fields[state]}"), bars.TimeRemainingColumn()
+    columns = (bars.TextColumn("training"), bars.BarColumn(), bars.TaskProgressColumn(), state, left)
+    bar = _bar(talk, *columns, disable=not talk.animated)
+    task, said = bar.add_task("training", total=None, state=""), monotonic()
 
     def show(progress: TrainingProgress) -> None:
         nonlocal said
-        step, total, looked = progress.step, progress.total, progress.dev_loss is not None
-        known = {"loss": progress.loss, "dev loss": progress.dev_loss}
-        parts = [f"{name} {loss:.3f}" for name, loss in known.items() if loss is not None]
-        if progress.dev_score is not None:
-            parts.append(f"dev ROUGE-L {progress.dev_score:.1f}")
-        state = ", ".join(parts)
+        step, total, epoch, loss, dev_loss, rouge = progress
+        parts = (("loss {:.3f}", loss), ("dev loss {:.3f}", dev_loss), ("dev ROUGE-L {:.1f}", rouge))
+        state = ", ".join(words.format(value) for words, value in parts if value is not None)
         bar.update(task, completed=step, total=total, state=state)
-        if looked or (not talk.animated and time.perf_counter() - said > 2 * LINE_EVERY):
-            said = time.perf_counter()
-            talk.say(f"update {step:,} of {total:,}, epoch {progress.epoch:.2f}: {state}")
+        if dev_loss is not None or (not talk.animated and monotonic() - said > 2 * LINE_EVERY):
+            said = monotonic()
+            talk.say(f"update {step:,} of {total:,}, epoch {epoch:.2f}: {state}")
 
     with bar:
         yield show
@@ -217,8 +190,7 @@ class Tally:
         self.steps += generated.steps
         self.tokens += generated.tokens
         self.exhausted += generated.used_up
-        if generated.truncated:
-            self.truncated[generated.truncated] += 1
+        self.truncated.update(filter(None, [generated.truncated]))
         if generated.source_cut:
             self.cut.append(generated.id)
         if self.unknown_id in generated.source_ids:
@@ -255,7 +227,7 @@ class Tally:
         calls = f"{self.tokens:,} tokens in {self.steps:,} decoder calls, each example's own"
         yield f"{calls}: {self.tokens / max(1, self.steps):.2f} tokens a call"
         if self.truncated:
-            reasons = ", ".join(f"{count:,} by {reason}" for reason, count in sorted(self.truncated.items()))
+            reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
             yield f"cut short: {reasons}, of {self.examples:,}"
         if self.exhausted:
             yield (

@@ -56,24 +56,27 @@ def recipes(settings: RecipesSettings) -> None:
         )
     console.print(table)
     segment, train = map(chosen[0].settings_for, ("segment", "train"))
-    _say(
-        console,
+    console.print(
         f"all: Δt {train['delay']}, time_max {segment['time_max']}, sub_max {segment['sub_max']}; "
         f"batch {train['batch_size']}, {_OPTIMIZERS[train['optimizer']]}, learning rate {train['learning_rate']:g}, "
         f"{train['epochs']} epochs, at most {train['max_source_tokens']} source tokens; "
         + "; ".join(f"{backbone} on {device}" for backbone, device in paper.DEVICES.items()),
+        soft_wrap=True,
     )
     if rows := [row for entry in chosen for row in paper.paper_rows(entry.name)]:
         console.print()
         console.print(_results_table(rows))
-        _say(console, "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090")
+        console.print(
+            "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090", soft_wrap=True
+        )
     if settings.name is not None:
         _show_more(console, chosen[0])
 
 
 def _as_json(recipe: Recipe) -> dict[str, Any]:
     """A recipe, the options that it sets, and all that the paper reports for its data set, as plain values."""
-    segment, train, score = map(recipe.settings_for, ("segment", "train", "score"))
+    options = {command: recipe.settings_for(command) for command in _COMMANDS}
+    segment, train, _, score, _ = options.values()
     training = ("batch_size", "learning_rate", "epochs", "optimizer", "max_source_tokens")
     tables = (paper.TARGET_LENGTHS, paper.SPEEDUP_BY_SUBSEQUENCES)
     lengths, ends = (asdict(row) if (row := table.get(recipe.name)) else None for table in tables)
@@ -83,13 +86,11 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
         "level": segment.get("level"),
         "separators": segment.get("separator", []),
         "joiner": segment.get("joiner"),
-        "task": score.get("task"),
-        "protocol": score.get("protocol"),
+        **{name: score.get(name) for name in ("task", "protocol")},
         "delay": int(train["delay"]),
-        "time_max": segment["time_max"],
-        "sub_max": segment["sub_max"],
+        **{name: segment[name] for name in ("time_max", "sub_max")},
         "training": {name: train[name] for name in training} | {"optimizer": _OPTIMIZERS[train["optimizer"]]},
-        "options": {command: recipe.settings_for(command) for command in _COMMANDS},
+        "options": options,
         "paper": {
             "target_lengths": lengths,
             "results": [asdict(row) for row in paper.paper_rows(recipe.name)],
@@ -110,11 +111,14 @@ def _show_more(console: Console, recipe: Recipe) -> None:
         console.print()
         console.print(table)
     if ends := paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name):
-        _say(console, f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9")
+        console.print(
+            f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9", soft_wrap=True
+        )
     console.print()
     for command in _COMMANDS:
         if settings := recipe.settings_for(command):
-            _say(console, f"pipedec {command}: " + ", ".join(f"{k} {_shown(v)}" for k, v in settings.items()))
+            told = ", ".join(f"{name} {_shown(value)}" for name, value in settings.items())
+            console.print(f"pipedec {command}: {told}", soft_wrap=True)
 
 
 def _results_table(rows: Sequence[paper.PaperRow]) -> Table:
@@ -141,7 +145,3 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(repr, value))
     return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(Text(line), soft_wrap=True)

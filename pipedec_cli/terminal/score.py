@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
@@ -94,8 +93,7 @@ def score(settings: ScoreSettings) -> None:
     from pipedec_cli.evaluate.significance import method
 
     talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
-    first = settings.predictions
-    if first is None:
+    if (first := settings.predictions) is None:
         folder = place.generations("any").parent
         first = max(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, default=None)
         if first is None:
@@ -109,34 +107,30 @@ def score(settings: ScoreSettings) -> None:
     if settings.other is not None:
         differences = compare_runs(*runs, resamples=settings.resamples, seed=settings.seed)
         texts = [{(item.id, item.prediction) for item in run.items} for run in runs]
-        pair = {
-            "first": contents[0],
-            "second": contents[1],
-            "differences": {metric: asdict(difference) for metric, difference in differences.items()},
-            "method": method(settings.resamples, settings.seed),
-            "identical_predictions": len(set.intersection(*texts)),
-        }
-        contents.append(pair)
+        pair: dict[str, Any] = dict(zip(("first", "second"), contents, strict=True))
+        pair["differences"] = {metric: asdict(difference) for metric, difference in differences.items()}
+        pair["method"] = method(settings.resamples, settings.seed)
+        contents.append(pair | {"identical_predictions": len(set.intersection(*texts))})
     for path in _save(settings, runs, contents, place):
         talk.say(f"saved {path}")
     if settings.as_json:
         write_stdout(to_json(contents[-1], indent=2) + "\n")
     else:
-        _show(make_console(stderr=False), runs, differences, contents[-1])
+        _show(runs, differences, contents[-1])
 
 
 def score_runs(
-    settings: ScoreSettings, runs: Sequence[LoadedRun], place: Workspace, talk: Talk
+    asked: ScoreSettings, runs: Sequence[LoadedRun], place: Workspace, talk: Talk
 ) -> list[ScoredRun]:
     """Score runs by one protocol: as the settings say, else as the first run suggests."""
     from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run, settle_metrics
     from pipedec_cli.terminal.progress import stage
 
-    task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
+    task, protocol = settle_metrics(asked.task, asked.protocol, asked.typed)
     if task is None:
         task, why = guess_task(runs[0], place)
         talk.say(f"task: {task}, since {why}; --task overrides it")
-    measure = make_protocol(task, protocol, **{name: getattr(settings, name) for name in _OF_A_PROTOCOL})
+    measure = make_protocol(task, protocol, **asked.some(*_OF_A_PROTOCOL))
     scored = []
     for run in runs:
         with stage(talk, f"scoring {run.name}", len(run.predictions)) as advance:
@@ -169,10 +163,9 @@ def _save(
             raise UserError("would be written over", where=str(path), todo="give another file as --out")
     options = {
         "recipe": settings.recipe,
-        "task": contents[0].get("task"),
-        "protocol": contents[0].get("protocol"),
-        **{name: value for name in _OF_A_PROTOCOL if (value := getattr(settings, name)) is not None},
-        **{name: getattr(settings, name) for name in ("gold", "sources", "resamples", "seed")},
+        **{name: contents[0].get(name) for name in ("task", "protocol")},
+        **{name: value for name, value in settings.some(*_OF_A_PROTOCOL).items() if value is not None},
+        **settings.some("gold", "sources", "resamples", "seed"),
     }
     made_by = manifest(options, inputs=inputs)
     for path, content in zip(files, contents, strict=True):
@@ -182,15 +175,11 @@ def _save(
     return [*files, *examples]
 
 
-def _show(
-    console: Console,
-    runs: Sequence[ScoredRun],
-    differences: Mapping[str, Difference],
-    pair: Mapping[str, Any],
-) -> None:
+def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair: Mapping[str, Any]) -> None:
     """Print scores: the table, what went wrong in particular, and the signature that makes the scores comparable."""
-    measure, values = runs[0].scores.measure, [run.scores.values for run in runs]
-    names, label = [visible(run.run.name) for run in runs], Column("", no_wrap=True)
+    console, measure = make_console(stderr=False), runs[0].scores.measure
+    values, names = [run.scores.values for run in runs], [visible(run.run.name) for run in runs]
+    label = Column("", no_wrap=True)
     lines = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
     if len(runs) == 1:
         headings = ("score", "P", "R") if measure.precision_recall else ("score",)
@@ -202,10 +191,7 @@ def _show(
         table = borderless(label, *figures(*names, "difference", "95 % interval"))
         for metric, name in measure.headline.items():
             scores = (_number(each[metric]) for each in values)
-            difference = differences.get(metric)
-            table.add_row(
-                name, *scores, f"{difference.value:+.2f}" if difference else "", _interval(difference)
-            )
+            table.add_row(name, *scores, *_difference(differences.get(metric)))
         lines += [
             f"difference: first minus second; {pair['method']}",
             f"the same prediction in both: {pair['identical_predictions']:,} of {len(runs[0].items):,}",
@@ -233,11 +219,12 @@ def _number(value: float | None) -> str:
     return "not scorable" if value is None else f"{value:.2f}"
 
 
-def _interval(difference: Difference | None) -> Text:
-    """The interval of a difference, in bold where it excludes zero."""
+def _difference(difference: Difference | None) -> tuple[str, Text]:
+    """A difference and its interval, in bold where it excludes zero."""
     if difference is None:
-        return Text()
-    if difference.low is None or difference.high is None:
-        return Text("needs two examples")
-    ends = f"{difference.low:+.2f} to {difference.high:+.2f}"
-    return Text(ends, style="bold" if difference.excludes_zero else "")
+        return "", Text()
+    ends = Text("needs two examples")
+    if difference.low is not None and difference.high is not None:
+        bold = "bold" if difference.excludes_zero else ""
+        ends = Text(f"{difference.low:+.2f} to {difference.high:+.2f}", style=bold)
+    return f"{difference.value:+.2f}", ends

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +30,7 @@ from pipedec_cli.evaluate.advice import Estimate, doubt, estimate
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.progress import stage
+from pipedec_cli.terminal.progress import stage, track
 from pipedec_cli.terminal.settings import Settings, argument, option
 from pipedec_cli.terminal.tables import figures
 
@@ -115,36 +118,30 @@ def segment(settings: SegmentSettings) -> None:
         talk.say(f"there is no {location} here: asking the hub for a data set of that name")
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     shares: dict[SplitName, float] = {"dev": settings.dev_fraction, "test": settings.test_fraction}
+    how = settings.some("seed", "limit")
     with stage(talk, "reading"):
-        splits, origins = gather_splits(
-            settings.data, held_out, names, shares, seed=settings.seed, limit=settings.limit, warn=talk.warn
-        )
+        splits, origins = gather_splits(settings.data, held_out, names, shares, warn=talk.warn, **how)
     records = [record for rows in splits.values() for record in rows]
     names.check(records)
     joiner, separators = settings.joiner and _unescape(settings.joiner), [*map(_unescape, settings.separator)]
     texts = ([record.target or "" for record in records], [record.source for record in records])
     with stage(talk, "learning where sentences end"):
         segmenter = make_segmenter(settings.level, separators=separators, targets=texts[0], sources=texts[1])
-    segmentation = Segmentation(
-        level=settings.level,
-        separators=segmenter.separators if isinstance(segmenter, PhraseSegmenter) else (),
-        joiner=joiner_of(splits["train"], segmenter) if joiner is None else joiner,
-        sub_max=settings.sub_max,
-    )
+    between = joiner_of(splits["train"], segmenter) if joiner is None else joiner
+    cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
+    segmentation = Segmentation(settings.level, cut_at, between, settings.sub_max)
     prepare = Preparer(segmenter, segmentation, measure, settings.time_max, settings.split_long)
     segmented: Splits = {name: [] for name in SPLITS}
-    with stage(talk, "segmenting", total=len(records)) as advance:
-        for name, rows in splits.items():
-            for record in rows:
-                segmented[name].append(prepare.segment(record))
-                advance()
+    every = [(record, name) for name, rows in splits.items() for record in rows]
+    for record, name in track(talk, every, len(every), "segmenting"):
+        segmented[name].append(prepare.segment(record))
     statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
-    every = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
+    step = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
     with stage(talk, "counting steps"):
-        sample = segmented["train"][::every]
+        sample = segmented["train"][::step]
         lengths = [measure(record.target_segments or ()) for record in sample]
         estimates = estimate(measure([record.target or "" for record in sample]), lengths, limits)
-    asked = {"data": settings.data, "level": settings.level, "separators": separators, "joiner": joiner}
+    asked = {**settings.some("data", "level"), "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
         "time_max": settings.time_max,
         "unit": unit,
@@ -152,19 +149,20 @@ def segment(settings: SegmentSettings) -> None:
         "statistics": {name: row.to_json() for name, row in statistics.items()},
         "promise": [row.to_json() for row in estimates],
         "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
-        "manifest": manifest(asked | {name: getattr(settings, name) for name in _IN_MANIFEST}, inputs=inputs),
+        "manifest": manifest(asked | settings.some(*_IN_MANIFEST), inputs=inputs),
     }
     outdated = _outdated_models(place, folder, segmented)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
     if not talk.quiet and not settings.as_json:
         talk.console.print(render_summary(statistics, estimates, unit))
-    _tell(talk, settings, prepare.counts, segmented, origins)
+    examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
+    _tell(talk, settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
     if why := doubt(statistics["train"].subsequences_per_target, estimates):
         talk.warn(why)
     if outdated:
-        retrain = "train again, or its test is not one"
-        talk.warn(f"{outdated} was trained on other data than {folder} holds now: {retrain}")
+        other = f"was trained on other data than {folder} holds now"
+        talk.warn(f"{outdated} {other}: train again, or its test is not one")
     talk.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
     if settings.as_json:
         write_stdout(to_json({"out": str(folder), **to_builtins(segmentation), **details}, indent=2) + "\n")
@@ -186,27 +184,23 @@ def _check_inputs(inputs: Sequence[str], folder: Path) -> None:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
     written = {folder.resolve(), *((folder / f"{name}.jsonl").resolve() for name in SPLITS)}
-    for place in inputs:
-        if place != "-" and Path(place).resolve() in written:
-            what = f"{place} would be written over with what is read from it"
+    for given in inputs:
+        if given != "-" and Path(given).resolve() in written:
+            what = f"{given} would be written over with what is read from it"
             raise UserError(what, todo="give another --out")
 
 
 def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:
     """The workspace's models, if they were trained on sources that are now held out."""
-    models, before = place.root / "models", folder / "train.jsonl"
+    models, before, known = place.root / "models", folder / "train.jsonl", set()
     if folder != place.data or not before.exists() or not any(models.glob("*")):
         return None
-    try:
+    with suppress(UserError):
         known = {record.source for record in load_split(before)}
-    except UserError:
-        return models
     return models if known != {record.source for record in splits["train"]} else None
 
 
-def _tell(
-    talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits, origins: Mapping[SplitName, str]
-) -> None:
+def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
     """What was done to the targets, a line for each thing that happened at all."""
     for count, what in (
         (counts.given, "targets came segmented and were kept as they are"),
@@ -217,21 +211,22 @@ def _tell(
     ):
         if count:
             talk.say(f"{count:,} {what}")
-    talk.say("records: " + ", ".join(f"{name} {len(splits[name]):,} ({origins[name]})" for name in SPLITS))
+    talk.say(records)
     if counts.too_long:
+        unit = "tokens" if settings.tokenizer else "words"
         talk.warn(
             f"{counts.too_long:,} subsequences in {counts.too_long_targets:,} of {counts.targets:,} targets do not "
-            f"fit into {settings.time_max} time-steps at Δt = 1 (the longest has {counts.longest:,} "
-            f"{'tokens' if settings.tokenizer else 'words'}) and would be cut: --split-long splits them, or decode "
-            "with a larger --time-max"
+            f"fit into {settings.time_max} time-steps at Δt = 1 (the longest has {counts.longest:,} {unit}) "
+            "and would be cut: --split-long splits them, or decode with a larger --time-max"
         )
     if leaks := count_leaks(splits):
         talk.warn(f"{leaks:,} records of dev and test have a source that train has, too")
-    for name in filter(lambda name: not splits[name], SPLITS):
-        talk.warn(f"{name} is empty: there are too few different sources")
+    for name in SPLITS:
+        if not splits[name]:
+            talk.warn(f"{name} is empty: there are too few different sources")
     if settings.tokenizer is None:
-        why = "as there is no tokenizer yet: tokens are more (--tokenizer counts them)"
-        talk.say(f"lengths are counted in words, {why}")
+        counted = "lengths are counted in words, as there is no tokenizer yet"
+        talk.say(f"{counted}: tokens are more (--tokenizer counts them)")
 
 
 def render_summary(
@@ -242,24 +237,24 @@ def render_summary(
     paper = Table("split", *figures(*table_1), box=SIMPLE_HEAD)
     for split, row in statistics.items():
         averages = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
-        shown = [f"{value:.1f}" for value in averages] if row.examples else ["–"] * len(averages)
+        shown = [f"{value:.1f}" if row.examples else "–" for value in averages]
         paper.add_row(split, f"{row.examples:,}", *shown)
     headings = ("Δt", "sequential\nsteps", "pipelined\nsteps", "times\nfewer", "targets\ncut")
     steps = Table(*figures(*headings), box=SIMPLE_HEAD)
     for entry in estimates:
         means = (entry.sequential_steps, entry.pipelined_steps, entry.ratio)
         steps.add_row(str(entry.delay), *(f"{value:.1f}" for value in means), f"{entry.truncated:.1%}")
-    train, spread = statistics["train"], []
-    groups = (("0", 0, 0), ("1 to 2", 1, 2), ("3 to 5", 3, 5), ("6 to 10", 6, 10), ("11 or more", 11, 10**9))
-    for name, low, high in groups:
-        if count := sum(n for length, n in train.histogram.items() if low <= length <= high):
-            spread.append(f"{name}: {count / train.examples:.0%}")
+    train, groups = statistics["train"], ("0", "1 to 2", "3 to 5", "6 to 10", "11 or more")
+    spread: Counter[str] = Counter()
+    for length, times in sorted(train.histogram.items()):
+        spread[groups[bisect_left((0, 2, 5, 10), length)]] += times
+    shares = ", ".join(f"{name}: {times / train.examples:.0%}" for name, times in spread.items() if times)
     left = Group(Text("Targets, as in the paper's Table 1", style="bold"), paper)
     right = Group(Text(f"Decoder steps that the grid promises, in {unit}", style="bold"), steps)
     return Group(
         Columns([left, right], padding=(0, 3)),
         Text(
-            f"train, by subsequences a target: {', '.join(spread) or 'none'}\n"
+            f"train, by subsequences a target: {shares or 'none'}\n"
             f"The promise is counted on {estimates[0].targets if estimates else 0:,} targets of train: what both "
             "decoders would need to write just them.",
             style="dim",

@@ -28,6 +28,10 @@ class Settings:
 
     typed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
+    def some(self, *names: str) -> dict[str, Any]:
+        """The settings of these names."""
+        return {name: getattr(self, name) for name in names}
+
 
 S = TypeVar("S", bound=Settings)
 
@@ -36,10 +40,9 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     """Make a subcommand of a function: its settings are the options, its docstring is the help text, examples follow."""
     kind: type[S] = get_type_hints(run)["settings"]
     hints = get_type_hints(kind)
-    parameters = [
-        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-        *(_parameter(one, hints[one.name]) for one in fields(kind) if one.name != "typed"),
-    ]
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    options = (_parameter(one, hints[one.name]) for one in fields(kind) if one.name != "typed")
+    parameters = [context, *options]
 
     def command(context: typer.Context, **values: Any) -> None:
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
@@ -72,8 +75,9 @@ def _parameter(one: Field[Any], kind: Any) -> inspect.Parameter:
 
 def option(default: Any, text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
     """A field that is an option: its default, what the help says, its names (else the field's), Typer's panel and bounds."""
-    declared = typer.Option(*names, help=text, rich_help_panel=panel, **more)
-    return field(default=default, metadata={"typer": declared})
+    return field(
+        default=default, metadata={"typer": typer.Option(*names, help=text, rich_help_panel=panel, **more)}
+    )
 
 
 def argument(text: str, default: Any = None) -> Any:
@@ -139,14 +143,14 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     command = context.info_name or ""
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
     own = content.get(command)
+    given = {**shared, **(own if isinstance(own, dict) else {})}
     known = {parameter.name for parameter in context.command.params} - {"config"}
-    values = dict(context.default_map or {})
-    for key, value in {**shared, **(own if isinstance(own, dict) else {})}.items():
-        if (name := key.replace("-", "_")) not in known:
+    for key in given:
+        if key.replace("-", "_") not in known:
             todo = f"see `pipedec {command} --help` for the options"
             raise UserError(f"unknown setting {key!r} for `pipedec {command}`", where=str(path), todo=todo)
-        values[name] = value
-    context.default_map = values
+    values = {key.replace("-", "_"): value for key, value in given.items()}
+    context.default_map = {**(context.default_map or {}), **values}
     return path
 
 

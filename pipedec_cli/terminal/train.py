@@ -26,7 +26,6 @@ from pipedec_cli.terminal.settings import Settings, argument, number_or, option
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
     from pipedec_cli.model.collate import Encoded
-    from pipedec_cli.model.training import Estimate, Hyperparameters
 
 EXAMPLES = """
 pipedec train                                   [dim]# a small T5 from scratch, every delay, on the workspace's data[/dim]
@@ -128,20 +127,33 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     hyper = hyperparameters(
         fresh=settings.model in SHAPES,
         schedule=settings.rate_schedule,
-        evaluations=settings.evaluations,
-        max_steps=settings.max_steps,
         cpu=settings.device == "cpu",
-        **{name: getattr(settings, name) for name in same},
+        **settings.some(*same, "evaluations", "max_steps"),
     )
     kept = ("decoder", "delay", "source_prefix", "max_source_tokens", "time_max")
-    method = {name: getattr(settings, name) for name in kept}
-    begun = {name: getattr(settings, name) for name in ("model", *kept, "dev_examples", "limit")}
+    begun = settings.some("model", *kept, "dev_examples", "limit")
     record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=[folder / "train.jsonl"])
     _check_folder(target, record, settings)
-    trained = MethodSettings(segmentation=load_segmentation(folder / "segmentation.json"), **method)
-    checkpoint = start_checkpoint(settings.model, trained, records, hyper.seed, load_segmenter(folder))
+    segmentation = load_segmentation(folder / "segmentation.json")
+    method = MethodSettings(segmentation=segmentation, **settings.some(*kept))
+    checkpoint = start_checkpoint(settings.model, method, records, hyper.seed, load_segmenter(folder))
     examples = encode(checkpoint, records)
-    _announce(estimate(checkpoint, examples, hyper), examples, settings, hyper, target, talk)
+    expected, pipelined = estimate(checkpoint, examples, hyper), settings.decoder == "pipelined"
+    _warn_of_cuts(examples, settings, talk)
+    talk.say(
+        f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
+        + (f", delay {settings.delay}" if pipelined else "")
+        + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
+    )
+    megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
+    talk.say(
+        f"{len(examples):,} examples, {expected.updates:,} updates of {hyper.batch_size}: "
+        f"about {_duration(expected.seconds)}, {megabytes} in {target}"
+    )
+    room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
+    if room < expected.bytes:
+        what, todo = f"training needs {megabytes}", "free some, or give --out on another disk"
+        raise UserError(f"{what}, {room / 1e6:,.0f} MB are free", where=str(target), todo=todo)
     if _is_main_process():
         write_json(target / MANIFEST, record)
     with show_training(talk) as show, _stopped(target, talk):
@@ -150,7 +162,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
             checkpoint, examples, dev, target, hyper, resume=settings.resume, show=show, score=score
         )
     result = {"checkpoint": str(target), **outcome}
-    talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
+    talk.say(f"trained in {_duration(outcome['seconds'])}; checkpoint in {target}")
     if _is_main_process():
         write_json(target / MANIFEST, {**record, "result": result})
         if settings.json:
@@ -165,14 +177,21 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
     """Refuse to lose or to mix: a training is resumed as it was begun, a model given up on purpose."""
     path = target / MANIFEST
     before = read_json(path) if path.exists() else {}
-    begun = any(target.glob("checkpoint-*"))
+    begun = list(target.glob("checkpoint-*"))
     if settings.resume:
         wanted = json.loads(to_json(record))
-        for part in ("inputs", "settings"):
-            if begun and before.get(part) != wanted[part]:
-                why = "with other data" if part == "inputs" else _changed(before.get(part, {}), wanted[part])
-                todo = "give the settings and data that it was begun with, or start over with --overwrite"
-                raise UserError(f"the training in {target} was begun otherwise: {why}", todo=todo)
+        old, new = before.get("settings", {}), wanted["settings"]
+        for made in (old, new):
+            made.update(made.pop("training", {}))
+        changes = [
+            f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
+            for name in {**old, **new}
+            if old.get(name) != new.get(name)
+        ]
+        why = ", ".join(changes) if before.get("inputs") == wanted["inputs"] else "with other data"
+        if begun and why:
+            todo = "give the settings and data that it was begun with, or start over with --overwrite"
+            raise UserError(f"the training in {target} was begun otherwise: {why}", todo=todo)
         return
     if "result" in before and not settings.overwrite:
         todo = "replace it with --overwrite, or keep both with --out FOLDER"
@@ -180,54 +199,22 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
     if begun and not settings.overwrite:
         todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
         raise UserError(f"{target} holds an unfinished training", todo=todo)
-    if _is_main_process():
-        for old in target.glob("checkpoint-*"):  # a later --resume must not pick up another training's
-            shutil.rmtree(old)
+    for old in begun if _is_main_process() else ():
+        shutil.rmtree(old)  # a later --resume must not pick up another training's
 
 
-def _changed(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """The settings that differ, in words."""
-    old, new = ({**settings, **settings.get("training", {})} for settings in (before, wanted))
-    return ", ".join(
-        f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
-        for name in {**old, **new}
-        if name != "training" and old.get(name) != new.get(name)
-    )
-
-
-def _announce(
-    expected: Estimate,
-    examples: Sequence[Encoded],
-    settings: TrainSettings,
-    hyper: Hyperparameters,
-    target: Path,
-    talk: Talk,
-) -> None:
-    """Say what token counts show and words did not, and what training will take; refuse a disk that is too full."""
-    count, pipelined = len(examples), settings.decoder == "pipelined"
+def _warn_of_cuts(examples: Sequence[Encoded], settings: TrainSettings, talk: Talk) -> None:
+    """Say what token counts show and words did not."""
+    count = len(examples)
     if cut := sum(example.cut > 0 for example in examples):
         most = settings.max_source_tokens
         talk.warn(f"{cut:,} of {count:,} sources are longer than {most:,} tokens and were cut")
     late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
-    if late and pipelined:
+    if late and settings.decoder == "pipelined":
         talk.warn(
             f"{late:,} of {count:,} targets hold a subsequence that needs more than time_max = {settings.time_max} "
             "time-steps and could not be generated whole; see `pipedec segment --split-long`"
         )
-    megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
-    talk.say(
-        f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
-        + (f", delay {settings.delay}" if pipelined else "")
-        + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
-    )
-    talk.say(
-        f"{count:,} examples, {expected.updates:,} updates of {hyper.batch_size}: "
-        f"about {duration(expected.seconds)}, {megabytes} in {target}"
-    )
-    room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
-    if room < expected.bytes:
-        what, todo = f"training needs {megabytes}", "free some, or give --out on another disk"
-        raise UserError(f"{what}, {room / 1e6:,.0f} MB are free", where=str(target), todo=todo)
 
 
 @contextmanager
@@ -264,16 +251,15 @@ def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], f
         checkpoint.model.eval()
         decoder = Decoder(checkpoint, batch_size=8)  # made anew, since the weights have changed
         method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
-        made = list(decoder.texts([record.source for record in records], method))
+        made = zip(decoder.texts([record.source for record in records], method), records, strict=True)
+        items = [scoring_item(replace(one, record=record), "summarization") for one, record in made]
         checkpoint.model.train()
-        pairs = zip(made, records, strict=True)
-        items = [scoring_item(replace(one, record=record), "summarization") for one, record in pairs]
         return score(items, Rouge()).values["rougeL"] or 0.0
 
     return score_dev
 
 
-def duration(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """Seconds as a person says them."""
     if seconds < 90:
         return f"{seconds:.0f} s"

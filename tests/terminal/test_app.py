@@ -60,15 +60,13 @@ def test_an_error_is_one_line_and_an_exit_code(
     monkeypatch.setattr(module, "app", Mock(side_effect=error))
     with pytest.raises(SystemExit) as raised:
         module.main()
-    assert raised.value.code == code
-    assert capsys.readouterr().err.splitlines() == [line]
+    assert (raised.value.code, capsys.readouterr().err) == (code, f"{line}\n")
 
 
 def test_ctrl_c_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "pipedec_cli", "segment", "-", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    # More than a pipe holds: it is being read.
+    assert process.stdin is not None  # it gets more than a pipe holds, so that it is being read
     process.stdin.write('{"source": "a", "target": "b"}\n' * 10_000)
     process.stdin.flush()
     os.kill(process.pid, signal.SIGINT)

@@ -21,8 +21,12 @@ class Clock:
 
     now = 100.0
 
-    def __call__(self) -> float:
-        return self.now
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("pipedec_cli.terminal.progress.monotonic", lambda: clock.now)
+    return clock
 
 
 def make_talk(*, terminal: bool = False, quiet: bool = False, no_color: bool = False) -> Talk:
@@ -34,55 +38,51 @@ def written(talk: Talk) -> str:
     return talk.console.file.getvalue()
 
 
-def events(sequences: int = 1) -> Iterator[Event]:
-    """Three examples of 5, 2 and 1 tokens."""
-    scripts = [[[2, 3, 4], [5, 6]], [[2, 3]], [[4]]]
+def watch(
+    progress: GenerationProgress, clock: Clock, seconds: float = 0.0, sequences: int = 1
+) -> Iterator[Event]:
+    """The events of three examples of 5, 2 and 1 tokens, after each of which so many seconds went by, once shown."""
+    model = ScriptedModel([[[2, 3, 4], [5, 6]], [[2, 3]], [[4]]])
     method = Method(Fixed(1), bos=BOS, eos=EOS, explore="once")
-    return decode(ScriptedModel(scripts), [(index, [index]) for index in range(3)], method, sequences)
+    with progress:
+        for event in decode(model, [(index, [index]) for index in range(3)], method, sequences):
+            clock.now += seconds
+            progress.on(event)
+            yield event
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3])
-def test_examples_and_tokens_are_counted_without_eos_once_all_is_done(sequences: int) -> None:
-    with GenerationProgress(make_talk(), 3) as progress:
-        for event in events(sequences):
-            progress.on(event)
-    assert (progress.examples, progress.tokens) == (3, 8)
-
-
-def test_rates_are_taken_from_the_first_event_on() -> None:
-    clock = Clock()
-    progress = GenerationProgress(make_talk(), 3, clock=clock)
+def test_examples_tokens_without_eos_and_rates_are_counted_from_the_first_event_on(
+    clock: Clock, sequences: int
+) -> None:
+    progress = GenerationProgress(make_talk(), 3)
     clock.now += 1000  # a model that is slow to load is no slow decoder
-    for event in events():
-        progress.on(event)
+    list(watch(progress, clock, sequences=sequences))
+    assert (progress.examples, progress.tokens) == (3, 8)
     assert progress.rates == "", "no time has passed"
     clock.now += 4
     assert progress.rates == "0.75 examples/s, 2.00 tokens/s"
 
 
-def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener() -> None:
-    clock, talk = Clock(), make_talk()
-    with GenerationProgress(talk, 3, clock=clock) as progress:
-        for event in events():
-            clock.now += LINE_EVERY / 4
-            progress.on(event)
+def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener(clock: Clock) -> None:
+    talk = make_talk()
+    seconds = LINE_EVERY / 4 * len(list(watch(GenerationProgress(talk, 3), clock, LINE_EVERY / 4)))
     lines = written(talk).splitlines()
-    seconds = LINE_EVERY / 4 * sum(1 for _ in events())
     assert len(lines) == int(seconds // LINE_EVERY)
     assert lines[0].startswith("generating: 0 of 3, 0.00 examples/s, ")
     assert "\x1b" not in written(talk)
 
 
 @pytest.mark.parametrize(("total", "shown"), [(3, "2/3"), (None, "2 ")])
-def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(total: int | None, shown: str) -> None:
-    clock, talk = Clock(), make_talk(terminal=True)
-    with GenerationProgress(talk, total, clock=clock) as progress:
-        for event in events():
-            clock.now += 1
-            progress.on(event)
-            if isinstance(event, Finished) and event.example == 1:
-                assert progress._display.bar is not None
-                progress._display.bar.refresh()
+def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(
+    clock: Clock, total: int | None, shown: str
+) -> None:
+    talk = make_talk(terminal=True)
+    progress = GenerationProgress(talk, total)
+    for event in watch(progress, clock, 1.0):
+        if isinstance(event, Finished) and event.example == 1:
+            assert progress._display.bar is not None
+            progress._display.bar.refresh()
     text = written(talk)
     assert shown in text
     assert ("0/" in text) == (total is not None)
@@ -93,30 +93,29 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(total: int | None
 @pytest.mark.parametrize(
     ("settings", "seconds"), [({}, 0.0), ({"quiet": True}, 10.0), ({"quiet": True, "terminal": True}, 10.0)]
 )
-def test_short_work_and_quiet_work_say_nothing(settings: dict[str, bool], seconds: float) -> None:
-    clock, talk = Clock(), make_talk(**settings)
-    with GenerationProgress(talk, None, clock=clock) as progress:
-        for event in events():
-            clock.now += seconds
-            progress.on(event)
+def test_short_work_and_quiet_work_say_nothing(
+    clock: Clock, settings: dict[str, bool], seconds: float
+) -> None:
+    talk = make_talk(**settings)
+    list(watch(GenerationProgress(talk, None), clock, seconds))
     with stage(talk, "reading", 2) as advance:
         advance()
     assert written(talk) == ""
 
 
-def test_no_color_on_a_terminal_gives_lines_without_a_moving_bar() -> None:
-    clock, talk = Clock(), make_talk(terminal=True, no_color=True)
-    list(track(talk, _ticking(clock, [LINE_EVERY] * 2), 2, "reading", clock=clock))
+def test_no_color_on_a_terminal_gives_lines_without_a_moving_bar(clock: Clock) -> None:
+    talk = make_talk(terminal=True, no_color=True)
+    list(track(talk, _ticking(clock, [LINE_EVERY] * 2), 2, "reading"))
     assert "reading: 1 of 2" in written(talk)
     assert "\x1b[2K" not in written(talk)
 
 
-def test_data_on_stdout_stays_there_while_a_bar_moves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_on_stdout_stays_there_while_a_bar_moves(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     talk = make_talk(terminal=True)
-    with GenerationProgress(talk, 3) as progress:
-        for event in events():
-            progress.on(event)
-            write_stdout("data\n")
+    for _ in watch(GenerationProgress(talk, 3), Clock()):
+        write_stdout("data\n")
     assert "data" not in written(talk)
     assert capsys.readouterr().out.startswith("data\n")
 
@@ -134,36 +133,31 @@ def test_track_gives_every_item_in_order_and_draws_them_one_at_a_time() -> None:
     assert list(items) == list(range(2, 100))
 
 
-def test_track_shows_a_bar_only_beyond_two_seconds() -> None:
-    clock, talk = Clock(), make_talk(terminal=True)
-    list(track(talk, _ticking(clock, [PATIENCE / 2, PATIENCE / 4]), 2, "reading", clock=clock))
-    assert written(talk) == ""
-    list(track(talk, _ticking(clock, [PATIENCE, PATIENCE]), 2, "reading", clock=clock))
-    assert "reading" in written(talk)
-
-
-def test_track_puts_the_bar_away_when_its_caller_stops_early() -> None:
-    clock, talk = Clock(), make_talk(terminal=True)
-    items = track(talk, _ticking(clock, [PATIENCE] * 3), 3, "reading", clock=clock)
-    assert (next(items), next(items)) == (0, 1)
-    items.close()  # type: ignore[attr-defined]
-    assert "\x1b[?25h" in written(talk), "the cursor comes back"
-
-
-def test_a_label_is_data() -> None:
-    clock, talk = Clock(), make_talk()
-    list(track(talk, _ticking(clock, [LINE_EVERY]), 1, "[red]a\x1b[2Jfile", clock=clock))
-    assert written(talk) == "[red]a␛[2Jfile: 1 of 1\n"
-
-
-def test_a_stage_that_counts_shows_how_far_it_is() -> None:
-    clock, talk = Clock(), make_talk(terminal=True)
-    with stage(talk, "segmenting", 2, clock=clock) as advance:
+def test_a_bar_shows_how_far_it_is_only_beyond_two_seconds(clock: Clock) -> None:
+    talk = make_talk(terminal=True)
+    list(track(talk, _ticking(clock, [PATIENCE / 2, PATIENCE / 4]), 2, "reading"))
+    with stage(talk, "segmenting", 2) as advance:
         advance()
         assert written(talk) == ""
         clock.now += PATIENCE
         advance()
     assert "2/2" in written(talk)
+    list(track(talk, _ticking(clock, [PATIENCE, PATIENCE]), 2, "reading"))
+    assert "reading" in written(talk)
+
+
+def test_track_puts_the_bar_away_when_its_caller_stops_early(clock: Clock) -> None:
+    talk = make_talk(terminal=True)
+    items = track(talk, _ticking(clock, [PATIENCE] * 3), 3, "reading")
+    assert (next(items), next(items)) == (0, 1)
+    items.close()  # type: ignore[attr-defined]
+    assert "\x1b[?25h" in written(talk), "the cursor comes back"
+
+
+def test_a_label_is_data(clock: Clock) -> None:
+    talk = make_talk()
+    list(track(talk, _ticking(clock, [LINE_EVERY]), 1, "[red]a\x1b[2Jfile"))
+    assert written(talk) == "[red]a␛[2Jfile: 1 of 1\n"
 
 
 def test_a_stage_that_says_nothing_shows_itself_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
