@@ -3,6 +3,7 @@
 import importlib
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,38 +88,28 @@ def test_text_is_cut_at_the_bound(plain, sources, tmp_path):
             assert len(made.tokens) == 3
 
 
-def test_peer_that_is_not_installed_is_absent_and_says_how_to_get_it(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(peers, "find_spec", lambda name: None)
-    absent = make_peer("ctranslate2", plain, tmp_path)
-    assert isinstance(absent, Absent) and "pip install pipedec[peers]" in absent.why
-
-
-def test_peer_that_cannot_take_the_checkpoint_is_absent_and_says_why(
+def test_peer_that_cannot_take_the_checkpoint_or_is_not_installed_is_absent_and_says_why(
     plain, tmp_path, monkeypatch, ctranslate2
 ):
     def convert(checkpoint, folder):
         raise ValueError("no such layer")
 
     monkeypatch.setattr(ctranslate2, "convert", convert)
-    absent = make_peer("ctranslate2", plain, tmp_path)
-    assert isinstance(absent, Absent) and "no such layer" in absent.why
+    cannot = make_peer("ctranslate2", plain, tmp_path)
+    assert isinstance(cannot, Absent) and "no such layer" in cannot.why
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    lacking = make_peer("ctranslate2", plain, tmp_path)
+    assert isinstance(lacking, Absent) and "pip install pipedec[peers]" in lacking.why
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [({1: 1.0, 4: 3.0}, 1), ({1: 3.0, 4: 1.0}, 4)])
 def test_ctranslate2_gets_the_threads_with_which_it_is_fastest(monkeypatch, ctranslate2, seconds, expected):
     clock = FakeClock()
 
-    class Tried:
-        eos = 1
+    def tried(*, threads, **rest):
+        return SimpleNamespace(eos=1, threads=threads, run=lambda *_: clock.pass_by(seconds[threads]))
 
-        def __init__(self, *, threads, **rest):
-            self.threads = threads
-
-        def run(self, sources, batch_size, clock):
-            clock.pass_by(seconds[self.threads])
-
-    monkeypatch.setattr(ctranslate2, "CTranslate2", Tried)
-
+    monkeypatch.setattr(ctranslate2, "CTranslate2", tried)
     assert ctranslate2.fastest(device="cpu", most_threads=4, clock=clock).threads == expected
     assert ctranslate2.fastest(device="cuda", most_threads=4, clock=clock).threads == 4
 
@@ -140,7 +131,6 @@ def test_ctranslate2_without_the_dtype_falls_back_to_float32(monkeypatch, ctrans
     import ctranslate2 as package
 
     for there, expected in ({"int8"}, "float32"), ({"bfloat16"}, "bfloat16"):
-        monkeypatch.setattr(
-            package, "get_supported_compute_types", lambda *_, names=there: {"float32", *names}
-        )
+        found = {"float32", *there}
+        monkeypatch.setattr(package, "get_supported_compute_types", lambda *_, found=found: found)
         assert ctranslate2.compute_type("bfloat16", "cpu") == expected

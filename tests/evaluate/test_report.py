@@ -76,17 +76,9 @@ def compared(sizes=(1, 2), peer_sizes=(1,)):
         differences={"rougeL": Difference(-0.1, None, None)},
     )
     theirs = competitor("theirs", "peer", timings={size: timing([12.0], 4) for size in peer_sizes})
-    return assemble(
-        {"entries": (first, mine, theirs), "absent": (), "disturbed": None, **WHERE},
-        ["1"],
-        metric="rougeL",
-        label="ROUGE-L",
-        called="the plain T5",
-        baseline="the plain T5",
-        sample=Sample(1, 2, 1),
-        dtype="float32",
-        significance="",
-    )
+    entries = {"entries": (first, mine, theirs), "absent": (), "disturbed": None, **WHERE}
+    names = {"metric": "rougeL", "label": "ROUGE-L", "called": "the plain T5", "baseline": "the plain T5"}
+    return assemble(entries, ["1"], sample=Sample(1, 2, 1), dtype="float32", significance="", **names)
 
 
 def test_report_is_put_together_from_scores_and_timings():

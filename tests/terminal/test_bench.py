@@ -69,7 +69,4 @@ def test_tables_name_the_lengths_the_limit_and_the_machine(folder: Path) -> None
 )
 def test_what_cannot_be_measured_is_refused(options: str, words: str) -> None:
     assert words in refused("bench", *options.split())
-
-
-def test_an_unknown_dtype_is_a_usage_error() -> None:
     assert "float32" in run("bench", "--dtypes", "float32,int3", exit_code=2).output

@@ -43,9 +43,7 @@ def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
     same = {"seconds": 8.1, "calls": 100, "agreement": Agreement(9, 10)}
     theirs = [entry(name, "peer", base=first, **same) for name in peers]
     rows = (SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0), SizeRow(10, 5, 4.0, 0, None, None, None))
-    paper = (
-        Paper(paper_row(recipe), delay_rows(recipe), SPEEDUP_BY_SUBSEQUENCES.get(recipe)) if recipe else None
-    )
+    figures = recipe and Paper(paper_row(recipe), delay_rows(recipe), SPEEDUP_BY_SUBSEQUENCES.get(recipe))
     values = {
         "entries": (first, *ours, *theirs),
         "baseline": "the plain T5 (models/sequential)",
@@ -60,7 +58,7 @@ def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
         "versions": {"torch": "2.0", "ctranslate2": None},
         "significance": "paired bootstrap",
         "absent": (),
-        "paper": paper,
+        "paper": figures,
     }
     return Report(**{**values, **more})
 

@@ -20,13 +20,8 @@ from tests.terminal.running import read_json
 from tests.terminal.running import write_lines as write
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
-FACTS = (
-    "The pump is on.",
-    "Dr. Lee checked it.",
-    "It runs at 3.5 bar.",
-    "The valve is open, too.",
-    "It is late.",
-)
+FACTS = ("The pump is on.", "Dr. Lee checked it.", "It runs at 3.5 bar.", "The valve is open, too.")
+FACTS += ("It is late.",)
 
 
 def examples(count=40, **fields):
@@ -52,7 +47,7 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
     assert sum(map(len, splits.values())) == 40
     assert all(splits.values())
     for record in (record for records in splits.values() for record in records):
-        assert list(record.target_segments) == [*FACTS[: len(record.target_segments)]]
+        assert tuple(record.target_segments) == FACTS[: len(record.target_segments)]
         assert record.fields["x"] == [1]
         assert record.id == str(int(record.source.removeprefix("case ")) + 1)
     assert segmentation() == Segmentation("sentence", (), " ", 20)

@@ -128,7 +128,7 @@ def documented(command: str, name: str) -> list[list[str]]:
     return found
 
 
-def test_wrong_layout_of_the_last_split_is_refused_at_its_place_and_nothing_is_written() -> None:
+def test_a_wrong_layout_is_refused_at_its_place_and_nothing_is_written_over_nor_beside_what_is_read() -> None:
     Path("published").mkdir()
     WRITERS["kp20k"](Path("published"))
     last = Path("published/kp20k_testing.json")
@@ -136,9 +136,6 @@ def test_wrong_layout_of_the_last_split_is_refused_at_its_place_and_nothing_is_w
     message = "published/kp20k_testing.json:2: field 'keyword': expected a list of strings, or one string"
     assert message in refused("import", "kp20k", "published")
     assert list(Path().iterdir()) == [Path("published")]
-
-
-def test_what_is_imported_is_never_written_over_nor_beside_what_is_read() -> None:
     Path("kptimes").mkdir()  # its published files have the very names of those that are written
     WRITERS["kptimes"](Path("kptimes"))
     before = Path("kptimes/train.jsonl").read_bytes()
