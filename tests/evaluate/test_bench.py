@@ -13,7 +13,7 @@ from pipedec_cli.evaluate.bench import CACHED, STEPS, MemoryProbe, step_bytes, t
 from pipedec_cli.model.native.library import VARIABLE, BuildError, library
 from pipedec_cli.model.steps.engine import Engine
 from tests.evaluate.decoders import FakeClock
-from tests.model.families import KINDS, SOURCES, small_model
+from tests.model.engines import KINDS, SOURCES, small_model
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

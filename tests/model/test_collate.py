@@ -39,42 +39,36 @@ def encoded(*texts: Sequence[int], source: Sequence[int] = (5, EOS)) -> Encoded:
     return Encoded(list(source), tuple(map(list, texts)))
 
 
-def test_figure_2_is_laid_out_as_the_paper_draws_it() -> None:
+def test_figure_2_is_laid_out_as_the_paper_draws_it_and_nothing_closes_a_sequential_text() -> None:
     batch = laid_out([encoded([A, B, C], [D, E])], Fixed(1))
     assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS, BOS, D, E, EOS, BOS, EOS]]
     assert batch["subsequence"] == [[1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3]]
     assert batch["time"] == [[0, 1, 2, 3, 4, 1, 2, 3, 4, 2, 3]]
     assert batch["labels"] == [[A, B, C, EOS, IGNORED, D, E, EOS, IGNORED, EOS, IGNORED]]
+    batch = laid_out([encoded([A, B, C])], Whole(), closing=False)
+    assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS]]
+    assert batch["labels"] == [[A, B, C, EOS, IGNORED]]
+    assert batch["time"] == [[0, 1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(lengths=LENGTHS)
-def test_a_target_has_as_many_predictions_as_tokens_ends_and_the_one_that_closes_it(
+def test_every_token_stands_where_the_schedule_places_it_and_each_but_an_end_has_a_prediction(
     schedule: str, lengths: list[list[int]]
 ) -> None:
-    """sum(m_i + 1) + 1 for each example, padding or not."""
-    texts = [[[A] * length for length in example] for example in lengths]
-    batch = laid_out([encoded(*example) for example in texts], SCHEDULES[schedule])
-    predictions = [sum(label != IGNORED for label in labels) for labels in batch["labels"]]
-    assert predictions == [sum(length + 1 for length in example) + 1 for example in lengths]
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@given(lengths=st.lists(st.integers(1, 6), max_size=5))
-def test_every_token_stands_where_the_schedule_places_it(schedule: str, lengths: list[int]) -> None:
-    batch = laid_out([encoded(*([A] * length for length in lengths))], SCHEDULES[schedule])
-    closed = [*lengths, 0]
-    starts = place(SCHEDULES[schedule], closed)
-    expected = [
-        (number, start + j)
-        for number, (start, length) in enumerate(zip(starts, closed, strict=True), start=1)
-        for j in range(length + 2)
-    ]
-    assert list(zip(batch["subsequence"][0], batch["time"][0], strict=True)) == expected
+    """sum(m_i + 1) + 1 predictions for each example, padding or not: its tokens, its ends and the one that closes it."""
+    batch = laid_out([encoded(*([A] * m for m in example)) for example in lengths], SCHEDULES[schedule])
+    for row, example in enumerate(lengths):
+        assert sum(label != IGNORED for label in batch["labels"][row]) == sum(m + 1 for m in example) + 1
+        closed = [*example, 0]
+        placed = zip(place(SCHEDULES[schedule], closed), closed, strict=True)
+        places = [(i, start + j) for i, (start, m) in enumerate(placed, 1) for j in range(m + 2)]
+        found = zip(batch["subsequence"][row], batch["time"][row], strict=True)
+        assert [each for each in found if each != (PADDING, PADDING)] == places
 
 
 def test_padding_is_told_by_position_and_never_by_id() -> None:
-    """The shorter example holds the pad id in its text and in its source: both count."""
+    """The shorter example holds the pad id in its text and in its source: both count; and any id serves as padding."""
     batch = laid_out([encoded([A, B, C], [D]), encoded([BOS, A], source=[0, 0, 6, EOS])], Fixed(1))
     assert batch["input_ids"] == [[5, EOS, 0, 0], [0, 0, 6, EOS]]
     assert batch["attention_mask"] == [[1, 1, 0, 0], [1, 1, 1, 1]]
@@ -82,15 +76,6 @@ def test_padding_is_told_by_position_and_never_by_id() -> None:
     assert batch["labels"][1] == [BOS, A, EOS, IGNORED, EOS, *[IGNORED] * 5]
     assert batch["time"][1][-4:] == batch["subsequence"][1][-4:] == [PADDING] * 4
 
-
-def test_the_sequential_decoder_has_one_text_and_nothing_closes_it() -> None:
-    batch = laid_out([encoded([A, B, C])], Whole(), closing=False)
-    assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS]]
-    assert batch["labels"] == [[A, B, C, EOS, IGNORED]]
-    assert batch["time"] == [[0, 1, 2, 3, 4]]
-
-
-def test_any_id_serves_as_padding_of_whole_numbers_of_one_shape() -> None:
     names = ("attention_mask", "subsequence", "time", "labels")
     examples = [encoded([A, B, C]), encoded([A])]
     zeros, nines = (
@@ -132,28 +117,19 @@ def drawn(seed: int, batches: Sequence[Sequence[Encoded]] = BATCHES[:20]) -> lis
     return [list(schedules(batch, settings, seed)) for batch in batches]
 
 
-def test_a_batch_gets_the_same_schedules_whatever_came_before() -> None:
-    """So a resumed run draws what an undisturbed one would have drawn."""
+def test_schedules_depend_on_the_seed_and_on_the_batch_and_on_nothing_else() -> None:
+    """So a resumed run draws what an undisturbed one would have drawn, and leaves the chance of others alone."""
     assert drawn(3) == drawn(3, BATCHES[19::-1])[::-1] == drawn(3)
-
-
-def test_schedules_depend_on_the_seed_and_on_the_batch() -> None:
     assert drawn(1) != drawn(2)
     assert len({tuple(map(repr, some)) for some in drawn(1)}) > 8
-
-
-def test_drawing_schedules_leaves_the_chance_of_others_alone() -> None:
+    found = {schedule.name for some in drawn(0, BATCHES) for schedule in some}
+    assert found == {"delay1", "delay2", "delay3", "wait", "drawn"}
     random.seed(1)
     torch.manual_seed(1)
     before = random.getstate(), torch.get_rng_state()
     drawn(1)
     assert random.getstate() == before[0]
     assert torch.get_rng_state().equal(before[1])
-
-
-def test_every_kind_of_schedule_is_drawn() -> None:
-    found = {schedule.name for some in drawn(0, BATCHES) for schedule in some}
-    assert found == {"delay1", "delay2", "delay3", "wait", "drawn"}
 
 
 def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:

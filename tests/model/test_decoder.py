@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,24 +15,37 @@ import pipedec_cli
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
-from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder, load
+from pipedec_cli.model.decoder import (
+    DTYPES,
+    MOST_ON_CPU,
+    SORTED_BATCHES,
+    Decoder,
+    bytes_per_example,
+    choose_batch_size,
+    choose_device,
+    choose_dtype,
+    load,
+)
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
-from tests.checkpoints import SOURCES, TOLD, TOY, tiny_checkpoint
+from tests.checkpoints import SOURCES, TOLD, TOY, fresh_toy, tiny_checkpoint
 
 SEGMENTS = [told for _, told in TOLD]
 
 
+def tiny_decoder(folder: Path, **settings: Any) -> Decoder:
+    return Decoder(load_checkpoint(str(tiny_checkpoint(folder, **settings))))
+
+
 @pytest.fixture(scope="module")
 def pipelined(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    return Decoder(load_checkpoint(str(tiny_checkpoint(tmp_path_factory.mktemp("pipelined")))))
+    return tiny_decoder(tmp_path_factory.mktemp("pipelined"))
 
 
 @pytest.fixture(scope="module")
 def sequential(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    folder = tmp_path_factory.mktemp("sequential")
-    return Decoder(load_checkpoint(str(tiny_checkpoint(folder, decoder="sequential", level="sentence"))))
+    return tiny_decoder(tmp_path_factory.mktemp("sequential"), decoder="sequential", level="sentence")
 
 
 # --- what comes out -------------------------------------------------------------------------------------
@@ -66,21 +80,18 @@ def test_the_batch_size_changes_nothing_but_the_time(pipelined: Decoder, delay: 
 
 
 def test_the_grid_holds_what_the_steps_made(pipelined: Decoder) -> None:
-    made: dict[int, dict[tuple[int, int], int]] = {}
-    results = {}
-    for item in pipelined.run(SOURCES, pipelined.method(2), 2):
+    made: list[dict[tuple[int, int], int]] = [{} for _ in SOURCES]
+    items = list(pipelined.run(SOURCES, pipelined.method(2), 2))
+    for item in items:
         if isinstance(item, Stepped):
-            cells = made.setdefault(item.example, {})
-            cells |= {(slot.subsequence, slot.time): slot.token for slot in item.step.made}
-        elif isinstance(item, Generated):
-            results[item.index] = item
-    for index, result in results.items():
+            made[item.example] |= {(slot.subsequence, slot.time): slot.token for slot in item.step.made}
+    for result in (item for item in items if isinstance(item, Generated)):
         drawn = {
             (number, start + place): token
             for number, (start, tokens) in enumerate(result.grid, start=1)
             for place, token in enumerate(tokens, start=1)
         }
-        assert drawn == made[index]
+        assert drawn == made[result.index]
         assert [start for start, _ in result.grid] == list(range(0, 2 * len(result.grid), 2))
         assert result.empty == sum(tokens == (pipelined.checkpoint.eos,) for _, tokens in result.grid) > 0
 
@@ -118,17 +129,9 @@ def test_hostile_text_is_text(pipelined: Decoder, hostile: str) -> None:
     assert pipelined.text.decode(result.source_ids[:-1]) == f"{SOURCES[0]} {hostile}".strip()
 
 
-def test_longest_sources_go_first(pipelined: Decoder) -> None:
-    items = list(pipelined.run(SOURCES, batch_size=2))
-    admitted = [SOURCES[item.example] for item in items if isinstance(item, Admitted)]
-    lengths = [len(pipelined.text.source(source)[0]) for source in admitted]
-    assert lengths == sorted(lengths, reverse=True)
-    assert admitted != list(SOURCES)
-
-
-def test_a_result_comes_as_soon_as_the_order_allows(pipelined: Decoder) -> None:
+def test_longest_sources_go_first_and_a_result_comes_as_soon_as_the_order_allows(pipelined: Decoder) -> None:
     finished: set[int] = set()
-    given = 0
+    given, lengths = 0, []
     for item in pipelined.run(SOURCES * 2, batch_size=3):
         if isinstance(item, Generated):
             assert item.index == given
@@ -137,6 +140,10 @@ def test_a_result_comes_as_soon_as_the_order_allows(pipelined: Decoder) -> None:
         assert given not in finished, "the next result was there and did not come"
         if isinstance(item, Finished):
             finished.add(item.example)
+        elif isinstance(item, Admitted):
+            lengths.append(len(pipelined.text.source((SOURCES * 2)[item.example])[0]))
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths != [len(pipelined.text.source(source)[0]) for source in SOURCES * 2]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
@@ -156,32 +163,27 @@ def test_no_more_sources_are_read_than_a_window(pipelined: Decoder, batch_size: 
 
 
 def test_a_decoder_can_be_used_again_after_it_was_left_half_way(pipelined: Decoder) -> None:
-    run = pipelined.texts(SOURCES, batch_size=2)
+    run: Any = pipelined.texts(SOURCES, batch_size=2)
     next(run)
-    run.close()  # type: ignore[attr-defined]
+    run.close()
     assert [result.segments for result in pipelined.texts(SOURCES, batch_size=2)] == SEGMENTS
 
 
 # --- how to decode --------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_for_any_delay_takes_two_and_the_papers_limits(pipelined: Decoder) -> None:
+def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_it_waits(
+    pipelined: Decoder, tmp_path: Path
+) -> None:
     method = pipelined.method()
     assert (method.schedule, method.explore) == (Fixed(2), "retry")
     assert method.limits == Limits(time_max=50, sub_max=20, max_tokens=None)
-
-
-def test_limits_that_were_trained_with_are_the_default(tmp_path: Path) -> None:
-    decoder = Decoder(load_checkpoint(str(tiny_checkpoint(tmp_path, time_max=33, sub_max=9))))
+    waiting = pipelined.method("wait")  # bounded by tokens, and with an older name
+    assert (waiting.schedule, waiting.limits) == (Waiting(), Limits(None, None, max_tokens=512))
+    assert pipelined.method("sequential") == waiting
+    decoder = tiny_decoder(tmp_path, time_max=33, sub_max=9)
     assert decoder.method().limits == Limits(time_max=33, sub_max=9)
     assert decoder.method(time_max=7).limits.time_max == 7
-
-
-def test_the_waiting_schedule_is_bounded_by_tokens_and_has_an_older_name(pipelined: Decoder) -> None:
-    method = pipelined.method("wait")
-    assert method.schedule == Waiting()
-    assert pipelined.method("sequential") == method
-    assert method.limits == Limits(time_max=None, sub_max=None, max_tokens=512)
 
 
 def test_an_ordinary_t5_has_no_delay(sequential: Decoder, pipelined: Decoder) -> None:
@@ -196,10 +198,10 @@ def test_an_ordinary_t5_has_no_delay(sequential: Decoder, pipelined: Decoder) ->
 def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insisted_on(
     tmp_path: Path,
 ) -> None:
-    decoder = Decoder(load_checkpoint(str(tiny_checkpoint(tmp_path, delay=1))))
+    decoder = tiny_decoder(tmp_path, delay=1)
     assert decoder.method().schedule == Fixed(1)
-    delays: tuple[Delay, ...] = (2, "wait", "sequential")
-    for delay in delays:
+    delay: Any
+    for delay in (2, "wait", "sequential"):
         with pytest.raises(UserError, match="was trained for delay 1 only") as raised:
             decoder.method(delay)
         assert "--untrained-delay" in str(raised.value.todo)
@@ -210,7 +212,7 @@ def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insi
 
 
 def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_lie(tmp_path: Path) -> None:
-    first, second = (load_checkpoint(str(tiny_checkpoint(tmp_path / name))) for name in ("a", "b"))
+    first, second = (tiny_decoder(tmp_path / name).checkpoint for name in ("a", "b"))
     (tmp_path / "a" / "training.json").write_text("{}", encoding="utf-8")
     (tmp_path / "a" / "checkpoint-1").mkdir()
     (tmp_path / "a" / "checkpoint-1" / "model.safetensors").write_bytes(b"other")
@@ -242,12 +244,57 @@ def test_the_package_loads_a_checkpoint_by_name(trained: Checkpoint, dtype: str)
     ("options", "what"),
     [
         ({"name": "no-such-folder"}, "no checkpoint folder 'no-such-folder'"),
-        ({"dtype": "int4"}, "there is no dtype 'int4'"),
+        ({"dtype": "int4"}, "there is no dtype 'int4'; use one of float32, bfloat16, float16"),
         ({"device": "tpu"}, "there is no device 'tpu'"),
-        ({"dtype": "float16"}, "float16 is not for the CPU"),
+        ({"dtype": "float16"}, "float16 is not for the CPU; use bfloat16 or float32"),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(trained: Checkpoint, options: dict[str, str], what: str) -> None:
     with pytest.raises(UserError, match=what) as error:
         load(**{"name": trained.name, "device": "cpu", **options})  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
+
+
+# --- devices, dtypes and batch sizes: by name, or by what there is room for ---------------------------------
+
+NO_DEVICES = ["tpu", "", "cuda:x", "cuda:", "cuda:-1", "cuda:0:1", "cpu:zero", "CPU"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name", "chosen"),
+    [
+        (0, "auto", "cpu"),
+        (1, "auto", "cuda"),
+        (1, "cuda:0", "cuda:0"),
+        (1, "cpu", "cpu"),
+        (0, "cuda", "cuda is not here; use --device cpu"),
+        (0, "cuda:0", "cuda:0 is not here; use --device cpu"),
+        (1, "cuda:1", "cuda:1 is not here; use --device cpu"),
+        (1, "mps", "Apple's GPU is not supported; use --device cpu"),
+        *((1, name, f"there is no device {name!r}; use auto, cpu, cuda or cuda:N") for name in NO_DEVICES),
+    ],
+)
+def test_a_device_is_chosen_by_name_or_by_what_there_is_or_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, name: str, chosen: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    try:
+        found = str(choose_device(name))
+    except UserError as error:
+        found = str(error)
+    assert found == chosen
+
+
+def test_dtypes_are_chosen_by_name() -> None:
+    assert [choose_dtype(name, torch.device("cuda")) for name in DTYPES] == [*DTYPES.values()]
+    assert choose_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
+
+
+def test_the_batch_size_is_bounded_by_the_examples_and_the_machine() -> None:
+    model = fresh_toy().model
+    assert choose_batch_size(model, 100, 3) == 3
+    assert choose_batch_size(model, 100, 10_000) == MOST_ON_CPU
+    assert choose_batch_size(model, 1_000_000, 10_000) == 1  # more memory than there is
+    short, long = bytes_per_example(model, 128), bytes_per_example(model, 2048)
+    assert 0 < short < long / 16  # the scores of the encoder grow with the square

@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from pipedec_cli.model.checkpoint import Checkpoint
@@ -16,13 +19,19 @@ from pipedec_cli.model.collate import encode
 from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.model.teacher_forcing import decoder_logits
 from pipedec_cli.pipeline.decode import Method, Row, decode
-from pipedec_cli.pipeline.grid import Explore, Limits
+from pipedec_cli.pipeline.grid import Explore, Limits, Slot
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.checkpoints import toy_records
 from tests.model.engines import (
+    BOS,
+    EOS,
+    KINDS,
     SCHEDULES,
+    SOURCES,
     STEPPINGS,
     TIE,
+    VOCABULARY,
+    Kind,
     Stepping,
     ask_oracle,
     expected_of,
@@ -31,8 +40,8 @@ from tests.model.engines import (
     method_of,
     outcome_of,
     run_engine,
+    small_model,
 )
-from tests.model.families import BOS, EOS, KINDS, SOURCES, Kind, small_model
 
 # --- Tokens -----------------------------------------------------------------------------------------------------------
 
@@ -45,9 +54,7 @@ def test_tokens_are_the_oracles(schedule: str, explore: Explore, sequences: int,
     """With fewer sequences than sources, examples leave and enter at different times."""
     order = random.Random(f"{schedule} {sequences}").sample(range(len(SOURCES)), len(SOURCES))
     engine = make_engine("t5", stepping, sequences)
-
     outcomes = run_engine(engine, [SOURCES[number] for number in order], method_of(schedule, explore))
-
     expected = expected_outcomes("t5", schedule, explore)
     assert outcomes == [expected[number] for number in order]
 
@@ -71,7 +78,6 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind: Kind) -> None:
         expected_of(kind, "1", "retry", number) for number in range(3 if kind != "t5" else len(SOURCES))
     ]
     rows = [row.tokens for result in results for row in result.subsequences]
-
     assert len(set(map(len, rows))) >= 5
     assert [EOS] in rows
     assert {result.truncated is None for result in results} == {True, False}
@@ -86,9 +92,7 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(
     sources = [example.source for example in encode(trained, toy_records())][:5]
     chosen, limits = SCHEDULES[schedule][0], Limits(time_max=None, sub_max=6, max_tokens=40)
     limits = limits if schedule == "wait" else Limits(time_max=14, sub_max=6)
-
     outcomes = run_engine(Engine(trained.model, sequences), sources, Method(chosen, BOS, EOS, limits, "once"))
-
     results = [ask_oracle(trained.model, source, chosen, limits, "once") for source in sources]
     assert min(result.gap for result in results) > 100 * TIE
     assert outcomes == [outcome_of(result) for result in results]
@@ -98,10 +102,8 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(
 def test_bfloat16_says_what_a_trained_model_has_learnt(trained: Checkpoint) -> None:
     sources = [example.source for example in encode(trained, toy_records())]
     method = Method(Fixed(2), BOS, EOS, Limits(time_max=14, sub_max=6), "once")
-
     exact = run_engine(Engine(trained.model, 3), sources, method)
     rough = run_engine(Engine(copy.deepcopy(trained.model).to(torch.bfloat16), 3), sources, method)
-
     assert sum(one == other for one, other in zip(exact, rough, strict=True)) >= len(sources) - 1
 
 
@@ -126,7 +128,6 @@ def test_one_whole_text_is_that_of_transformers_greedy() -> None:
     """Both where the text ends by itself and where it is cut by the bound on tokens."""
     models = [small_model(kind) for kind in KINDS]
     ends = [assert_greedy(model, Engine(model, 2), SOURCES, bound=9) for model in models]
-
     assert set().union(*ends) == {None, "max_tokens"}
 
 
@@ -138,7 +139,6 @@ def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(
     model = copy.deepcopy(small_model("t5"))
     with torch.no_grad():
         model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends
-
     assert_greedy(model, Engine(model, 2, weights=lay_out(model, prepack=False)), SOURCES[:2], bound=20)
 
 
@@ -181,7 +181,6 @@ class Recorder:
 def test_cached_steps_give_the_logits_of_the_full_pass(kind: Kind, schedule: str) -> None:
     """In float32, to 1e-4: logits here are of the order of 10."""
     recorder = Recorder(Engine(small_model(kind), 2), SOURCES[:2], method_of(schedule))
-
     for sequence in (0, 1):
         torch.testing.assert_close(*recorder.both(small_model(kind), sequence), rtol=1e-4, atol=1e-4)
 
@@ -195,9 +194,7 @@ def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
     half = copy.deepcopy(trained.model).to(torch.bfloat16)
     sources = [example.source for example in encode(trained, toy_records())][4:6]
     method = Method(SCHEDULES[schedule][0], BOS, EOS, Limits(time_max=24, sub_max=6), "once")
-
     recorder = Recorder(Engine(half, 2), sources, method)
-
     for sequence in (0, 1):
         for model in (trained.model, half):
             cached, exact = recorder.both(model, sequence)
@@ -211,9 +208,7 @@ def test_wo_may_stay_in_float32_beside_narrower_weights() -> None:
     for stack in (model.encoder, model.decoder):
         for block in stack.block:
             block.layer[-1].DenseReluDense.wo.float()
-
     recorder = Recorder(Engine(model), SOURCES[:1], method_of("1"))
-
     cached, exact = recorder.both(small_model("gated"), 0)
     assert (cached - exact).abs().mean() < 0.03 * (exact.max() - exact.min())
 
@@ -224,7 +219,6 @@ def test_a_sequence_does_not_depend_on_the_others(kind: Kind) -> None:
     """The same rows alone, beside a longer source, beside other grids, and after another example in the sequence."""
     engine = Engine(small_model(kind), 3)
     alone = Recorder(Engine(small_model(kind), 1), SOURCES[:1], method_of("1")).cached(0)
-
     for company in ([SOURCES[3]], [SOURCES[3], SOURCES[1]], [SOURCES[2], SOURCES[4]]):
         crowded = Recorder(engine, [SOURCES[0], *company], method_of("1")).cached(0)
         torch.testing.assert_close(crowded, alone, rtol=1e-4, atol=1e-4)
@@ -241,3 +235,123 @@ def test_newcomers_leave_those_in_flight_as_they_are() -> None:
         logits.append(engine.logits(rows))
         engine.release(0)
     torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-5)
+
+
+# --- Rows taken back, fed together, and with probabilities --------------------------------------------------------------
+
+#: A call: for some of two sequences, which of their subsequences get how many tokens.
+Call = dict[int, dict[int, int]]
+#: Calls, and between them how many rows of each sequence are taken back (as far as it has that many).
+Script = list[tuple[Call, tuple[int, int]]]
+
+
+two_at_once = cache(partial(make_engine, sequences=2))
+
+
+def fresh(kind: Kind, stepping: Stepping) -> Engine:
+    """An engine with two sources and nothing of what was decoded before."""
+    engine = two_at_once(kind, stepping)
+    for sequence in (0, 1):
+        engine.release(sequence)
+    engine.admit(list(enumerate(SOURCES[:2])))
+    return engine
+
+
+def rows_of(call: Call, fed: Sequence[Sequence[Row]]) -> list[Row]:
+    """The rows of a call, given those that each sequence has been fed: tokens at successive times, subsequence i from i on."""
+    rows = []
+    for sequence, wanted in sorted(call.items()):
+        for subsequence, count in sorted(wanted.items()):
+            before = sum(row.slot.subsequence == subsequence for row in fed[sequence])
+            for time in range(subsequence + before, subsequence + before + count):
+                token = (7 * sequence + 5 * subsequence + 3 * time) % (VOCABULARY - 2) + 2
+                rows.append(Row(sequence, Slot(subsequence, time, token)))
+    return rows
+
+
+def assert_same(one: torch.Tensor, other: torch.Tensor, stepping: Stepping) -> None:
+    """Bit for bit, where the steps are compiled."""
+    exact = 0 if stepping == "native" else 1e-5
+    torch.testing.assert_close(one, other, rtol=exact, atol=exact)
+
+
+calls = st.dictionaries(
+    st.sampled_from([0, 1]),
+    st.dictionaries(st.integers(1, 4), st.integers(1, 3), min_size=1, max_size=3),
+    min_size=1,
+)
+scripts = st.lists(st.tuples(calls, st.tuples(st.integers(0, 4), st.integers(0, 4))), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+@pytest.mark.parametrize("kind", ["t5", "umt5"])
+@settings(max_examples=25)
+@given(script=scripts, last=calls)
+def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(
+    kind: Kind, stepping: Stepping, script: Script, last: Call
+) -> None:
+    engine = fresh(kind, stepping)
+    fed: tuple[list[Row], list[Row]] = ([], [])
+    kept: list[list[Row]] = []  # what is left of each call
+    for call, taken in script:
+        kept.append(rows := rows_of(call, fed))
+        engine.step(rows)
+        for row in rows:
+            fed[row.sequence].append(row)
+        for sequence, wanted in enumerate(taken):
+            count = min(wanted, len(fed[sequence]))
+            engine.take_back(sequence, count)
+            gone = [fed[sequence].pop() for _ in range(count)]
+            kept = [[row for row in rows if row not in gone] for rows in kept]
+    rows = rows_of(last, fed)
+    logits = engine.logits(rows)
+    straight = fresh(kind, stepping)
+    for call_rows in filter(None, kept):
+        straight.step(call_rows)
+    assert_same(logits, straight.logits(rows), stepping)
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+@pytest.mark.parametrize("kind", ["gated", "umt5"])
+def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(
+    kind: Kind, stepping: Stepping
+) -> None:
+    """Beside another subsequence that runs at the same time, and beside another sequence."""
+    known = [Row(0, Slot(2, 3 + place, 9 + place)) for place in range(5)]
+    logits = []
+    for calls in ([known], [[row] for row in known]):
+        engine = fresh(kind, stepping)
+        engine.step(rows_of({0: {1: 2, 2: 1}, 1: {1: 3}}, ([], [])))
+        logits.append(torch.cat([engine.logits(rows) for rows in calls]))
+    assert_same(*logits, stepping)
+
+
+def taken_back(engine: Engine, step: Any, rows: list[Row]) -> Any:
+    result = step(rows)
+    for sequence in (0, 1):
+        engine.take_back(sequence, sum(row.sequence == sequence for row in rows))
+    return result
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+@pytest.mark.parametrize("kind", ["t5", "gated"])
+def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain_step(
+    kind: Kind, stepping: Stepping
+) -> None:
+    engine = fresh(kind, stepping)
+    engine.step(rows_of({0: {1: 2}, 1: {1: 1}}, ([], [])))
+    rows = rows_of({0: {1: 1, 2: 2}, 1: {1: 1}}, ([Row(0, Slot(1, 0, 0))] * 2, [Row(1, Slot(1, 0, 0))]))
+    logits, (tokens, probabilities), plain = (
+        taken_back(engine, step, rows)
+        for step in (engine.logits, engine.step_with_probabilities, engine.step)
+    )
+    assert tokens == plain == logits.float().argmax(dim=-1).tolist()
+    assert probabilities == pytest.approx(logits.float().softmax(dim=-1).amax(dim=-1).tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_more_rows_than_a_sequence_has_cannot_be_taken_back(stepping: Stepping) -> None:
+    engine = fresh("t5", stepping)
+    engine.step(rows_of({0: {1: 2}}, ([], [])))
+    with pytest.raises(ValueError, match="3 rows"):
+        engine.take_back(0, 3)

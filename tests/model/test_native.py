@@ -1,4 +1,4 @@
-"""The compiled step: the oracle's tokens, rows that do not depend on one another, and a fallback that says why."""
+"""Compiled step and encoder: bound to their own sequence alone, near the exact logits, and a fallback that says why."""
 
 from __future__ import annotations
 
@@ -10,96 +10,95 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from pipedec_cli.model.native.library import BuildError, compiled, is_compiled
-from pipedec_cli.model.native.weights import pack_native
-from pipedec_cli.model.steps.engine import Engine, lay_out
+from pipedec_cli.model.native.library import BuildError, compiled, is_compiled, library
+from pipedec_cli.model.native.weights import TOKENS_TOGETHER, NativeEncoder, pack_native
+from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, make_encoder
 from pipedec_cli.model.steps.operators import Matrices
 from pipedec_cli.pipeline.decode import Row
-from pipedec_cli.pipeline.grid import Slot
-from tests.model.engines import needs_kernels, weights_of
-from tests.model.families import KINDS, SOURCES, VOCABULARY, Kind, odd_model, small_model
+from tests.model.engines import (
+    KINDS,
+    SOURCES,
+    Kind,
+    grid_rows,
+    needs_kernels,
+    odd_model,
+    small_model,
+    weights_of,
+)
+
+#: Of sources: around the sizes of panels and blocks, and beyond the distance at which T5's bias ends.
+LENGTHS = (1, 2, 31, 32, 33, 50, 127, 300)
+in_both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 
 
-def grid_rows(sequence: int, count: int, first: int = 0) -> list[Row]:
-    """Rows of a grid of four subsequences with Δt = 1, in the order of their times."""
-    places = [(n // 4, n % 4 + 1) for n in range(first, first + count)]
-    tokens = [(7 * sequence + 3 * n) % (VOCABULARY - 2) + 2 for n in range(first, first + count)]
-    return [
-        Row(sequence, Slot(subsequence, time + subsequence, token))
-        for (time, subsequence), token in zip(places, tokens, strict=True)
-    ]
+@pytest.fixture
+def set_threads() -> Any:
+    """Sets the number of threads, until the test is over."""
+    threads = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(threads)
 
 
-def both_steps(model: Any, calls: list[list[Row]], sources: list[list[int]]) -> tuple[Any, Any]:
-    """The logits of the last call, from the compiled step and from torch's operators."""
-    results = []
-    for weights in (lay_out(model, native=True), lay_out(model, prepack=False)):
-        engine = Engine(model, len(sources), weights=weights)
-        engine.admit(list(enumerate(sources)))
-        results.append([engine.logits(rows) for rows in calls][-1].float())
-    return results[0], results[1]
+# --- The step ---------------------------------------------------------------------------------------------------------
+
+
+def last_logits(model: Any, weights: DecoderWeights, calls: list[list[Row]], *sources: list[int]) -> Tensor:
+    """The logits of the last call of a new engine, which takes the sources in one after the other."""
+    engine = Engine(model, len(sources), weights=weights)
+    for newcomer in enumerate(sources):
+        engine.admit([newcomer])
+    return [engine.logits(rows) for rows in calls][-1].float()
+
+
+def both_steps(model: Any, calls: list[list[Row]], *sources: list[int]) -> tuple[Tensor, Tensor]:
+    """From the compiled step and from torch's operators."""
+    native, operators = lay_out(model, native=True), lay_out(model, prepack=False)
+    return last_logits(model, native, calls, *sources), last_logits(model, operators, calls, *sources)
 
 
 @needs_kernels
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_is_nearer_to_float32_than_operators_in_bfloat16_are(kind: Kind) -> None:
     calls = [grid_rows(0, 12), grid_rows(0, 9, first=12)]
-    exact, _ = both_steps(small_model(kind), calls, [SOURCES[0]])
-    narrow, operators = both_steps(copy.deepcopy(small_model(kind)).bfloat16(), calls, [SOURCES[0]])
-
-    scale = exact.abs().max()
-    assert (narrow - exact).abs().max() < 0.05 * scale
+    exact, _ = both_steps(small_model(kind), calls, SOURCES[0])
+    narrow, operators = both_steps(copy.deepcopy(small_model(kind)).bfloat16(), calls, SOURCES[0])
+    assert (narrow - exact).abs().max() < 0.05 * exact.abs().max()
     assert (narrow - exact).abs().mean() < (operators - exact).abs().mean()
 
 
 @needs_kernels
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@in_both_dtypes
 @pytest.mark.parametrize("rows", [1, 2, 5, 12, 13, 16, 40])
 def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(rows: int, dtype: torch.dtype) -> None:
     model = copy.deepcopy(small_model("gated")).to(dtype)
-    weights = lay_out(model, native=True)
-    sources = [SOURCES[0], SOURCES[3] * 9, SOURCES[1]]
-    together = Engine(model, 3, weights=weights)
-    calls: tuple[list[Row], list[Row]] = ([], [])
-    for sequence, source in enumerate(sources):
-        together.admit([(sequence, source)])
-        calls[0].extend(grid_rows(sequence, 17 * sequence + 1))
-        calls[1].extend(grid_rows(sequence, rows, 17 * sequence + 1))
-    _, crowded = (together.logits(call) for call in calls)
-
-    for sequence, source in enumerate(sources):
-        alone = Engine(model, weights=weights)
-        alone.admit([(0, source)])
-        _, logits = (
-            alone.logits([Row(0, row.slot) for row in call if row.sequence == sequence]) for call in calls
-        )
-        assert torch.equal(logits, crowded[sequence * rows : (sequence + 1) * rows])
+    weights, sources = lay_out(model, native=True), (SOURCES[0], SOURCES[3] * 9, SOURCES[1])
+    before = [row for n in range(3) for row in grid_rows(n, 17 * n + 1)]
+    call = [row for n in range(3) for row in grid_rows(n, rows, 17 * n + 1)]
+    crowded = last_logits(model, weights, [before, call], *sources)
+    for n, source in enumerate(sources):
+        own = [[Row(0, row.slot) for row in some if row.sequence == n] for some in (before, call)]
+        assert last_logits(model, weights, own, source).equal(crowded[n * rows : (n + 1) * rows])
 
 
 @needs_kernels
-def test_a_row_does_not_depend_on_the_number_of_threads() -> None:
-    threads = torch.get_num_threads()
+def test_a_row_does_not_depend_on_the_number_of_threads(set_threads: Any) -> None:
     logits = []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            engine = Engine(small_model("umt5"), weights=weights_of("umt5", "native"))
-            engine.stepper.remember(torch.ones(1, 5, 32), [(0, [0] * 5)])
-            logits.append(engine.logits(grid_rows(0, 9)))
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(logits[0], logits[1])
-    assert torch.equal(logits[0], logits[2])
+    for count in (1, 2, 3):
+        set_threads(count)
+        engine = Engine(small_model("umt5"), weights=weights_of("umt5", "native"))
+        engine.stepper.remember(torch.ones(1, 5, 32), [(0, [0] * 5)])
+        logits.append(engine.logits(grid_rows(0, 9)))
+    assert logits[0].equal(logits[1])
+    assert logits[0].equal(logits[2])
 
 
 @needs_kernels
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@in_both_dtypes
 def test_sizes_that_fill_no_panel_and_grids_beyond_the_first_room(dtype: torch.dtype) -> None:
-    model = odd_model().to(dtype)
     calls = [grid_rows(0, 100), grid_rows(1, 3), grid_rows(0, 61, 100) + grid_rows(1, 2, 3)]
-    native, operators = both_steps(model, calls, [SOURCES[1], SOURCES[3] * 20])
-
+    native, operators = both_steps(odd_model().to(dtype), calls, SOURCES[1], SOURCES[3] * 20)
     tolerance = 1e-4 if dtype == torch.float32 else 0.05
     assert (native - operators).abs().max() < tolerance * operators.abs().max()
 
@@ -109,13 +108,10 @@ def test_the_step_answers_with_the_first_best_token() -> None:
     model = copy.deepcopy(small_model("gated"))
     with torch.no_grad():
         model.lm_head.weight[5:] = model.lm_head.weight[4]  # all of them tie
-    engine = Engine(model, weights=lay_out(model, native=True))
+    weights, rows = lay_out(model, native=True), grid_rows(0, 6)
+    engine = Engine(model, weights=weights)
     engine.admit([(0, SOURCES[0])])
-    rows = grid_rows(0, 6)
-    logits = engine.logits(rows)
-    engine.release(0)
-    engine.admit([(0, SOURCES[0])])
-
+    logits = last_logits(model, weights, [rows], SOURCES[0])
     assert engine.step(rows) == [int((row == row.max()).nonzero()[0]) for row in logits]
 
 
@@ -124,17 +120,107 @@ def test_the_step_answers_with_the_first_best_token() -> None:
 def test_a_model_that_is_consumed_gives_the_same_logits_and_is_not_in_memory_twice(kind: Kind) -> None:
     model = copy.deepcopy(small_model(kind))
     whole = sum(parameter.nbytes for parameter in model.parameters())
-    logits = []
-    for weights in (weights_of(kind, "native"), lay_out(model, consume=True)):
-        engine = Engine(model, weights=weights)
-        engine.admit([(0, SOURCES[0])])
-        logits.append(engine.logits(grid_rows(0, 6)))
-
+    logits = [
+        last_logits(model, weights, [grid_rows(0, 6)], SOURCES[0])
+        for weights in (weights_of(kind, "native"), lay_out(model, consume=True))
+    ]
     assert torch.equal(*logits)
     assert sum(parameter.nbytes for parameter in model.parameters()) < whole / 2
     again = Engine(small_model(kind), weights=weights_of(kind, "native"))
     again.admit([(0, SOURCES[0])])  # what was not given away still serves
     assert again.kernels.startswith("native (")
+
+
+# --- The encoder ------------------------------------------------------------------------------------------------------
+
+
+def source_of(length: int) -> list[int]:
+    return (SOURCES[3] * (length // len(SOURCES[3]) + 1))[:length]
+
+
+def encode(encoder: Any, *sources: list[int]) -> list[Tensor]:
+    """The states of each source, without padding; the compiled encoder's states of padding are zero."""
+    longest = max(map(len, sources))
+    ids = torch.tensor([[*source, *[0] * (longest - len(source))] for source in sources])
+    mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in sources])
+    with torch.inference_mode():
+        states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    assert states.shape[:2] == ids.shape
+    if isinstance(encoder, NativeEncoder):
+        assert not states[mask == 0].any()
+        assert states[mask == 1].any(dim=-1).all()
+    return [rows[: len(source)] for rows, source in zip(states, sources, strict=True)]
+
+
+def assert_close(mine: Tensor, theirs: Tensor) -> None:
+    assert (mine - theirs).abs().max() < 1e-5 * theirs.abs().max()
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", [*KINDS, "sizes that fill no panel"])
+def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind: Any) -> None:
+    model = small_model(kind) if kind in KINDS else odd_model()
+    sources = [source_of(length) for length in LENGTHS]
+    for states, source in zip(
+        encode(NativeEncoder(model.encoder, library()), *sources), sources, strict=True
+    ):
+        assert_close(states, encode(model.encoder, source)[0])
+
+
+@needs_kernels
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_state_depends_on_its_own_source_alone_bit_for_bit(threads: int, set_threads: Any) -> None:
+    encoder = NativeEncoder(small_model("gated").encoder, library())
+    sources = [source_of(length) for length in (*LENGTHS, TOKENS_TOGETHER // 4, 5)]
+    alone = [encode(encoder, source)[0] for source in sources]
+    set_threads(threads)
+    assert all(map(torch.equal, encode(encoder, *sources), alone))
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("dtype", "slow", "narrow", "compiled"),
+    [
+        (torch.float32, True, False, True),
+        (torch.float32, True, True, True),
+        (torch.float32, False, False, False),
+        (torch.bfloat16, True, False, True),
+        (torch.bfloat16, True, True, False),
+    ],
+)
+def test_the_compiled_encoder_is_taken_where_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, slow: bool, narrow: bool, compiled: bool
+) -> None:
+    """`slow`: torch's float32 products leave speed unused; `narrow`: its bfloat16 products are fast."""
+    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_slow_products", lambda: slow)
+    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_bfloat16_products", lambda: narrow)
+    model = copy.deepcopy(small_model("t5")).to(dtype)
+    assert isinstance(lay_out(model).encoder, NativeEncoder) is compiled
+    assert not isinstance(lay_out(model, native=False).encoder, NativeEncoder)
+
+
+@needs_kernels
+def test_a_bfloat16_model_is_encoded_in_float32_with_its_own_weights() -> None:
+    model = copy.deepcopy(small_model("t5")).bfloat16()
+    mine = encode(NativeEncoder(model.encoder, library()), source_of(50))[0]
+    assert_close(mine, encode(copy.deepcopy(model.encoder).float(), source_of(50))[0])
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_without_kernels_the_encoder_of_a_bfloat16_model_is_in_the_faster_dtype_with_the_same_weights(
+    monkeypatch: pytest.MonkeyPatch, products: bool
+) -> None:
+    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_bfloat16_products", lambda: products)
+    model = copy.deepcopy(small_model("t5")).bfloat16()
+    encoder = make_encoder(model)
+    assert (encoder is model.encoder) is products
+    for mine, theirs in zip(encoder.parameters(), model.encoder.parameters(), strict=True):
+        assert mine.dtype == (torch.bfloat16 if products else torch.float32)
+        assert torch.equal(mine, theirs.to(mine.dtype))
+    assert make_encoder(small_model("t5")) is small_model("t5").encoder
+
+
+# --- Where there are none ---------------------------------------------------------------------------------------------
 
 
 def test_the_environment_and_an_argument_switch_the_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,21 +233,17 @@ def test_the_environment_and_an_argument_switch_the_kernels_off(monkeypatch: pyt
         lay_out(small_model("t5"), native=True)
 
 
-def with_setting(model: Any, name: str, value: Any) -> Any:
-    setattr(model.config, name, value)
-    return model
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda model: model.half(), "neither all float32 nor all bfloat16"),
-        (lambda model: with_setting(model, "dense_act_fn", "silu"), "activation is silu"),
-        (lambda model: with_setting(model, "d_kv", 7), "width is odd"),
+        (lambda model: setattr(model.config, "dense_act_fn", "silu"), "activation is silu"),
+        (lambda model: setattr(model.config, "d_kv", 7), "width is odd"),
     ],
 )
 def test_a_model_that_the_kernels_cannot_run_is_left_to_operators(change: Any, reason: str) -> None:
-    model = change(copy.deepcopy(small_model("t5")))
+    model = copy.deepcopy(small_model("t5"))
+    change(model)
     with pytest.raises(BuildError, match=reason):
         pack_native(model)
     assert reason in lay_out(model).kernels
@@ -191,31 +273,31 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str],
     return stand_in
 
 
-def test_a_compiler_that_fails_leaves_nothing_behind(compiler: Callable[[str], None], tmp_path: Path) -> None:
+def test_a_compiler_that_fails_leaves_nothing_behind_and_an_unwritable_cache_is_a_reason(
+    compiler: Callable[[str], None], tmp_path: Path
+) -> None:
     compiler("exit 1")
     with pytest.raises(BuildError, match="fake-cc cannot compile"):
         compiled()
     assert not list((tmp_path / "cache" / "pipedec").iterdir())
-
-
-def test_an_unwritable_cache_is_a_reason_and_no_crash(
-    compiler: Callable[[str], None], tmp_path: Path
-) -> None:
+    (tmp_path / "cache" / "pipedec").rmdir()
+    (tmp_path / "cache").rmdir()
     (tmp_path / "cache").write_text("a file where a folder should be")
     compiler("exit 0")
     with pytest.raises(BuildError, match="cannot be kept"):
         compiled()
 
 
-def test_what_is_compiled_once_is_found_again(compiler: Callable[[str], None], tmp_path: Path) -> None:
+def test_what_is_compiled_once_is_found_again_and_older_compilers_get_fewer_flags(
+    compiler: Callable[[str], None], tmp_path: Path
+) -> None:
     compiler(f'for made; do :; done; echo once >> "{tmp_path}/count"; echo library > "$made"')
     assert not is_compiled()
     assert compiled() == compiled()
     assert is_compiled()
     assert compiled().read_text() == "library\n"
     assert (tmp_path / "count").read_text() == "once\n"
-
-
-def test_older_compilers_get_fewer_flags(compiler: Callable[[str], None]) -> None:
+    (old := compiled()).unlink()
     compiler('for made; do [ "$made" = -fopenmp ] && exit 1; done; echo library > "$made"')
-    assert compiled().exists()
+    assert not is_compiled()
+    assert compiled() == old

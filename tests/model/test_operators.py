@@ -1,8 +1,10 @@
-"""The step in torch's operators: matrices as the modules', buffers that grow, fixed shapes, graphs on a GPU."""
+"""The step in torch's operators: T5 as transformers has it, matrices as the modules', buffers that grow, fixed shapes, graphs on a GPU."""
 
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,17 +15,21 @@ from pipedec_cli.model.backbone import can_prepack, laid_out
 from pipedec_cli.model.steps import operators
 from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.model.steps.operators import VARIABLE, Matrices, TorchStepper, bucket, wants_graphs
+from pipedec_cli.model.t5 import distance_buckets, layers, output_scale
 from tests.model.engines import (
+    KINDS,
     SCHEDULES,
+    SOURCES,
     TIE,
+    Kind,
     expected_of,
+    grid_rows,
     make_engine,
     method_of,
     outcome_of,
     run_engine,
+    small_model,
 )
-from tests.model.families import KINDS, SOURCES, Kind, small_model
-from tests.model.test_native import grid_rows
 
 packed_float32 = pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here")
 packed_bfloat16 = pytest.mark.skipif(not can_prepack(torch.bfloat16), reason="no bfloat16 kernels here")
@@ -47,12 +53,10 @@ def test_a_packed_matrix_gives_the_plain_product_for_any_number_of_rows(
     generator = torch.Generator().manual_seed(rows)
     weight = torch.randn(48, 64, generator=generator).to(dtype)[:, ::2]  # a slice can be packed too
     x = torch.randn(rows, 32, generator=generator).to(dtype)
-
     module = nn.Linear(1, 1, bias=False)
     module.weight = nn.Parameter(weight)
     with torch.inference_mode():
         product = laid_out(dtype, 1e-6, prepack=True).linear(module)(x)
-
     assert product.dtype == dtype
     torch.testing.assert_close(product, F.linear(x, weight), rtol=tolerance, atol=10 * tolerance)
 
@@ -69,7 +73,6 @@ def test_what_has_no_kernels_falls_back_to_plain_operators(monkeypatch: pytest.M
 def test_layers_that_share_a_bias_share_the_table(kind: Kind) -> None:
     """One column for each distance, and one for what is not visible."""
     first, second = Matrices(small_model(kind)).tables
-
     assert (first is second) == (kind != "umt5")
     assert first.shape == (4, 12 + 2)
 
@@ -79,9 +82,55 @@ def test_wo_in_a_wider_dtype_is_computed_there() -> None:
     model = copy.deepcopy(small_model("t5")).to(torch.bfloat16)
     dense = model.decoder.block[0].layer[-1].DenseReluDense
     dense.wo.float()
-
     with torch.inference_mode():
         assert Matrices(model).blocks[0].feed(torch.randn(2, 32, dtype=torch.bfloat16)).dtype == torch.float32
+
+
+# --- What is T5's -----------------------------------------------------------------------------------------------------
+
+
+def bucket_config(buckets: int, max_distance: int, **more: Any) -> Any:
+    return SimpleNamespace(
+        relative_attention_num_buckets=buckets, relative_attention_max_distance=max_distance, **more
+    )
+
+
+def transformers_buckets(family: str, buckets: int, max_distance: int, distances: torch.Tensor) -> list[int]:
+    from transformers.models.t5.modeling_t5 import T5Attention
+    from transformers.models.umt5.modeling_umt5 import UMT5Attention
+
+    if family == "t5":
+        found = T5Attention._relative_position_bucket(
+            -distances, bidirectional=False, num_buckets=buckets, max_distance=max_distance
+        )
+    else:
+        decoder: Any = bucket_config(buckets, max_distance, is_decoder=True)
+        found = UMT5Attention._relative_position_bucket(decoder, -distances)
+    return list(map(int, found))
+
+
+@pytest.mark.parametrize("family", ["t5", "umt5"])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 12), (16, 20), (32, 1000), (7, 40)])
+def test_buckets_are_those_of_transformers_at_every_distance(
+    family: str, buckets: int, max_distance: int
+) -> None:
+    table = distance_buckets(bucket_config(buckets, max_distance))
+    distances = torch.arange(2 * max_distance)
+    ours = table[distances.clamp(max=len(table) - 1)].tolist()
+    assert ours == transformers_buckets(family, buckets, max_distance, distances)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale"), [("t5", 32**-0.5), ("gated", 1.0), ("mt5", 1.0), ("umt5", 32**-0.5)]
+)
+def test_the_output_scale_is_the_familys_and_only_umt5_has_a_bias_in_every_layer(
+    kind: Kind, scale: float
+) -> None:
+    model = small_model(kind)
+    assert output_scale(model.config) == pytest.approx(scale)
+    for stack in (model.encoder, model.decoder):
+        first, second = layers(stack)
+        assert (first.bias is not second.bias) == (kind == "umt5")
 
 
 # --- Fixed shapes -----------------------------------------------------------------------------------------------------
@@ -91,7 +140,6 @@ def test_buffers_that_grow_on_the_way_change_nothing(monkeypatch: pytest.MonkeyP
     usual = run_engine(make_engine("t5", "fixed", 2), SOURCES, method_of("1"))
     for name, value in (("FIRST_ROOM", 2), ("COLUMNS", 3), ("SOURCE_TOKENS", 2)):
         monkeypatch.setattr(operators, name, value)
-
     assert run_engine(make_engine("t5", "fixed", 2), SOURCES, method_of("1")) == usual
 
 
@@ -109,7 +157,6 @@ def test_a_shape_is_made_once_and_serves_all_calls_that_fit() -> None:
     engine.admit([(0, SOURCES[0])])
     for first, count in ((0, 3), (3, 4), (7, 4), (11, 1)):
         engine.step(grid_rows(0, count, first))
-
     assert isinstance(engine.stepper, TorchStepper)
     assert list(engine.stepper._calls) == [(4, operators.COLUMNS), (1, operators.COLUMNS)]
 
@@ -125,7 +172,6 @@ def test_what_stands_in_the_spare_column_is_never_looked_at() -> None:
         for both in engine.stepper.grid:
             both[..., -1, :] = filling
         logits.append([engine.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
-
     torch.testing.assert_close(*logits, rtol=0, atol=0)
 
 
@@ -153,7 +199,6 @@ def test_graphs_are_for_gpus_and_can_be_turned_off(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("kind", KINDS)
 def test_graphs_give_the_oracles_tokens(kind: Kind, schedule: str, sequences: int) -> None:
     engine = Engine(copy.deepcopy(small_model(kind)).to("cuda"), sequences)
-
     assert engine.kernels == "CUDA graphs"
     for number, outcome in enumerate(run_engine(engine, SOURCES, method_of(schedule))):
         expected = expected_of(kind, schedule, "retry", number)
@@ -167,7 +212,5 @@ def test_graphs_give_the_oracles_tokens(kind: Kind, schedule: str, sequences: in
 def test_narrow_dtypes_replay_what_they_compute(dtype: torch.dtype) -> None:
     engine = Engine(copy.deepcopy(small_model("t5")).to("cuda", dtype), 2)
     method = method_of("2")
-
     recorded = run_engine(engine, SOURCES, method)
-
     assert run_engine(engine, SOURCES, method) == recorded

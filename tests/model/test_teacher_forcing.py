@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipedec_cli.model.teacher_forcing import TeacherForcing, decoder_logits
 from pipedec_cli.pipeline.attention import PADDING
-from tests.model.families import BOS, EOS, KINDS, SOURCES, VOCABULARY, Kind, small_model
+from tests.model.engines import BOS, EOS, KINDS, SOURCES, VOCABULARY, Kind, small_model
 from tests.oracle import Placed, oracle_logits
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -70,9 +70,7 @@ def test_random_grids_get_the_oracles_logits(kind: Kind, seed: int) -> None:
     source, grid = rng.choice(SOURCES), random_grid(rng)
     if seed == 0:  # one subsequence, longer than the farthest bucket, pad ids inside
         grid = [Placed(1, time, token) for time, token in enumerate([0, 7, 7, 0, 20, *range(4, 14)])]
-
     logits = full_pass(small_model(kind), [(source, grid)])[0]
-
     torch.testing.assert_close(logits, oracle_logits(small_model(kind), source, grid), **CLOSE)
 
 
@@ -80,9 +78,7 @@ def test_random_grids_get_the_oracles_logits(kind: Kind, seed: int) -> None:
 def test_padding_of_sources_and_grids_changes_nothing(kind: Kind) -> None:
     rng = random.Random(1)
     batch = [(source, random_grid(rng)) for source in SOURCES]
-
     together = full_pass(small_model(kind), batch)
-
     for row, (source, grid) in enumerate(batch):
         alone = full_pass(small_model(kind), [(source, grid)])[0]
         torch.testing.assert_close(together[row, : len(grid)], alone, **CLOSE)
@@ -96,10 +92,8 @@ def test_a_changed_token_leaves_earlier_times_and_earlier_subsequences_as_they_w
 ) -> None:
     there = FIGURE_2[changed]
     grid = [placed._replace(token=25) if placed == there else placed for placed in FIGURE_2]
-
     before = full_pass(small_model(kind), [(SOURCES[0], FIGURE_2)])[0]
     after = full_pass(small_model(kind), [(SOURCES[0], grid)])[0]
-
     differs = {FIGURE_2[k] for k in range(len(grid)) if not torch.allclose(before[k], after[k], atol=1e-5)}
     may = {
         placed for placed in FIGURE_2 if there.subsequence <= placed.subsequence and there.time <= placed.time
@@ -114,11 +108,9 @@ def test_a_pad_id_inside_a_text_or_a_source_counts() -> None:
     place = next(k for k, placed in enumerate(FIGURE_2) if placed.token == 10)
     padded = [placed._replace(token=BOS) if k == place else placed for k, placed in enumerate(FIGURE_2)]
     left_out = [placed for k, placed in enumerate(FIGURE_2) if k != place]
-
     with_pad = full_pass(model, [(SOURCES[0], padded)])[0]
     without = full_pass(model, [(SOURCES[0], left_out)])[0]
     source_without = full_pass(model, [([token for token in SOURCES[2] if token], FIGURE_2)])[0]
-
     assert not torch.allclose(with_pad[-1], without[-1], atol=1e-3)
     torch.testing.assert_close(with_pad, oracle_logits(model, SOURCES[0], padded), **CLOSE)
     assert not torch.allclose(full_pass(model, [(SOURCES[2], FIGURE_2)])[0], source_without, atol=1e-3)
@@ -146,10 +138,8 @@ def test_the_loss_is_the_mean_over_all_predictions_of_the_batch(kind: Kind) -> N
             if label != -100:
                 exps = [math.exp(value) for value in scores]
                 surprise.append(-math.log(exps[label] / sum(exps)))
-
     with torch.no_grad():
         loss = TeacherForcing(model)(**batch)["loss"]
-
     assert len(surprise) == 8 + 3
     assert float(loss) == pytest.approx(sum(surprise) / 11, rel=1e-4)
 
@@ -161,7 +151,6 @@ def test_the_loss_is_divided_by_the_predictions_of_the_accumulated_batch_and_nea
         shared = float(module(**training_batch(), num_items_in_batch=44)["loss"])
         with torch.autocast("cpu", dtype=torch.bfloat16):
             rough = float(module(**training_batch())["loss"])
-
     assert shared == pytest.approx(alone * 11 / 44)
     assert rough == pytest.approx(alone, rel=0.05)
 
@@ -170,9 +159,7 @@ def test_the_loss_is_divided_by_the_predictions_of_the_accumulated_batch_and_nea
 def test_every_parameter_takes_part(kind: Kind) -> None:
     """Training on several devices relies on it: a parameter without a gradient would stop them."""
     module = TeacherForcing(small_model(kind))
-
     module(**training_batch())["loss"].backward()
-
     assert [name for name, parameter in module.named_parameters() if parameter.grad is None] == []
     module.zero_grad(set_to_none=True)
 

@@ -1,7 +1,16 @@
-"""Training on the Trainer: it learns, leaves a plain T5 without pickles, and says before what it will take."""
+"""Training on the Trainer: it learns, leaves a plain T5 without pickles, says before what it takes, and can be resumed.
+
+Run as a program, this is one process of a training as `torchrun` starts it, with the folder as argument.
+"""
 
 from __future__ import annotations
 
+import copy
+import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +20,18 @@ import torch
 from torch import nn
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.checkpoint import Checkpoint
+from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
+from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Progress, estimate, hyperparameters, train
+from pipedec_cli.model.training import Hyperparameters, Progress, estimate, hyperparameters, train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
+from tests.model.engines import Kind, small_model
+
+
+def run(checkpoint: Checkpoint, folder: Path, hyper: Hyperparameters = QUICK, **options: Any) -> Any:
+    """What came of a training on the toy data (or on `examples`, beside `dev`)."""
+    examples = options.pop("examples", None) or examples_of(checkpoint)
+    return train(checkpoint, examples, options.pop("dev", []), folder, hyper, **options)
 
 
 @pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])
@@ -29,7 +46,7 @@ def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
     checkpoint = fresh_toy()
     shown: list[Progress] = []
     hyper = replace(QUICK, batch_size=5, max_steps=40, learning_rate=3e-3)
-    outcome = train(checkpoint, examples_of(checkpoint), [], tmp_path, hyper, show=shown.append)
+    outcome = run(checkpoint, tmp_path, hyper, show=shown.append)
     losses = [progress.loss for progress in shown if progress.loss is not None]
     assert losses[-1] < 0.5 * losses[0]
     assert [progress.step for progress in shown] == sorted(progress.step for progress in shown)
@@ -45,7 +62,7 @@ def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path: Pat
     for batch_size in (8, 2):
         checkpoint, shown = fresh_toy(delay=2), list[Progress]()
         hyper = replace(QUICK, batch_size=batch_size, accumulation=8 // batch_size, max_steps=1)
-        train(checkpoint, examples_of(checkpoint), [], tmp_path / str(batch_size), hyper, show=shown.append)
+        run(checkpoint, tmp_path / str(batch_size), hyper, show=shown.append)
         losses.append(shown[0].loss)
         weights.append(weights_of(checkpoint))
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
@@ -74,45 +91,38 @@ def test_dev_examples_are_looked_at_and_scored_and_never_trained_on(tmp_path: Pa
     assert all(progress.dev_score == 42.0 and (progress.dev_loss or 0) > 0 for progress in looks)
 
 
-def test_the_saved_folder_holds_no_pickle(trained: Checkpoint) -> None:
+def test_the_saved_folder_is_plain_transformers_and_holds_no_pickle(trained: Checkpoint) -> None:
     """Optimizer and chance are kept in checkpoint-N, and can be read without running what they hold."""
-    folder = Path(trained.name)
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers.trainer_pt_utils import safe_globals
+
+    files = [path for path in Path(trained.name).rglob("*") if path.is_file()]
     pickles = [path for path in files if path.suffix in {".bin", ".pt", ".pth", ".pkl", ".ckpt"}]
     assert {path.name for path in pickles} <= {"optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt"}
     assert pickles
     assert all(path.parent.name.startswith("checkpoint-") for path in pickles)
     assert all(path.suffix in {".json", ".safetensors"} for path in files if path not in pickles)
-    from transformers.trainer_pt_utils import safe_globals
-
     for path in pickles:
         with safe_globals():
             torch.load(path, weights_only=True)
-
-
-def test_plain_transformers_loads_what_was_trained(trained: Checkpoint) -> None:
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-    model = AutoModelForSeq2SeqLM.from_pretrained(trained.name)
     tokenizer = AutoTokenizer.from_pretrained(trained.name)
     assert tokenizer("red 3")["input_ids"] == trained.codec().source("red 3")[0]
     ids = {"input_ids": torch.tensor([[5, 6, 1]]), "decoder_input_ids": torch.tensor([[0, 8, 9]])}
     with torch.no_grad():
-        assert model(**ids).logits.equal(trained.model(**ids).logits)
+        logits = AutoModelForSeq2SeqLM.from_pretrained(trained.name)(**ids).logits
+        assert logits.equal(trained.model(**ids).logits)
 
 
 def test_mixed_precision_trains(tmp_path: Path) -> None:
     checkpoint = fresh_toy(shape=SMALL)
-    outcome = train(checkpoint, examples_of(checkpoint), [], tmp_path, replace(QUICK, max_steps=2, bf16=True))
-    assert 0 < outcome["loss"] < 20
+    assert 0 < run(checkpoint, tmp_path, replace(QUICK, max_steps=2, bf16=True))["loss"] < 20
     assert all(parameter.dtype == torch.float32 for parameter in checkpoint.model.parameters())
 
 
 def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> None:
     checkpoint = fresh_toy()
     before = {name: one for name, one in weights_of(checkpoint).items() if one.dim() > 1}
-    hyper = replace(QUICK, optimizer="adafactor", max_steps=1)
-    train(checkpoint, examples_of(checkpoint), [], tmp_path, hyper)
+    run(checkpoint, tmp_path, replace(QUICK, optimizer="adafactor", max_steps=1))
     after = weights_of(checkpoint)
     size = {name: float(one.pow(2).mean().sqrt()) for name, one in before.items()}
     moved = {name: float((after[name] - one).pow(2).mean().sqrt()) for name, one in before.items()}
@@ -121,7 +131,9 @@ def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> No
         assert 0.3 < distance / (QUICK.learning_rate * size[name]) <= 1.01, name
 
 
-def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_it_was() -> None:
+def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_it_was(
+    tmp_path: Path,
+) -> None:
     checkpoint = fresh_toy()
     before = weights_of(checkpoint)
     parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
@@ -132,10 +144,6 @@ def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_
     assert expected.seconds > 0
     assert all(tensor.equal(before[name]) for name, tensor in checkpoint.model.state_dict().items())
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
-
-
-def test_an_estimate_takes_whatever_number_of_examples_there_is_but_none(tmp_path: Path) -> None:
-    checkpoint = fresh_toy()
     for count in (1, 3, 25):
         some = (examples_of(checkpoint) * 3)[:count]
         assert estimate(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
@@ -172,3 +180,118 @@ def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(
     given = hyperparameters(fresh=fresh, **asked | {"batch_size": 3, "learning_rate": 0.0})
     assert (usual.optimizer, usual.learning_rate, usual.batch_size) == expected
     assert (given.learning_rate, given.batch_size) == (0, 3)
+
+
+# --- resuming ---------------------------------------------------------------------------------------------
+
+
+def assert_equal_weights(one: Checkpoint, other: Checkpoint) -> None:
+    torch.testing.assert_close(weights_of(one), weights_of(other), rtol=1e-5, atol=1e-6)
+
+
+def killed(checkpoint: Checkpoint, folder: Path, hyper: Hyperparameters, after: int, **options: Any) -> None:
+    """A training that stops in its midst, at the first report after so many updates."""
+
+    def show(progress: Progress) -> None:
+        if progress.step > after:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run(checkpoint, folder, hyper, show=show, **options)
+
+
+@pytest.mark.parametrize("count", [7, 6, 3], ids=["within an epoch", "between epochs", "an epoch an update"])
+@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
+    tmp_path: Path, count: int, optimizer: Any
+) -> None:
+    """The same examples in the same order, the same schedules, the same dropout: the same weights."""
+    hyper = replace(QUICK, max_steps=8, evaluations=2, optimizer=optimizer)  # checkpoints at 4 and 8
+    undisturbed, resumed = (fresh_toy(shape=SMALL) for _ in range(2))
+    examples = examples_of(resumed)[:count]
+    run(undisturbed, tmp_path / "whole", hyper, examples=examples)
+    killed(fresh_toy(shape=SMALL), tmp_path / "killed", hyper, after=4, examples=examples)
+    torch.manual_seed(99)  # another process, another chance
+    assert run(resumed, tmp_path / "killed", hyper, examples=examples, resume=True)["updates"] == 8
+    assert_equal_weights(resumed, undisturbed)
+    assert_equal_weights(load_checkpoint(str(tmp_path / "killed")), undisturbed)
+
+
+@pytest.mark.parametrize("kind", ["gated", "umt5"])
+def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path: Path, kind: Kind) -> None:
+    """v1.1, Flan-T5, mT5 and UMT5 have one, although transformers' config calls them tied."""
+    undisturbed, stopped, resumed = (
+        replace(fresh_toy(), model=copy.deepcopy(small_model(kind))) for _ in range(3)
+    )
+    if kind == "umt5":
+        for each in (undisturbed, stopped, resumed):
+            each.model.lm_head.weight = nn.Parameter(each.model.lm_head.weight.detach() + 1)
+    examples = [Encoded([5, 7 + n, 1], ([9, 10 + n], [11])) for n in range(5)]
+    run(undisturbed, tmp_path / "whole", examples=examples)
+    killed(stopped, tmp_path / "killed", QUICK, after=3, examples=examples)
+    run(resumed, tmp_path / "killed", examples=examples, resume=True)
+    assert not resumed.model.lm_head.weight.equal(resumed.model.shared.weight)
+    assert_equal_weights(resumed, undisturbed)
+
+
+def test_what_is_not_whole_or_of_another_shape_or_not_there_is_not_resumed_from(tmp_path: Path) -> None:
+    checkpoint, deeper = (fresh_toy(shape=SMALL._replace(layers=layers)) for layers in (2, 3))
+    with pytest.raises(UserError, match="nothing to resume"):
+        run(checkpoint, tmp_path, resume=True)
+    run(checkpoint, tmp_path, replace(QUICK, max_steps=4))
+    half = tmp_path / "checkpoint-5"  # which was being written when the training was killed
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(RuntimeError, match="Missing key"):
+        run(deeper, tmp_path, resume=True)
+    assert run(fresh_toy(shape=SMALL), tmp_path, resume=True)["updates"] == 6
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model_and_resume_it(tmp_path: Path) -> None:
+    """As torchrun starts them: one of them talks and writes, both end with the same weights, a resumed run too."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    subprocess.run(
+        [sys.executable, *launch, "-m", "tests.model.test_training", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    first, second = (
+        json.loads((tmp_path / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)
+    )
+    assert first["shown"] == [1, 2, 3, 3, 4, 5, 6, 6]
+    assert second["shown"] == []
+    whole, resumed = first["weights"]
+    assert second["weights"] == [whole, resumed]
+    assert resumed == pytest.approx(whole, rel=1e-6)
+
+
+def main(folder: Path) -> None:
+    """Train, forget the last checkpoint, resume from the one before, and write down what came of both."""
+    shown: list[Progress] = []
+    rank, weights = os.environ["RANK"], []
+    for options in ({"show": shown.append}, {"resume": True}):
+        checkpoint: Any = fresh_toy()
+        examples = examples_of(checkpoint)
+        run(
+            checkpoint,
+            folder,
+            replace(QUICK, batch_size=2),
+            examples=examples[:7],
+            dev=examples[7:],
+            **options,
+        )
+        weights.append(float(checkpoint.model.shared.weight.detach().double().norm()))
+        torch.distributed.barrier()
+        if rank == "0":
+            shutil.rmtree(folder / "checkpoint-6")
+        torch.distributed.barrier()
+    result = {"shown": [progress.step for progress in shown], "weights": weights}
+    (folder / f"rank{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

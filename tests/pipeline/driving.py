@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
 
 from pipedec_cli.pipeline.grid import Explore, Grid, Limits, Slot, Step
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole
@@ -19,18 +21,16 @@ def drive(
 ) -> tuple[Grid, list[Step]]:
     """Decode one example whose i-th established subsequence is texts[i - 1]; beyond the last one, nothing follows."""
     grid = Grid(schedule, limits or Limits(), explore, bos=BOS, eos=EOS)
+
+    def answer(slot: Slot) -> int:
+        start = grid.subsequences[slot.subsequence - 1].start
+        return scripted_token(texts, slot.subsequence, slot.time - start + 1) if slot.answers else GARBAGE
+
     steps = []
     while rows := grid.plan():
-        steps.append(grid.commit([_answer(grid, texts, slot) for slot in rows]))
+        steps.append(grid.commit(list(map(answer, rows))))
     assert grid.plan() == (), "a grid that has ended starts again"
     return grid, steps
-
-
-def _answer(grid: Grid, texts: Texts, slot: Slot) -> int:
-    if not slot.answers:
-        return GARBAGE
-    start = grid.subsequences[slot.subsequence - 1].start
-    return scripted_token(texts, slot.subsequence, slot.time - start + 1)
 
 
 def scripted_next_logits(texts: Texts) -> NextLogits:
@@ -47,27 +47,17 @@ def scripted_next_logits(texts: Texts) -> NextLogits:
     return next_logits
 
 
-def oracle_schedule(schedule: Schedule) -> OracleSchedule:
-    """A schedule in the oracle's own words."""
-    match schedule:
-        case Fixed(delay):
-            return OracleSchedule("fixed", delay=delay)
-        case Waiting():
-            return OracleSchedule("wait")
-        case Drawn(distances):
-            return OracleSchedule("drawn", distances=distances)
-        case Whole():
-            return OracleSchedule("whole")
-    raise TypeError(f"no such schedule: {schedule!r}")
+#: The oracle's words for the schedules.
+KINDS: Final[dict[type, Any]] = {Fixed: "fixed", Waiting: "wait", Drawn: "drawn", Whole: "whole"}
 
 
 def ask_oracle(
     next_logits: NextLogits, schedule: Schedule, limits: Limits | None = None, explore: Explore = "retry"
 ) -> OracleResult:
     """`oracle_decode` under the settings of a grid."""
-    limits = limits or Limits()
-    bounds = {"time_max": limits.time_max, "sub_max": limits.sub_max, "max_tokens": limits.max_tokens}
-    return oracle_decode(next_logits, oracle_schedule(schedule), bos=BOS, eos=EOS, explore=explore, **bounds)
+    shape: Any = schedule
+    given = OracleSchedule(KINDS[type(shape)], **asdict(shape))
+    return oracle_decode(next_logits, given, bos=BOS, eos=EOS, explore=explore, **asdict(limits or Limits()))
 
 
 def rows_of(grid: Grid) -> list[tuple[int, list[int]]]:
@@ -77,11 +67,11 @@ def rows_of(grid: Grid) -> list[tuple[int, list[int]]]:
 
 def fed_and_made(steps: Sequence[Step]) -> list[tuple[int, list[Placed], list[Placed]]]:
     """What went into every decoder call and what came out, with its time."""
-    return [(step.time, _places(step.fed), _places(step.made)) for step in steps]
 
+    def places(slots: Sequence[Slot]) -> list[Placed]:
+        return [Placed(slot.subsequence, slot.time, slot.token) for slot in slots]
 
-def _places(slots: Sequence[Slot]) -> list[Placed]:
-    return [Placed(slot.subsequence, slot.time, slot.token) for slot in slots]
+    return [(step.time, places(step.fed), places(step.made)) for step in steps]
 
 
 #: A distance that waits for the end.

@@ -79,7 +79,6 @@ def coordinates(schedule: Schedule, lengths: Sequence[int]) -> tuple[torch.Tenso
 def test_visible_equals_the_drawing(name: str) -> None:
     schedule, lengths, drawing = DRAWINGS[name]
     tokens = coordinates(schedule, lengths)
-
     lines = [line.split(maxsplit=1)[1].replace(" ", "") for line in drawing.splitlines() if line.strip()]
     assert visible(tokens, tokens).tolist() == [[mark == "#" for mark in line] for line in lines]
 
@@ -91,12 +90,10 @@ tokens = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 600)), min_size=1
 def test_distance_is_manhattan_for_all_visible_pairs(places: list[tuple[int, int]]) -> None:
     subsequence, time = (torch.tensor(values) for values in zip(*places, strict=True))
     positions = position(subsequence, time)
-
     twice, (first, second) = torch.stack([positions, positions + 7]), (subsequence[None], time[None])
     distances = distance(twice, twice)[1]  # batches are taken too, and queries that are not the keys
     seen = visible((first, second), (first, second))[0]
     assert visible((first[:, 1:], second[:, 1:]), (first, second))[0].equal(seen[1:])
-
     for q, (i1, t1) in enumerate(places):
         for k, (i2, t2) in enumerate(places):
             assert bool(seen[q, k]) == (i2 <= i1 and t2 <= t1)

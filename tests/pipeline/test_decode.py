@@ -41,7 +41,6 @@ def numbered(scripts: Sequence[Texts]) -> list[tuple[int, list[int]]]:
 
 def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences() -> None:
     (*_, end) = decode(ScriptedModel([[[A, B, C], [D, E]]]), [(0, [0])], method())
-
     assert isinstance(end, Finished)
     assert end.texts == [[A, B, C], [D, E]]
     assert (end.steps, end.tokens, end.truncated) == (4, 5, None)
@@ -50,9 +49,7 @@ def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences() -> None:
 
 def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call() -> None:
     model = ScriptedModel([[[A] * 12], [], [[B] * 3], [[C]]])
-
     list(decode(model, numbered([()] * 4), method(), sequences=2))
-
     assert [source for _, source in model.admissions] == [(0,), (1,), (2,), (3,)]
     assert model.releases.count(1) == 3  # the second served three examples while the first was busy
     assert all(len({row.sequence for row in call}) == 2 for call in model.calls[:7])
@@ -78,7 +75,6 @@ def test_sources_are_drawn_only_when_a_sequence_is_free(sequences: int) -> None:
 def test_events_come_as_soon_as_they_are_known() -> None:
     model = ScriptedModel(SCRIPTS)
     events = decode(model, numbered(SCRIPTS), method(), sequences=1)
-
     first = next(events)
     assert isinstance(first, Admitted)
     assert first.example == 0
@@ -105,7 +101,6 @@ def test_another_number_of_answers_than_rows_is_not_passed_over(
     model = ScriptedModel(SCRIPTS)
     answer = model.step
     monkeypatch.setattr(model, "step", lambda rows: change(answer(rows)))
-
     with pytest.raises(ValueError, match="answers to 2 rows"):
         list(decode(model, numbered(SCRIPTS), method(), sequences=2))
 
@@ -117,9 +112,7 @@ def test_a_reader_that_stops_early_leaves_every_sequence_free(count: int) -> Non
     assert isinstance(events, Generator)
     for _ in range(count):
         next(events)
-
     events.close()
-
     assert model.sources == {}
     assert list(decode(model, numbered(SCRIPTS), method(), sequences=3)) == list(
         decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), method(), sequences=3)
@@ -168,6 +161,5 @@ def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_every
 
 def test_a_method_is_the_papers_unless_told_otherwise() -> None:
     how = Method(Fixed(1), bos=BOS, eos=EOS)
-
     assert (how.limits, how.explore) == (Limits(time_max=50, sub_max=20, max_tokens=None), "retry")
     assert Limits(time_max=None, sub_max=None, max_tokens=512) == SEQUENTIAL_LIMITS

@@ -67,7 +67,6 @@ def test_the_grid_equals_the_oracle(
     """Rows that do not answer are told garbage, which must turn up nowhere."""
     grid, steps = drive(texts, schedule, limits, explore)
     oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
-
     assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
     assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
 
@@ -82,7 +81,6 @@ def test_the_sequential_decoders_equal_the_oracle(
 ) -> None:
     grid, _ = drive(texts, schedule, limits, explore)
     oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
-
     assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
 
 
@@ -121,7 +119,6 @@ class Pairs:
 
 def test_a_schedule_may_look_at_the_live_rows_and_start_several_at_the_same_time() -> None:
     grid, steps = drive([ABC, DE, [A]], Pairs())
-
     assert rows_of(grid) == [(0, [*ABC, EOS]), (0, [*DE, EOS]), (4, [A, EOS]), (4, [EOS])]
     assert fed(steps)[0] == [(1, 0, BOS), (2, 0, BOS)]
     assert fed(steps)[4] == [(1, 4, EOS), (3, 4, BOS), (4, 4, BOS)]
@@ -130,7 +127,6 @@ def test_a_schedule_may_look_at_the_live_rows_and_start_several_at_the_same_time
 @given(lengths)
 def test_the_schedule_that_waits_takes_a_step_for_every_training_prediction(lengths: list[int]) -> None:
     grid, steps = drive([[A] * m for m in lengths], Waiting(), SEQUENTIAL_LIMITS)
-
     assert grid.steps == sum(m + 1 for m in lengths) + 1
     assert all(len(step.made) == 1 for step in steps)
     assert grid.truncated is None
@@ -138,7 +134,6 @@ def test_the_schedule_that_waits_takes_a_step_for_every_training_prediction(leng
 
 def test_a_row_knows_its_end_its_text_and_whether_it_is_empty() -> None:
     grid, _ = drive([LONG, DE], Fixed(1), Limits(time_max=5))
-
     long, short, empty = grid.subsequences[:3]
     assert (long.end, long.text_tokens, long.empty) == (None, LONG[:5], False)
     assert (short.end, short.text_tokens, short.empty) == (4, DE, False)
@@ -171,7 +166,6 @@ def test_limits_that_make_no_sense_are_refused(limits: dict[str, int | None], me
 
 def test_the_plain_sequential_decoder_is_not_cut_by_sub_max() -> None:
     grid, _ = drive([ABC], Whole(), Limits(sub_max=1))
-
     assert (grid.tokens, grid.truncated) == (3, None)
 
 
@@ -194,7 +188,6 @@ def test_places_are_used_up_when_empty_ones_took_them_and_another_was_due(
     texts: Texts, sub_max: int | None, schedule: Schedule, explore: Explore, expected: bool
 ) -> None:
     grid, _ = drive(texts, schedule, Limits(50, sub_max), explore)
-
     assert grid.used_up is expected
 
 
@@ -207,11 +200,9 @@ def test_replay_does_what_the_grid_does_without_a_model(
     lengths: list[int], schedule: Schedule, limits: Limits, explore: Explore
 ) -> None:
     grid, _ = drive([[2] * m for m in lengths], schedule, limits, explore)
-
     assert replay(lengths, schedule, limits, explore) == grid
 
 
 def test_replay_takes_the_text_as_one_for_the_sequential_decoder() -> None:
     grid = replay([4, 2], Whole(), SEQUENTIAL_LIMITS)
-
     assert (grid.steps, grid.tokens, grid.truncated) == (7, 6, None)

@@ -49,9 +49,7 @@ def kind_of(batch: list[Schedule]) -> str:
 def test_random_schedules_come_with_the_probabilities_of_the_method() -> None:
     draws = 16_000
     rng = random.Random(7)
-
     kinds = Counter(kind_of(draw_schedules(rng, examples=1, subsequences=4)) for _ in range(draws))
-
     assert set(kinds) == {"wait", "delay1", "delay2", "delay3", "drawn"}
     for kind in ("wait", "delay1", "delay2", "delay3"):
         assert kinds[kind] / draws == pytest.approx(1 / 8, abs=0.015)
@@ -65,7 +63,6 @@ def test_drawn_distances_come_with_the_probabilities_of_the_method() -> None:
         for schedule in draw_schedules(rng, examples=3, subsequences=5):
             if isinstance(schedule, Drawn):
                 distances.update(schedule.distances)
-
     expected = {1: 2 / 9} | dict.fromkeys((2, 3, 4, 6, 8, 10, math.inf), 1 / 9)
     assert set(distances) == set(expected)
     for value, probability in expected.items():
@@ -77,7 +74,6 @@ def test_a_batch_is_of_one_kind_and_has_a_schedule_for_each_example(
     seed: int, examples: int, subsequences: int
 ) -> None:
     batch = draw_schedules(random.Random(seed), examples, subsequences)
-
     assert len(batch) == examples
     assert len({kind_of([schedule]) for schedule in batch}) == 1
     if kind_of(batch) != "drawn":
@@ -95,9 +91,7 @@ def test_every_start_of_every_example_of_a_drawn_batch_is_drawn_on_its_own() -> 
 @given(seeds, lengths)
 def test_starts_never_decrease_and_are_never_later_than_the_end_before(seed: int, lengths: list[int]) -> None:
     (schedule,) = draw_schedules(random.Random(seed), examples=1, subsequences=len(lengths) + 1)
-
     starts = place(schedule, [*lengths, 0])
-
     assert starts[0] == 0
     for (before, after), length in zip(pairwise(starts), lengths, strict=True):
         # A fixed delay lets the clock run on past a short subsequence.
@@ -107,8 +101,6 @@ def test_starts_never_decrease_and_are_never_later_than_the_end_before(seed: int
 @given(seeds, lengths)
 def test_training_and_decoding_place_the_same_text_alike(seed: int, lengths: list[int]) -> None:
     (schedule,) = draw_schedules(random.Random(seed), examples=1, subsequences=len(lengths) + 1)
-
     grid, _ = drive([[5] * m for m in lengths], schedule)
-
     # Algorithm 1 may explore again after the closing subsequence; what a target holds stands in the same places.
     assert [row.start for row in grid.subsequences][: len(lengths) + 1] == place(schedule, [*lengths, 0])
