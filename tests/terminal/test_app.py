@@ -1,4 +1,4 @@
-"""The app as a whole: how it starts, how it fails, and that every command is explained."""
+"""The app as a whole: how it starts, how it fails, that every command is explained, and that shells complete it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import app as module
 from pipedec_cli.terminal.app import app
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
@@ -40,7 +41,7 @@ def test_every_command_is_explained_with_an_example_and_in_the_readme(command: s
     outcome = CliRunner().invoke(app, [command, "-h"])
     assert outcome.exit_code == 0
     assert f"pipedec {command}" in outcome.stdout.split("Examples", 1)[1]
-    assert f"pipedec {command}" in README.read_text(encoding="utf-8")
+    assert f"pipedec {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert command != "generate" or "no beams" in " ".join(outcome.stdout.split()), "decoding is greedy"
     for parameter in get_command(app).commands[command].params:  # type: ignore[attr-defined]
         text = getattr(parameter, "help", None) or ""
@@ -116,3 +117,23 @@ def test_a_config_file_that_does_not_fit_is_refused(tmp_path: Path, content: str
     with pytest.raises(UserError, match=told) as raised:
         CliRunner().invoke(app, ["generate", "--config", str(path)], catch_exceptions=False)
     assert raised.value.where == str(path)
+
+
+def complete(what: str, **environment: str) -> str:
+    program = "import sys; sys.argv[0] = 'pipedec'; from pipedec_cli.terminal.app import main; main()"
+    variables = {**os.environ, "_PIPEDEC_COMPLETE": what, **environment}
+    return subprocess.check_output([sys.executable, "-c", program], env=variables, text=True)
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_the_committed_completion_script_is_what_the_app_prints(shell: str) -> None:
+    # Without the blank lines around it: zsh wants #compdef on the first line.
+    assert (ROOT / "completions" / SCRIPTS[shell]).read_text() == complete(f"source_{shell}").strip() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "completed"), [("gen", "1", "generate"), ("train --acc", "2", "--accumulation")]
+)
+def test_bash_completes_a_command_and_an_option(words: str, at: str, completed: str) -> None:
+    printed = complete("complete_bash", COMP_WORDS=f"pipedec {words}", COMP_CWORD=at)
+    assert printed.split() == [completed]
