@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import FieldNames, Generated, Record, generated_of
-from pipedec_cli.data.rows import Row, read_rows
+from pipedec_cli.data.rows import RawRow, read_rows
 from pipedec_cli.data.writing import hashed, read_json, read_whole_lines, to_json, write_json
 
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
@@ -74,7 +74,7 @@ def read_predictions(path: Path) -> list[Generated]:
     return [prediction for _, prediction in predictions.values()]
 
 
-def _whole_rows(path: Path) -> Iterator[Row]:
+def _whole_rows(path: Path) -> Iterator[RawRow]:
     """The file's rows; a last line that a stopped run left unfinished is told from one that is wrong."""
     try:
         yield from read_rows(path)

@@ -40,7 +40,7 @@ _HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+
 _SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
 
 
-class Row(NamedTuple):
+class RawRow(NamedTuple):
     """One raw object, before anything is known about its fields."""
 
     number: int  # of its line, or its place counted from 1 where there are no lines
@@ -91,7 +91,7 @@ def read_records(
             warn(f"{mended[0]}: half a surrogate pair replaced by U+FFFD, in {records}")
 
 
-def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[Row]:
+def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[RawRow]:
     """The raw objects of one place, in order, one at a time; of a folder or hub data set those of a split, or train's.
 
     The place is ``-`` for JSON lines on standard input; a file (JSON lines, gzipped or not; ``.json``, an array or
@@ -127,13 +127,13 @@ def is_hub_name(location: str | Path) -> bool:
     return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
 
 
-def _json_lines(stream: Iterable[bytes], name: str) -> Iterator[Row]:
+def _json_lines(stream: Iterable[bytes], name: str) -> Iterator[RawRow]:
     """The values of a JSON-lines stream; blank lines and a byte order mark at the start are passed over."""
     for number, line in enumerate(stream, start=1):
         content = line.removeprefix(_MARK) if number == 1 else line
         if content.strip():
             where = f"{name}:{number}"
-            yield Row(number, where, _parse(content, where))
+            yield RawRow(number, where, _parse(content, where))
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -176,7 +176,7 @@ def _parse(content: bytes, where: str) -> Any:
         raise UserError(f"not JSON that can be read: {error}", where=where) from None
 
 
-def _file_rows(path: Path) -> Iterator[Row]:
+def _file_rows(path: Path) -> Iterator[RawRow]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if kind == ".parquet":
@@ -187,12 +187,12 @@ def _file_rows(path: Path) -> Iterator[Row]:
             yield from _table_rows(file, str(path), "," if kind == ".csv" else "\t")
         elif kind == ".json" and file.peek(4096).removeprefix(_MARK).lstrip().startswith(b"["):
             for number, value in enumerate(_parse(file.read().removeprefix(_MARK), str(path)), start=1):
-                yield Row(number, f"{path} item {number}", value)
+                yield RawRow(number, f"{path} item {number}", value)
         else:
             yield from _json_lines(file, str(path))
 
 
-def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: str) -> Iterator[Row]:
+def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: str) -> Iterator[RawRow]:
     # Libraries for tables guess numbers, dates and missing values, and shift the columns of a row that has one cell too
     # many. Here every cell stays the text it is, and such a row is refused.
     csv.field_size_limit(sys.maxsize)  # for the whole process; the default stops at some 20,000 words
@@ -210,7 +210,7 @@ def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: s
                     what = f"{len(cells)} cells under {len(columns)} columns"
                     raise UserError(what, where=f"{name}:{line}")
                 if cells:
-                    yield Row(line, f"{name}:{line}", dict(zip(columns, cells, strict=True)))
+                    yield RawRow(line, f"{name}:{line}", dict(zip(columns, cells, strict=True)))
                 line = reader.line_num + 1
     except UnicodeDecodeError as error:
         raise UserError(f"not UTF-8: {error.reason}", where=name, todo="save the file as UTF-8") from None
@@ -260,13 +260,13 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
 
 
-def _streamed(place: str, where: str, *arguments: Any, **options: Any) -> Iterator[Row]:
+def _streamed(place: str, where: str, *arguments: Any, **options: Any) -> Iterator[RawRow]:
     """Rows as `datasets` streams them: nothing is copied to its cache, and memory stays bounded."""
     with _datasets(where):
         from datasets import load_dataset
 
         for number, value in enumerate(load_dataset(*arguments, streaming=True, **options), start=1):
-            yield Row(number, f"{place} row {number}", value)
+            yield RawRow(number, f"{place} row {number}", value)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ class Progress(NamedTuple):
     dev_score: float | None = None
 
 
-class Estimate(NamedTuple):
+class Cost(NamedTuple):
     """What training will take: wall time without looks at the dev set, and disk with two ``checkpoint-N`` folders."""
 
     updates: int
@@ -86,7 +86,7 @@ class Estimate(NamedTuple):
     parameters: int
 
 
-def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters) -> Estimate:
+def training_cost(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters) -> Cost:
     """Time a few batches forward and backward, without an update, and reckon up; an empty data set is refused."""
     _require(examples)
     device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
@@ -106,7 +106,7 @@ def estimate(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperpa
     # float32 weights, and in each of two checkpoint-N folders the weights and AdamW's two moments; of Adafactor's
     # one moment a row and a column are kept for each matrix, which is next to nothing
     size = 4 * parameters * (1 + 2 * (3 if hyper.optimizer == "adamw" else 1))
-    return Estimate(updates, min(seconds[1:]) * hyper.accumulation * updates, size, parameters)
+    return Cost(updates, min(seconds[1:]) * hyper.accumulation * updates, size, parameters)
 
 
 def train(

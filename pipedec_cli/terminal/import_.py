@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import IMPORTERS, Tally, cleaned, parallel, splits_at
+from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics, describe_targets
 from pipedec_cli.data.records import Level, Record, SplitName
@@ -82,7 +82,7 @@ class ImportSettings(Settings):
 class _Imported(NamedTuple):
     path: str
     split: SplitName | None  # None if the data set was a single file
-    tally: Tally
+    tally: CleaningCounts
     statistics: TargetStatistics
 
 
@@ -188,9 +188,9 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
     return files
 
 
-def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: Talk) -> Tally:
+def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: Talk) -> CleaningCounts:
     """Write one split, or one file, which must hold something."""
-    tally, read = Tally(), IMPORTERS[settings.name].read
+    tally, read = CleaningCounts(), IMPORTERS[settings.name].read
     if settings.name == "parallel":
         read = partial(parallel, **settings.some("targets", "separator"))
     objects = islice(cleaned(read(settings.location, split), tally), settings.limit)

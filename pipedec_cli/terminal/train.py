@@ -115,7 +115,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     from pipedec_cli.model.checkpoint import MethodSettings
     from pipedec_cli.model.collate import encode
     from pipedec_cli.model.scratch import SHAPES, start_checkpoint
-    from pipedec_cli.model.training import estimate, hyperparameters, train
+    from pipedec_cli.model.training import hyperparameters, train, training_cost
 
     place = Workspace.find(settings.workspace)
     folder = settings.data or place.require(place.data, "pipedec segment DATA")
@@ -138,7 +138,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     method = MethodSettings(segmentation=segmentation, **settings.some(*kept))
     checkpoint = start_checkpoint(settings.model, method, records, hyper.seed, load_segmenter(folder))
     examples = encode(checkpoint, records)
-    expected, pipelined = estimate(checkpoint, examples, hyper), settings.decoder == "pipelined"
+    expected, pipelined = training_cost(checkpoint, examples, hyper), settings.decoder == "pipelined"
     _warn_of_cuts(examples, settings, talk)
     talk.say(
         f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"

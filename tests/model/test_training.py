@@ -23,7 +23,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Hyperparameters, Progress, estimate, hyperparameters, train
+from pipedec_cli.model.training import Hyperparameters, Progress, hyperparameters, train, training_cost
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 from tests.model.engines import Kind, small_model
 
@@ -138,7 +138,7 @@ def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_
     before = weights_of(checkpoint)
     parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     hyper = replace(QUICK, epochs=3, batch_size=4, max_steps=None)
-    expected = estimate(checkpoint, examples_of(checkpoint), hyper)
+    expected = training_cost(checkpoint, examples_of(checkpoint), hyper)
     assert expected.updates == 9  # 10 examples in batches of 4, three times
     assert (expected.parameters, expected.bytes) == (parameters, 4 * parameters * 7)
     assert expected.seconds > 0
@@ -146,9 +146,9 @@ def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
     for count in (1, 3, 25):
         some = (examples_of(checkpoint) * 3)[:count]
-        assert estimate(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
+        assert training_cost(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
     with pytest.raises(UserError, match="there are no training examples"):
-        estimate(checkpoint, [], QUICK)
+        training_cost(checkpoint, [], QUICK)
     with pytest.raises(UserError, match="there are no training examples"):
         train(checkpoint, [], [], tmp_path, QUICK)
 

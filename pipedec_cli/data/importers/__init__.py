@@ -12,7 +12,7 @@ from pipedec_cli.data.importers.layout import Example, splits_at
 from pipedec_cli.data.importers.phrases import keyphrases, multispanqa, parallel
 from pipedec_cli.data.records import Level, SplitName
 
-__all__ = ["IMPORTERS", "Example", "Tally", "cleaned", "parallel", "splits_at"]
+__all__ = ["IMPORTERS", "CleaningCounts", "Example", "cleaned", "parallel", "splits_at"]
 
 
 class Importer(NamedTuple):
@@ -44,7 +44,7 @@ _NOTES: Final = {
 }
 
 
-class Tally:
+class CleaningCounts:
     """How many examples were given out, and how often each of `_NOTES` happened, so that nothing is left out unseen."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Tally:
         return {"examples": self.examples, **{what: self.times[what] for what in _NOTES}}
 
 
-def cleaned(examples: Iterable[Example], tally: Tally) -> Iterator[dict[str, Any]]:
+def cleaned(examples: Iterable[Example], tally: CleaningCounts) -> Iterator[dict[str, Any]]:
     """The objects to write, one for each example that has a source: ``id``, ``source``, ``target`` and further fields.
 
     A target that came in segments is a list. An example without an identifier gets its number among those read.

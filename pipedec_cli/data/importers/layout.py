@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
-from pipedec_cli.data.rows import Row, files_by_split, given_splits, read_rows
+from pipedec_cli.data.rows import RawRow, files_by_split, given_splits, read_rows
 
 _DATA_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source")
 #: What marks a folder that is one data set without splits: the stories of CNN/DailyMail, the summaries of SumPubMed.
@@ -29,7 +29,7 @@ def splits_at(location: str) -> tuple[SplitName, ...]:
     return given_splits(location)
 
 
-def rows_at(location: str, split: SplitName | None) -> Iterator[Row]:
+def rows_at(location: str, split: SplitName | None) -> Iterator[RawRow]:
     """The raw rows of a file, of one split of a folder (see `split_files`), or of one split of a hub data set."""
     path = Path(location)
     for file in files_of(path, split) if path.is_dir() else [location]:
@@ -74,7 +74,7 @@ class Example(NamedTuple):
 class Fields:
     """The fields of one published row, which must be an object, each read with its type checked."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: RawRow) -> None:
         self.where = row.where
         if not isinstance(row.value, Mapping):
             raise UserError(f"expected an object, found {kind(row.value)}", where=row.where)

@@ -42,7 +42,7 @@ from pipedec_cli.data.importers.layout import (
     rows_at,
 )
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.data.rows import Row, text_lines
+from pipedec_cli.data.rows import RawRow, text_lines
 
 _SOURCE_NAME: Final = re.compile(r"(?<![a-z0-9])(src|source)(?![a-z0-9])", re.IGNORECASE)
 
@@ -100,23 +100,23 @@ def multispanqa(location: str, split: SplitName | None) -> Iterator[Example]:
             yield fields.example(source, answers, extra={} if answers is None else {"answers": list(answers)})
 
 
-def _whole_json(file: Path) -> Row:
+def _whole_json(file: Path) -> RawRow:
     """The file as one value, on however many lines it stands."""
     try:
-        return Row(1, str(file), json.loads("".join(f"{line}\n" for _, line in text_lines(file))))
+        return RawRow(1, str(file), json.loads("".join(f"{line}\n" for _, line in text_lines(file))))
     except json.JSONDecodeError as error:
         what, where = f"not JSON: {error.msg} at column {error.colno}", f"{file}:{error.lineno}"
         raise UserError(what, where=where) from None
 
 
-def _questions(row: Row) -> Iterator[Row]:
+def _questions(row: RawRow) -> Iterator[RawRow]:
     """The questions of ``{"data": […]}`` or of a list; a question by itself is one."""
     found = row.value.get("data", ...) if isinstance(row.value, Mapping) else row.value
     if found is ...:
         yield row
     elif isinstance(found, list):
         for number, question in enumerate(found, start=1):
-            yield Row(number, f"{row.where} question {number}", question)
+            yield RawRow(number, f"{row.where} question {number}", question)
     else:
         raise UserError(f"field 'data': expected a list of questions, found {kind(found)}", where=row.where)
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import Example, Tally, cleaned, layout, splits_at
+from pipedec_cli.data.importers import CleaningCounts, Example, cleaned, layout, splits_at
 from pipedec_cli.data.importers.layout import rows_at, split_files
 from pipedec_cli.data.importers.phrases import keyphrases
 from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail
-from pipedec_cli.data.rows import Row
+from pipedec_cli.data.rows import RawRow
 from tests.data.importers.published import question, questions_file
 
 ROW = {"title": "T", "abstract": "B", "keyword": "a"}
@@ -69,7 +69,7 @@ def test_parquet_files_of_a_hub_copy_are_read_in_their_data_folder(tmp_path):
 def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(monkeypatch):
     def rows(location, split):
         assert (location, split) == ("abisee/cnn_dailymail:3.0.0", "test")
-        yield Row(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
+        yield RawRow(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
 
     def refuse(name, config):
         raise RuntimeError("Dataset scripts are no longer supported, but found kp20k.py")
@@ -85,7 +85,7 @@ def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(m
 
 
 def write(*examples):
-    tally = Tally()
+    tally = CleaningCounts()
     usual = {"where": "f:1", "id": None, "source": "s", "target": "t"}
     return list(cleaned([Example(**(usual | changes)) for changes in examples], tally)), tally
 
