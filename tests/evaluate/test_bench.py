@@ -23,7 +23,6 @@ def test_the_kernels_read_every_word(threads):
     except BuildError as error:
         pytest.skip(str(error))
     words = torch.arange(3 * 4096, dtype=torch.int32)
-
     assert kernels.read(words.data_ptr(), 4 * len(words), threads) == int(words.sum())
 
 
@@ -51,7 +50,6 @@ def test_a_steps_bytes_are_its_matrices_and_one_examples_keys_and_values(kind):
         matrices += sum(part.weight.numel() for part in (*asked, cross.EncDecAttention.o))
         matrices += sum(p.numel() for p in feed.DenseReluDense.parameters())
     cached = 2 * len(blocks) * config.num_heads * config.d_kv * (10 + 6)
-
     assert step_bytes(config, item=4, source=10, cached=6) == 4 * (matrices + cached)
 
 
@@ -78,15 +76,17 @@ def timed(models, rows, readings, *, repeats=1, clock=time.perf_counter):
     return time_steps(engines, rows, SOURCES[0], probe, **told)
 
 
-def test_a_step_takes_the_median_and_its_limit_the_probe_beside_it(clocked):
+def test_a_step_takes_the_median_and_its_limit_the_probe_beside_it_and_its_own_bytes(clocked):
     clock, _ = clocked
     model = small_model("t5")
-    needed = timed([model], [1], [1.0] * 2, clock=clock)[0].bytes
-
+    narrow = copy.deepcopy(model).bfloat16()
+    wide, half = timed([model, narrow], [1], [1.0] * 4, clock=clock)
+    assert (wide.dtype, half.dtype) == ("float32", "bfloat16")
+    needed = wide.bytes
+    assert needed == 2 * half.bytes
     # the first of each warms up; then limits of 0.5 and 2 s for one row, of 1 and 2 s for four
     readings = [1, 1, needed / 0.5, needed / 1.0, needed / 2.0, needed / 2.0]
     one, four = timed([model], [1, 4], readings, repeats=2, clock=clock)
-
     assert (one.rows, one.seconds, one.limit_seconds, one.fraction) == (1, 1.0, 1.25, 1.25)
     assert (four.rows, four.seconds, four.limit_seconds, four.fraction) == (4, 4.0, 1.5, 0.375)
 
@@ -95,15 +95,7 @@ def test_a_step_takes_the_median_and_its_limit_the_probe_beside_it(clocked):
 def test_the_grid_holds_about_as_many_tokens_as_said(clocked, rows):
     clock, seen = clocked
     timed([small_model("t5")], [rows], [1.0] * 2, clock=clock)
-
     one_pass = seen[: len(seen) // 2]
     assert one_pass[-STEPS:] == [rows] * STEPS
     middle = sum(one_pass) - rows * STEPS / 2
     assert middle == pytest.approx(CACHED, abs=rows) or rows * STEPS / 2 > CACHED
-
-
-def test_each_dtype_reads_its_own_bytes():
-    model, narrow = small_model("t5"), copy.deepcopy(small_model("t5")).bfloat16()
-    wide, half = timed([model, narrow], [2], [1.0] * 4)
-    assert (wide.dtype, half.dtype) == ("float32", "bfloat16")
-    assert wide.bytes == 2 * half.bytes

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
     splits = data_of()
     assert sum(map(len, splits.values())) == 40
     assert all(splits.values())
-    for record in (record for records in splits.values() for record in records):
+    for record in chain(*splits.values()):
         assert tuple(record.target_segments) == FACTS[: len(record.target_segments)]
         assert record.fields["x"] == [1]
         assert record.id == str(int(record.source.removeprefix("case ")) + 1)
@@ -72,27 +73,28 @@ def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_th
     assert first == second
 
 
-def test_given_splits_are_kept_and_leaks_are_said():
+def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited():
     write("data.jsonl", *examples(30))
     write("dev.jsonl", *examples(6), {"source": "new", "target": "It is late."})
     result = run("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
     assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
     assert len(data_of()["test"]) > 8
     assert "have a source that train has, too" in result.stderr
-
-
-def test_standard_input_and_a_limit():
     content = "".join(json.dumps(item) + "\n" for item in examples(20)) + "nonsense\n"
     run("-", "--limit", "5", input=content)
     assert sum(map(len, data_of().values())) == 5
     assert "can be read only once" in refusal("-", "--dev", "-")
 
 
-def test_a_run_that_fails_keeps_the_data_of_the_last_and_models_of_other_data_are_warned_of():
+def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_warned_of():
     run(write("data.jsonl", *examples()))
     before = {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()}
     Path("wrong.jsonl").write_text('{"source": "a", "target": "b"}\n{"sour')
     assert "wrong.jsonl:2: not JSON" in refusal("wrong.jsonl")
+    assert "empty.jsonl: is empty" in refusal(write("empty.jsonl"))
+    assert "nothing.jsonl: no such file" in refusal("nothing.jsonl")
+    for over in ("pipedec-workspace/data/train.jsonl", "pipedec-workspace/data"):
+        assert "would be written over" in refusal(over)
     assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
     assert "was trained on other data" not in run("data.jsonl").stderr
@@ -165,11 +167,7 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
 @pytest.mark.parametrize(
     ("item", "options", "expected"),
     [
-        (
-            WHOLE | {"target": 3},
-            "",
-            f"{AT}'target' is a number, neither a string nor a list of strings",
-        ),
+        (WHOLE | {"target": 3}, "", f"{AT}'target' is a number, neither a string nor a list of strings"),
         (WHOLE | {"source": ""}, "", f"{AT}'source' is empty"),
         ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
         (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
@@ -180,14 +178,6 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
 def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
     assert expected in refusal(write("data.jsonl", item), *options.split())
     assert not Path("pipedec-workspace").exists()
-
-
-def test_an_empty_file_and_a_missing_one_are_refused_and_the_input_is_never_written_over():
-    assert "data.jsonl: is empty" in refusal(write("data.jsonl"))
-    assert "nothing.jsonl: no such file" in refusal("nothing.jsonl")
-    run(write("data.jsonl", *examples()))
-    for over in ("pipedec-workspace/data/train.jsonl", "pipedec-workspace/data"):
-        assert "would be written over" in refusal(over)
 
 
 def test_data_that_the_method_will_not_help_or_that_are_too_few_are_said_so():
@@ -211,12 +201,6 @@ def test_text_that_looks_like_markup_or_drives_a_terminal_is_data():
     assert refusal("[red]x.jsonl").startswith("[red]x.jsonl:1: not JSON")
 
 
-def test_the_examples_name_options_that_there_are():
-    known = set(re.findall(r"--[a-z-]+", run("--help").stdout))
-    used = set(re.findall(r"--[a-z-]+", EXAMPLES))
-    assert len(used) > 5 and used <= known
-
-
 def test_tables_have_the_papers_columns_and_stand_side_by_side_where_there_is_room():
     train, dev = TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}), TargetStatistics(0, 0.0, 0.0, 0.0, {})
     heights = []
@@ -231,3 +215,6 @@ def test_tables_have_the_papers_columns_and_stand_side_by_side_where_there_is_ro
     said = run(write("data.jsonl", *examples())).stderr
     promise = "Decoder steps that the grid promises, in words"
     assert all(expected in said for expected in ("subsequences /", promise, "sequential", "times"))
+    # the examples in the help name options that there are
+    known, used = (set(re.findall(r"--[a-z-]+", text)) for text in (run("--help").stdout, EXAMPLES))
+    assert len(used) > 5 and used <= known
