@@ -63,9 +63,7 @@ def test_parts_add_up_to_no_more_than_the_whole(decoder, sources):
     assert found.decoder_calls == sum(output.steps for output in found.outputs)
 
 
-def test_settings_tell_schedule_bounds_and_dtype_and_a_child_process_decodes_in_the_same_way(
-    decoder, sources
-):
+def test_settings_tell_the_schedule_and_a_child_process_decodes_in_the_same_way(decoder, sources, tmp_path):
     runner = EngineRunner(decoder, {"delay": 3, "explore": "once"})
     told = [runner.settings[name] for name in ("schedule", "explore", "time_max", "dtype")]
     assert told == ["delay3", "once", "50", "float32"]
@@ -75,8 +73,5 @@ def test_settings_tell_schedule_bounds_and_dtype_and_a_child_process_decodes_in_
     assert again.settings == runner.settings
     made = [one.run(sources, 2, time.perf_counter).outputs for one in (again, runner)]
     assert made[0] == made[1]
-
-
-def test_delay_that_was_not_trained_is_refused(tmp_path):
     with pytest.raises(UserError, match="trained for delay 1 only"):
         EngineRunner(load(tiny_checkpoint(tmp_path / "fixed", delay=1)), {"delay": 2})

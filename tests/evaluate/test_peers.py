@@ -71,16 +71,13 @@ def test_peer_makes_the_tokens_of_our_sequential_decoder_here_in_batches_and_in_
         assert made.calls < ours.calls
 
 
-def test_peer_that_takes_one_token_a_call_makes_as_many_calls_as_ours(plain, sources, ours, tmp_path):
+def test_peer_of_one_token_a_call_makes_as_many_calls_as_ours_up_to_the_bound(plain, sources, ours, tmp_path):
     made, looked_up = (
         make_peer(name, plain, tmp_path, MOST).run(sources, 1, time.perf_counter)
         for name in ("transformers", "prompt-lookup")
     )
     assert [output.steps for output in made.outputs] == [output.steps for output in ours.outputs]
     assert looked_up.calls <= made.calls
-
-
-def test_text_is_cut_at_the_bound(plain, sources, tmp_path):
     for name in PEERS:
         peer = make_peer(name, plain, tmp_path / name, 3)
         if not isinstance(peer, Absent):

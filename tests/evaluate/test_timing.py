@@ -21,13 +21,18 @@ def time_them(clock, rest=lambda: None, **decoders):
     return time_together(contest, clock=clock, rest=rest, **options)
 
 
-def test_first_pass_does_not_count_and_the_median_does(clock):
+def test_first_pass_does_not_count_the_median_does_and_json_holds_each_repeat(clock):
     # Three runs a pass, one for each source; the seconds of a call pass by pass: 50 (warming up), 1, 9, 2.
     steps = [seconds for seconds in (50.0, 1.0, 9.0, 2.0) for _ in SOURCES]
     found = time_them(clock, a=FakeDecoder(clock, steps), repeats=3)["a"]
     assert found.repeats == (12.0, 108.0, 24.0)
     assert (found.seconds, found.examples_per_second) == (24.0, 3 / 24)
     assert found.example_seconds == (8.0, 4.0, 12.0)
+    content = time_them(clock, a=FakeDecoder(clock, per_call=2), repeats=2)["a"].as_json()
+    assert content["repeats"] == (6.0, 6.0)
+    assert content["examples_per_second"] == pytest.approx(0.5)
+    assert (content["decoder_calls"], content["tokens"]) == (6, 12)
+    assert content["steps_per_example"] == content["tokens_per_step"] == 2.0
 
 
 def test_decoders_take_turns_each_round_begins_with_another_and_rests_are_not_timed(clock):
@@ -75,24 +80,13 @@ def test_decoder_that_cannot_have_so_many_in_flight_is_left_out(clock):
     assert time_them(clock) == {}
 
 
-def test_json_holds_steps_tokens_and_each_repeat(clock):
-    content = time_them(clock, a=FakeDecoder(clock, per_call=2), repeats=2)["a"].as_json()
-    assert content["repeats"] == (6.0, 6.0)
-    assert content["examples_per_second"] == pytest.approx(0.5)
-    assert (content["decoder_calls"], content["tokens"]) == (6, 12)
-    assert content["steps_per_example"] == content["tokens_per_step"] == 2.0
-
-
-def test_decoding_gain_is_fewer_calls_times_faster_calls():
+def test_decoding_gain_is_fewer_calls_times_faster_calls_and_its_range_that_of_the_same_repeat():
     found = gain(timing([3.0, 3.5, 3.0], 20, 1.0), timing([10.0, 11.0, 12.0], 100, 1.0))
     assert (found.speedup, found.decoding) == (pytest.approx(11 / 3), pytest.approx(10 / 2))
     assert (found.fewer_calls, found.faster_calls) == (5.0, pytest.approx(1.0))
     assert found.decoding == pytest.approx(found.fewer_calls * found.faster_calls)
     dearer = gain(timing([5.0], 20, 1.0), timing([9.0], 80, 1.0))
     assert (dearer.fewer_calls, dearer.faster_calls) == (4.0, pytest.approx(0.5))
-
-
-def test_range_is_that_of_passes_of_the_same_repeat_and_parts_not_told_apart_leave_the_decoding_open():
     found = gain(timing([1.0, 2.0], 1, None), timing([4.0, 4.0], 1, None))
     assert (found.low, found.high, found.speedup) == (2.0, 4.0, pytest.approx(4.0 / 1.5))
     found = gain(timing([1.0], 10, None), timing([2.0], 10, 0.5))

@@ -37,7 +37,7 @@ def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file():
     assert len(lines_of("out/mine.jsonl")) == 1
 
 
-def test_split_without_answers_is_named_so_that_segment_passes_it_over():
+def test_split_without_answers_is_named_for_segment_and_what_had_to_be_changed_is_said_even_when_quiet():
     Path("msqa_data").mkdir()
     unlabelled = {key: value for key, value in MSQA.items() if key != "label"}
     for split, row in (("train", MSQA), ("test", unlabelled)):
@@ -46,6 +46,11 @@ def test_split_without_answers_is_named_so_that_segment_passes_it_over():
     assert not Path("msqa/test.jsonl").exists()
     assert "target" not in lines_of("msqa/unlabelled-test.jsonl")[0]
     assert given_splits("msqa") == ("train",)
+    write_lines("a.jsonl", {"article": "", "highlights": "H"}, {"article": "A", "highlights": "H", "id": "1"})
+    result = run("cnn_dailymail", "a.jsonl", "--quiet")
+    assert len(lines_of("cnn_dailymail.jsonl")) == 1
+    assert "1 without a source left out (first: a.jsonl:1)" in result.stderr
+    assert PAPER not in result.stderr
 
 
 def test_json_gives_the_statistics_of_table_1_sentences_counted_and_the_papers():
@@ -87,14 +92,6 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
     report = json.loads(run("parallel", "a.txt", "--targets", "b.txt", "--separator", "", "--json").stdout)
     assert [row["target"] for row in lines_of("parallel.jsonl")] == ["x | y", ""]
     assert report["files"][0]["empty_targets"] == 1
-
-
-def test_what_had_to_be_changed_is_said_even_when_quiet():
-    write_lines("a.jsonl", {"article": "", "highlights": "H"}, {"article": "A", "highlights": "H", "id": "1"})
-    result = run("cnn_dailymail", "a.jsonl", "--quiet")
-    assert len(lines_of("cnn_dailymail.jsonl")) == 1
-    assert "1 without a source left out (first: a.jsonl:1)" in result.stderr
-    assert PAPER not in result.stderr
 
 
 @pytest.mark.parametrize(

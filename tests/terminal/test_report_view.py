@@ -151,12 +151,9 @@ def test_table_fits_the_terminal_and_loses_no_column(width):
     assert "…" not in printed(report, width)
 
 
-def test_narrow_terminal_does_without_the_kept_column():
+def test_narrow_terminal_does_without_the_kept_column_and_text_of_the_users_is_shown_as_it_is():
     main = sheets(make_report())[0]
     assert [part.columns for part in fitted(main, 56)] == [("sequential",), ("Δt = 1",), ("Δt = 2",)]
-
-
-def test_advice_is_the_last_word_and_text_of_the_users_is_shown_as_it_is():
     text = printed(make_report(delays=(1,), baseline="[bold]a\x1b[31m:smile:"), 200)
     assert "[bold]a␛[31m:smile:" in text
     assert text.rstrip().endswith("Take it.\nMind the gap.")

@@ -64,11 +64,10 @@ def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
     assert "100.00" in result.stdout
 
 
-def test_two_files_are_compared_with_a_paired_interval() -> None:
+def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_written_over() -> None:
     predictions("ours.jsonl", {"a": "the red cat", "b": "the red cat", "c": "the cat"})
     predictions("theirs.jsonl", {"c": "the cat", "b": "a dog", "a": "the red cat"})
-    result = score("ours.jsonl", "theirs.jsonl", "--json")
-    pair = json.loads(result.stdout)
+    pair = json.loads(score("ours.jsonl", "theirs.jsonl", "--json").stdout)
     assert pair["differences"]["rouge1"]["value"] == pytest.approx(100 / 3)
     assert pair["differences"]["rouge1"]["low"] == 0.0
     assert "scipy.stats.bootstrap" in pair["method"]
@@ -84,9 +83,6 @@ def test_two_files_are_compared_with_a_paired_interval() -> None:
     table = score("x/out.jsonl", "y/out.jsonl").stdout
     assert "x-out" in table and "y-out" in table
     assert (SCORES / "x-out-vs-y-out.json").exists()
-
-
-def test_runs_over_other_examples_are_refused_and_no_input_is_written_over() -> None:
     predictions("ours.jsonl", {"a": "x", "b": "x"})
     predictions("theirs.jsonl", {"a": "x"})
     predictions("other.jsonl", {"a": "x", "b": "x"}, target="blue")

@@ -124,7 +124,7 @@ def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
         assert [record.target_segments for record in first] == [record.target_segments for record in second]
 
 
-def test_phrases_come_from_strings_and_lists():
+def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_ones_own():
     items = [{"source": f"s{i}", "keyphrases": ["a", "b c"] if i % 2 else "a; b c;"} for i in range(12)]
     result = run(write("data.jsonl", *items), "--level", "phrase", "--target-field", "keyphrases")
     for record in data_of()["train"]:
@@ -133,9 +133,6 @@ def test_phrases_come_from_strings_and_lists():
         assert "keyphrases" in record.fields
     assert segmentation().joiner == "; "
     assert "6 targets came segmented" in result.stderr
-
-
-def test_separators_may_be_several_and_escaped_and_a_joiner_ones_own():
     data = write("data.jsonl", *({"source": str(i), "target": "a|b\nc"} for i in range(9)))
     run(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
     assert data_of()["train"][0].target_segments == ("a", "b", "c")
@@ -180,7 +177,7 @@ def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
     assert not Path("pipedec-workspace").exists()
 
 
-def test_data_that_the_method_will_not_help_or_that_are_too_few_are_said_so():
+def test_data_that_will_not_be_helped_or_are_too_few_are_said_so_and_hostile_text_is_data():
     items = [{"source": str(i), "target": "It is late."} for i in range(30)]
     result = run(write("data.jsonl", *items), "--quiet")
     assert "1.0 subsequences on average" in result.stderr
@@ -189,9 +186,6 @@ def test_data_that_the_method_will_not_help_or_that_are_too_few_are_said_so():
     result = run(write("data.jsonl", *examples(2)), "-q")
     assert "dev is empty" in result.stderr and "test is empty" in result.stderr
     assert len(data_of()["train"]) == 2
-
-
-def test_text_that_looks_like_markup_or_drives_a_terminal_is_data():
     hostile = "[bold]x[/bold] [/] \x1b[31m :smile: \x00 😀."
     items = ({"source": f"{hostile}{i}", "target": f"{hostile} Two."} for i in range(9))
     result = run(write("data.jsonl", *items))

@@ -148,9 +148,8 @@ def test_a_wrong_layout_is_refused_at_its_place_and_nothing_is_written_over_nor_
     assert len(lines_of(Path("imported/test.jsonl"))) == TEST
 
 
-@pytest.mark.parametrize("field", ["answers", "segments"])
-def test_string_where_a_list_of_answers_belongs_is_an_error_and_no_list_of_letters(field: str) -> None:
+def test_string_where_a_list_of_answers_belongs_is_an_error_and_no_list_of_letters() -> None:
     row = {"id": "q", "source": "who ?", "prediction": "Ann", "segments": ["Ann"], "answers": ["Ann"]}
-    write_lines("out.jsonl", row | {field: "Ann"})
-    said = refused("score", "out.jsonl", "--recipe", "msqa")
-    assert re.search(rf"out\.jsonl:1: .{field}. .*list of strings", said)
+    for field in ("answers", "segments"):
+        said = refused("score", write_lines("out.jsonl", row | {field: "Ann"}), "--recipe", "msqa")
+        assert re.search(rf"out\.jsonl:1: .{field}. .*list of strings", said)
