@@ -17,7 +17,7 @@ from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, visible, write_stdout
-from pipedec_cli.terminal.settings import Dtype, Settings, argument, number_or, option
+from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, argument, number_or, option
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
@@ -35,7 +35,7 @@ _decoding, _data, _machine = (partial(option, panel=name) for name in ("Decoding
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateSettings(Settings):
+class GenerateSettings(WorkflowSettings):
     """The settings of one run; None leaves one to the checkpoint, the workspace or the machine."""
 
     data: str | None = argument(
@@ -112,11 +112,6 @@ class GenerateSettings(Settings):
         False, "Write the grid (start time and token ids of every subsequence) and the source's ids, too."
     )
     live: bool = common.general(False, "Show the grid while it is being decoded, on stderr.")
-    workspace: Path | None = common.workspace_option()
-    config: Path | None = common.config_option()
-    recipe: str | None = common.recipe_option()
-    as_json: bool = common.json_option()
-    quiet: bool = common.quiet_option()
 
 
 def generate(settings: GenerateSettings) -> None:

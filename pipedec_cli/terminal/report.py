@@ -15,7 +15,7 @@ from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
 from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
-from pipedec_cli.terminal.settings import Dtype, Settings, number_or, numbers, option
+from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, number_or, numbers, option
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace
@@ -48,7 +48,7 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportSettings(Settings):
+class ReportSettings(WorkflowSettings):
     """What `pipedec report` is asked for; None leaves a setting to the checkpoint or the workspace."""
 
     compare: str = option(
@@ -98,11 +98,6 @@ class ReportSettings(Settings):
     out: Path | None = common.general(
         None, "The folder of report.json and report.md \\[default: report/ in the workspace]."
     )
-    workspace: Path | None = common.workspace_option()
-    config: Path | None = common.config_option()
-    recipe: str | None = common.recipe_option()
-    as_json: bool = common.json_option()
-    quiet: bool = common.quiet_option()
 
 
 def report(settings: ReportSettings) -> None:

@@ -14,9 +14,8 @@ from rich.text import Text
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
-from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, visible, write_stdout
-from pipedec_cli.terminal.settings import Settings, argument, option
+from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
 from pipedec_cli.terminal.tables import borderless, figures
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _protocol = partial(option, panel="Protocol")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreSettings(Settings):
+class ScoreSettings(WorkflowSettings):
     """What `pipedec score` is asked for."""
 
     predictions: Path | None = argument(
@@ -75,11 +74,6 @@ class ScoreSettings(Settings):
         "Save the scores in this file, each example's own beside it \\[default: scores/ in the workspace].",
         panel="General",
     )
-    workspace: Path | None = common.workspace_option()
-    as_json: bool = common.json_option()
-    quiet: bool = common.quiet_option()
-    config: Path | None = common.config_option()
-    recipe: str | None = common.recipe_option()
 
 
 def score(settings: ScoreSettings) -> None:

@@ -28,10 +28,9 @@ from pipedec_cli.data.workspace import Workspace, load_split, save_segmented
 from pipedec_cli.data.writing import manifest, to_json
 from pipedec_cli.evaluate.advice import Estimate, doubt, estimate
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import stage, track
-from pipedec_cli.terminal.settings import Settings, argument, option
+from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
 from pipedec_cli.terminal.tables import figures
 
 EXAMPLES = """
@@ -50,7 +49,7 @@ _bound = partial(_grid, min=2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SegmentSettings(Settings):
+class SegmentSettings(WorkflowSettings):
     """What `pipedec segment` is asked for."""
 
     data: str = argument(
@@ -93,11 +92,6 @@ class SegmentSettings(Settings):
     )
     limit: int | None = option(None, "Read the first N records only, of each file.", min=1)
     out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
-    recipe: str | None = common.recipe_option()
-    workspace: Path | None = common.workspace_option()
-    config: Path | None = common.config_option()
-    quiet: bool = common.quiet_option()
-    as_json: bool = common.json_option()
 
 
 def segment(settings: SegmentSettings) -> None:

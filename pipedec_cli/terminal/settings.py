@@ -41,7 +41,9 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     kind: type[S] = get_type_hints(run)["settings"]
     hints = get_type_hints(kind)
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    options = (_parameter(one, hints[one.name]) for one in fields(kind) if one.name != "typed")
+    shared = {one.name for one in fields(WorkflowSettings)}  # they stand last in the help text
+    ordered = sorted(fields(kind), key=lambda one: one.name in shared)
+    options = (_parameter(one, hints[one.name]) for one in ordered if one.name != "typed")
     parameters = [context, *options]
 
     def command(context: typer.Context, **values: Any) -> None:
@@ -194,3 +196,14 @@ workspace_option = partial(
 )
 quiet_option = partial(general, False, "Say nothing but warnings and errors.", "--quiet", "-q")
 json_option = partial(general, False, "Print the result as JSON on stdout.", "--json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkflowSettings(Settings):
+    """What the commands have in common that find each other's results in a workspace."""
+
+    workspace: Path | None = workspace_option()
+    config: Path | None = config_option()
+    recipe: str | None = recipe_option()
+    as_json: bool = json_option()
+    quiet: bool = quiet_option()

@@ -18,10 +18,9 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.writing import manifest, read_json, to_json, write_json
-from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import show_training
-from pipedec_cli.terminal.settings import Settings, argument, number_or, option
+from pipedec_cli.terminal.settings import WorkflowSettings, argument, number_or, option
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -40,7 +39,7 @@ MANIFEST: Final = "training.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(Settings):
+class TrainSettings(WorkflowSettings):
     """What `pipedec train` is asked for."""
 
     data: Path | None = argument("A folder that `pipedec segment` wrote \\[default: the workspace's].")
@@ -91,11 +90,6 @@ class TrainSettings(Settings):
     resume: bool = option(False, "Go on from the last checkpoint-N.")
     overwrite: bool = option(False, "Give up the model, or the unfinished training, in the folder.")
     out: Path | None = option(None, "The checkpoint's folder \\[default: models/DECODER in the workspace].")
-    workspace: Path | None = common.workspace_option()
-    config: Path | None = common.config_option()
-    recipe: str | None = common.recipe_option()
-    quiet: bool = common.quiet_option()
-    json: bool = common.json_option()
 
 
 def train(settings: TrainSettings) -> None:
@@ -165,7 +159,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     talk.say(f"trained in {_duration(outcome['seconds'])}; checkpoint in {target}")
     if _is_main_process():
         write_json(target / MANIFEST, {**record, "result": result})
-        if settings.json:
+        if settings.as_json:
             write_stdout(to_json(result) + "\n")
 
 

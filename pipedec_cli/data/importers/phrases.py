@@ -1,24 +1,7 @@
 """Targets that are lists of phrases: keyphrases, the spans of MultiSpanQA, and parallel text files.
 
-docs/datasets.md says where each is published. Layouts of keyphrases, one object an example:
-
-- KP20k (Meng et al. 2017): ``title``, ``abstract``, and ``keyword``, one string with ``;`` between phrases
-  (memray/seq2seq-keyphrase), or ``keywords``, a list or such a string (memray/OpenNMT-kpg-release).
-- KPTimes (Gallina et al. 2019, ygorg/KPTimes): ``title``, ``abstract`` (the body), and ``keyword``, a list of lists: the
-  variants of each keyphrase, the main one first; elsewhere ``;`` strings.
-- The hub's taln-ls2n copies: ``title``, ``abstract``, ``keyphrases`` (a list). The hub's midas copies: ``document`` (a
-  list of tokens), ``extractive_keyphrases`` and ``abstractive_keyphrases`` (lists).
-- Any other set: ``source``, or ``title`` with ``abstract``, ``body`` or ``text``; and phrases in one of these fields.
-
-MultiSpanQA (Li et al. 2022; haonan-li/MultiSpanQA, ``src/eval_script.py``): one JSON object a file, ``{"version": …,
-"data": [{"id", "type", "question": [tokens], "context": [tokens], "num_span", "label": [BIO tags], "structure"}, …]}``,
-a tag for each token of the context. The test split holds ``id``, ``question``, ``context`` only.
-
-Parallel text, line n of one file the source of line n of the other, as Chan et al. (2019) have it
-(kenchan0226/keyphrase-generation-rl, "Formats"): a folder with ``train_src.txt``, ``train_trg.txt``, ``valid_src.txt``
-and so on; title and body of a source with ``<eos>`` between them; phrases with ``;`` between them, and in some copies
-``<peos>`` between those that the source holds and those that it does not. Names with ``.src`` and ``.trg`` or ``.tgt``
-are taken too.
+docs/datasets.md says where each is published, and in which layouts: KP20k of Meng et al. (2017), KPTimes of Gallina et
+al. (2019) and the hub's copies of both, MultiSpanQA of Li et al. (2022), parallel text as Chan et al. (2019) have it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,6 @@
-r"""A text and its summary: WikiHowQA, CNN/DailyMail and PubMed. docs/datasets.md says where each is published.
+"""A text and its summary: WikiHowQA, CNN/DailyMail, PubMed and SumPubMed.
 
-- WikiHowQA (Deng et al. 2020), a question, a long answer of wikiHow, and a summary that answers the question:
-  ``train.txt`` and so on with ``question \t answer id \t label`` a line, label 1 if the answer is one to the question, and
-  ``summary.txt`` with ``answer id \t answer \t summary`` (read so by ``datasets/wikihowqa/wikihowqa.py`` in
-  ExpressAI/DataLab). Flat copies have objects with ``answer``, ``article`` or ``text``; ``summary``; maybe ``question``.
-- CNN/DailyMail (Hermann et al. 2015; See et al. 2017): ``article``, ``highlights`` (one a line) and ``id``; or the story
-  files of the release, each the article's paragraphs, then ``@highlight`` on a line by itself before each highlight.
-- PubMed of Cohan et al. (2018): ``article_id``, ``article_text`` and ``abstract_text``, lists of sentences, those of the
-  abstract between ``<S>`` and ``</S>``; on the hub ``article`` and ``abstract``, strings.
-- SumPubMed (Gupta et al. 2021): folders ``text/text_N.txt`` and ``shorter_abstract/abst_N.txt`` (one sentence a line), no
-  splits; on the hub the fields ``text`` and ``shorter_abstract`` (its line ends lost).
+docs/datasets.md says where each is published, and in which layouts.
 """
 
 from __future__ import annotations
