@@ -45,8 +45,7 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
     result = run(write("data.jsonl", *examples(x=[1])), "--level", "sentence")
     assert result.stdout == ""
     splits = data_of()
-    assert sum(map(len, splits.values())) == 40
-    assert all(splits.values())
+    assert sum(map(len, splits.values())) == 40 and all(splits.values())
     for record in chain(*splits.values()):
         assert tuple(record.target_segments) == FACTS[: len(record.target_segments)]
         assert record.fields["x"] == [1]
