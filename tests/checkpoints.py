@@ -120,34 +120,23 @@ def tiny_checkpoint(
     folder: Path,
     *,
     decoder: DecoderKind = "pipelined",
-    delay: int | Literal["any"] = "any",
     family: Family = "t5",
     level: Level = "phrase",
     sub_max: int = 20,
-    time_max: int = 50,
-    source_prefix: str = "",
-    max_source_tokens: int = 2048,
+    **settings: Any,
 ) -> Path:
     """Write a checkpoint as `pipedec train` does, which has learnt `TOLD`; gives its folder.
 
-    Its weights serve any delay, whatever its settings say, and have learnt without a prefix. The level of its
-    segmentation decides how segments are put together: ``"; "`` for phrases, else a space.
+    Its weights serve any delay and have learnt without a prefix, whatever its settings say (other `MethodSettings` may
+    be given). The level of its segmentation decides how segments are put together: ``"; "`` for phrases, else a space.
     """
     learnt = _learn(decoder, family)
     assert learnt.settings is not None
     separators, joiner = ((";",), "; ") if level == "phrase" else ((), " ")
-    settings = structs.replace(
-        learnt.settings,
-        delay=delay,
-        segmentation=Segmentation(level, separators, joiner, sub_max),
-        source_prefix=source_prefix,
-        max_source_tokens=max_source_tokens,
-        time_max=time_max,
-    )
+    segmentation = Segmentation(level, separators, joiner, sub_max)
+    made = structs.replace(learnt.settings, segmentation=segmentation, **settings)
     segmenter = make_segmenter(level, separators=separators, targets=[" ".join(told) for _, told in TOLD])
-    save_checkpoint(
-        Checkpoint(learnt.model, learnt.tokenizer, settings, str(folder), segmenter=segmenter), folder
-    )
+    save_checkpoint(replace(learnt, settings=made, name=str(folder), segmenter=segmenter), folder)
     return folder
 
 

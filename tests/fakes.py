@@ -2,17 +2,21 @@
 
 `ScriptedModel` says what it was told to say. `HashedModel` computes each answer from everything that the token may
 see, as a cached transformer does: from the states of the tokens fed so far and their distances. A token that is fed
-too late, twice, in the wrong order or in the wrong place changes what follows.
+too late, twice, in the wrong order or in the wrong place changes what follows. `drive` fills a grid from a script, and
+`ask_oracle` puts the same question to the oracle.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pipedec_cli.pipeline.decode import Row
-from pipedec_cli.pipeline.grid import Slot
-from tests.oracle import NextLogits, Placed, manhattan, sees
+from pipedec_cli.pipeline.grid import Grid, Limits, Slot
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
+from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, sees
 
 BOS, EOS = 0, 1
 VOCABULARY = 12
@@ -54,9 +58,6 @@ class Fake:
     def release(self, sequence: int) -> None:
         del self.sources[sequence], self.memory[sequence]
         self.releases.append(sequence)
-
-    def answer(self, source: tuple[int, ...], memory: dict[Any, Any], slot: Slot) -> int:
-        raise NotImplementedError
 
 
 class ScriptedModel(Fake):
@@ -108,3 +109,64 @@ def _logits(state: int) -> list[float]:
     scores[BOS] = -1.0
     scores[EOS] *= 1.3
     return scores
+
+
+#: What a row that does not answer is told; it must not turn up anywhere.
+GARBAGE = 99
+
+
+def drive(texts, schedule, limits=None, explore="retry"):
+    """Decode one example whose i-th established subsequence is texts[i - 1]; beyond the last one, nothing follows."""
+    grid = Grid(schedule, limits or Limits(), explore, bos=BOS, eos=EOS)
+
+    def answer(slot):
+        start = grid.subsequences[slot.subsequence - 1].start
+        return scripted_token(texts, slot.subsequence, slot.time - start + 1) if slot.answers else GARBAGE
+
+    steps = []
+    while rows := grid.plan():
+        steps.append(grid.commit(list(map(answer, rows))))
+    assert grid.plan() == (), "a grid that has ended starts again"
+    return grid, steps
+
+
+def scripted_next_logits(texts):
+    """The same script for the oracle, which counts the tokens of a subsequence itself."""
+
+    def next_logits(grid, wanted):
+        rows = []
+        for k in wanted:
+            following = sum(placed.subsequence == grid[k].subsequence for placed in grid)
+            token = scripted_token(texts, grid[k].subsequence, following)
+            rows.append([float(token == candidate) for candidate in range(VOCABULARY)])
+        return rows
+
+    return next_logits
+
+
+#: The oracle's words for the schedules.
+KINDS = {Fixed: "fixed", Waiting: "wait", Drawn: "drawn", Whole: "whole"}
+
+
+def ask_oracle(next_logits, schedule, limits=None, explore="retry"):
+    """`oracle_decode` under the settings of a grid."""
+    given = OracleSchedule(KINDS[type(schedule)], **asdict(schedule))
+    return oracle_decode(next_logits, given, bos=BOS, eos=EOS, explore=explore, **asdict(limits or Limits()))
+
+
+def rows_of(grid):
+    """(start, tokens) of every subsequence of a grid, <eos> kept."""
+    return [(row.start, row.tokens) for row in grid.subsequences]
+
+
+def fed_and_made(steps):
+    """What went into every decoder call and what came out, with its time."""
+
+    def places(slots):
+        return [Placed(slot.subsequence, slot.time, slot.token) for slot in slots]
+
+    return [(step.time, places(step.fed), places(step.made)) for step in steps]
+
+
+#: A distance that waits for the end.
+NEVER = math.inf

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -49,8 +50,7 @@ class OracleSubsequence:
     tokens: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class OracleCall:
+class OracleCall(NamedTuple):
     """One decoder call: the time-step, the tokens that no earlier call has seen, and the tokens that came of it."""
 
     time: int
@@ -207,11 +207,8 @@ def _umt5_block(block: Any, states: Tensor, mask: Tensor, apart: Tensor, encoded
         values: Tensor = attention.relative_attention_bias(attention._relative_position_bucket(apart))
         return values.permute(2, 0, 1)[None]
 
-    attention.compute_bias = bias
-    try:
+    with patch.object(attention, "compute_bias", bias):
         output: Any = block(states, attention_mask=mask, encoder_hidden_states=encoded)
-    finally:
-        del attention.compute_bias
     return output if isinstance(output, Tensor) else output[0]
 
 

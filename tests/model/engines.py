@@ -1,11 +1,6 @@
 """A small model of each family, what an engine decodes with it, and what the oracle says to the same."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Literal
 
 import pytest
 import torch
@@ -13,34 +8,25 @@ from torch import nn
 
 from pipedec_cli.model.backbone import can_prepack
 from pipedec_cli.model.native.library import BuildError, library
-from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out
-from pipedec_cli.model.steps.operators import Matrices, TorchStepper
+from pipedec_cli.model.steps.engine import Engine, lay_out
+from pipedec_cli.model.steps.operators import TorchStepper
 from pipedec_cli.pipeline.decode import Finished, Method, Row, decode
-from pipedec_cli.pipeline.grid import Explore, Limits, Slot
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole
-from tests.oracle import OracleResult, next_logits_of
-from tests.pipeline import driving
+from pipedec_cli.pipeline.grid import Limits, Slot
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
+from tests import fakes
+from tests.oracle import next_logits_of
 
-Kind = Literal["t5", "gated", "mt5", "umt5"]
-KINDS: Final[tuple[Kind, ...]] = ("t5", "gated", "mt5", "umt5")
+KINDS = ("t5", "gated", "mt5", "umt5")
 BOS, EOS = 0, 1
-VOCABULARY: Final = 40
+VOCABULARY = 40
 #: Sources of different lengths; one holds the pad id in its midst, which must count as any other token does.
-SOURCES: Final = (
-    [5, 9, 2, 11, 3, 1],
-    [7, 1],
-    [30, 0, 31, 0, 1],
-    [8, 8, 21, 13, 34, 5, 17, 28, 4, 1],
-    [12, 39, 1],
-)
-
-
+SOURCES = ([5, 9, 2, 11, 3, 1], [7, 1], [30, 0, 31, 0, 1], [8, 8, 21, 13, 34, 5, 17, 28, 4, 1], [12, 39, 1])
 #: Seeds whose models answer with texts of many lengths, failed explorations among them.
-_SEEDS: Final[dict[Kind, int]] = {"t5": 1, "gated": 4, "mt5": 4, "umt5": 0}
+_SEEDS = {"t5": 1, "gated": 4, "mt5": 4, "umt5": 0}
 
 
 @cache
-def small_model(kind: Kind) -> Any:
+def small_model(kind):
     """Two layers of random weights whose texts have several subsequences. It is shared: not to be changed.
 
     ``t5`` is the first T5 (ReLU, scaled output, tied), ``gated`` is laid out as v1.1 and Flan-T5 are: gated GELU,
@@ -48,21 +34,17 @@ def small_model(kind: Kind) -> Any:
     """
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-    special: dict[str, Any] = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    special = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    sizes = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
     config = AutoConfig.for_model(
         "t5" if kind == "gated" else kind,
-        vocab_size=VOCABULARY,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
         relative_attention_num_buckets=8,
         relative_attention_max_distance=12,
         dropout_rate=0.0,
         pad_token_id=BOS,
         eos_token_id=EOS,
         decoder_start_token_id=BOS,
+        **sizes,
         **(special if kind == "gated" else {}),
     )
     with torch.random.fork_rng(devices=[]):
@@ -81,11 +63,11 @@ def small_model(kind: Kind) -> Any:
     return model
 
 
-def odd_model() -> Any:
+def odd_model():
     """A new T5 whose sizes fill no panel of the compiled kernels."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    sizes: dict[str, Any] = {"vocab_size": 71, "d_model": 21, "d_kv": 6, "d_ff": 37}
+    sizes = {"vocab_size": 71, "d_model": 21, "d_kv": 6, "d_ff": 37}
     config = T5Config(num_layers=2, num_heads=3, feed_forward_proj="gated-gelu", **sizes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -93,9 +75,9 @@ def odd_model() -> Any:
 
 
 #: Two best logits closer than this are a near-tie: float32 rounding may turn them round.
-TIE: Final = 1e-4
-FIXED: Final = Limits(time_max=12, sub_max=5)
-SCHEDULES: Final[dict[str, tuple[Schedule, Limits]]] = {
+TIE = 1e-4
+FIXED = Limits(time_max=12, sub_max=5)
+SCHEDULES = {
     "1": (Fixed(1), FIXED),
     "2": (Fixed(2), FIXED),
     "3": (Fixed(3), FIXED),
@@ -114,8 +96,7 @@ needs_kernels = pytest.mark.skipif(bool(missing), reason=missing or "the kernels
 needs_packing = pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here")
 
 #: What takes the steps; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
-Stepping = Literal["plain", "packed", "fixed", "native"]
-STEPPINGS: Final = [
+STEPPINGS = [
     "plain",
     pytest.param("packed", marks=needs_packing),
     "fixed",
@@ -123,47 +104,35 @@ STEPPINGS: Final = [
 ]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of an example, in the words of both sides."""
-
-    rows: list[tuple[int, list[int]]]
-    steps: int
-    truncated: str | None
-
-
 @cache
-def expected_of(kind: Kind, schedule: str, explore: Explore, source: int) -> OracleResult:
+def expected_of(kind, schedule, explore, source):
     """The oracle's answer, kept for the tests that ask again."""
     return ask_oracle(small_model(kind), SOURCES[source], *SCHEDULES[schedule], explore)
 
 
-def ask_oracle(
-    model: Any, source: Sequence[int], schedule: Schedule, limits: Limits, explore: Explore
-) -> OracleResult:
-    return driving.ask_oracle(next_logits_of(model, source), schedule, limits, explore)
+def ask_oracle(model, source, schedule, limits, explore):
+    return fakes.ask_oracle(next_logits_of(model, source), schedule, limits, explore)
 
 
 @cache
-def weights_of(kind: Kind, stepping: Stepping) -> DecoderWeights:
+def weights_of(kind, stepping):
     if stepping == "native":
         return lay_out(small_model(kind), native=True)
     return lay_out(small_model(kind), prepack=stepping == "packed")
 
 
-def make_engine(kind: Kind, stepping: Stepping, sequences: int) -> Engine:
+def make_engine(kind, stepping, sequences):
     engine = Engine(small_model(kind), sequences, weights=weights_of(kind, stepping))
     if stepping == "fixed":
-        assert isinstance(engine.weights.stepping, Matrices)
         engine.stepper = TorchStepper(engine.weights.stepping, sequences, fixed=True)
     return engine
 
 
-def method_of(schedule: str, explore: Explore = "retry") -> Method:
+def method_of(schedule, explore="retry"):
     return Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], explore)
 
 
-def grid_rows(sequence: int, count: int, first: int = 0) -> list[Row]:
+def grid_rows(sequence, count, first=0):
     """Rows of a grid of four subsequences with Δt = 1, in the order of their times."""
     rows = []
     for n in range(first, first + count):
@@ -172,23 +141,20 @@ def grid_rows(sequence: int, count: int, first: int = 0) -> list[Row]:
     return rows
 
 
-def run_engine(engine: Engine, sources: Sequence[Sequence[int]], method: Method) -> list[Outcome]:
-    """All sources through an engine, with all of its sequences in use."""
-    found: dict[int, Outcome] = {}
-    for event in decode(engine, enumerate(sources), method, engine.sequences):
-        if isinstance(event, Finished):
-            rows = [(row.start, row.tokens) for row in event.subsequences]
-            found[event.example] = Outcome(rows, event.steps, event.truncated)
-    return [found[number] for number in range(len(sources))]
+def run_engine(engine, sources, method):
+    """All sources through an engine, with all of its sequences in use: rows, steps and what cut each."""
+    events = decode(engine, enumerate(sources), method, engine.sequences)
+    found = {event.example: event.grid for event in events if isinstance(event, Finished)}
+    grids = [found[number] for number in range(len(sources))]
+    return [(fakes.rows_of(grid), grid.steps, grid.truncated) for grid in grids]
 
 
-def outcome_of(result: OracleResult) -> Outcome:
-    return Outcome(result.rows, result.steps, result.truncated)
+def outcome_of(result):
+    """What the oracle says, as `run_engine` would."""
+    return result.rows, result.steps, result.truncated
 
 
-def expected_outcomes(
-    kind: Kind, schedule: str, explore: Explore = "retry", count: int | None = None
-) -> list[Outcome]:
+def expected_outcomes(kind, schedule, explore="retry", count=None):
     """The oracle's outcomes of the sources, none of which has a near-tie."""
     results = [expected_of(kind, schedule, explore, number) for number in range(count or len(SOURCES))]
     assert min(result.gap for result in results) >= TIE

@@ -1,15 +1,10 @@
 """Checkpoints: what is saved comes back, here and in plain transformers; what cannot be loaded is one clear line."""
 
-from __future__ import annotations
-
 import copy
 import json
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +15,7 @@ from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import MethodSettings, load_checkpoint, save_checkpoint
 from tests.checkpoints import fresh_toy
-from tests.model.engines import KINDS, SOURCES, Kind, small_model
+from tests.model.engines import KINDS, SOURCES, small_model
 
 PHRASES = Segmentation("phrase", (";", " / "), "; ", sub_max=7)
 SETTINGS = MethodSettings("pipelined", 2, PHRASES, "summarize: ", max_source_tokens=300, time_max=33)
@@ -28,26 +23,25 @@ IN_CONFIG = msgspec.to_builtins(SETTINGS)
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     """A folder as `pipedec train` leaves it."""
     save_checkpoint(replace(fresh_toy(), settings=SETTINGS), tmp_path / "saved")
     return tmp_path / "saved"
 
 
-def logits_of(model: Any) -> torch.Tensor:
+def logits_of(model):
     with torch.no_grad():
         ids = {"input_ids": torch.tensor([SOURCES[0]]), "decoder_input_ids": torch.tensor([[0, 5, 6]])}
-        logits: torch.Tensor = model(**ids).logits
-    return logits
+        return model(**ids).logits
 
 
-def changed_config(folder: Path, *missing: str, **values: Any) -> None:
+def changed_config(folder, *missing, **values):
     path = folder / "config.json"
     config = {**json.loads(path.read_text(encoding="utf-8")), **values}
     path.write_text(json.dumps({key: config[key] for key in config if key not in missing}), encoding="utf-8")
 
 
-def refused(name: str | Path) -> str:
+def refused(name):
     """The one line with which a checkpoint is refused."""
     with pytest.raises(UserError) as error:
         load_checkpoint(str(name))
@@ -57,12 +51,7 @@ def refused(name: str | Path) -> str:
     return line
 
 
-# --- what comes back --------------------------------------------------------------------------------------
-
-
-def test_the_settings_come_back_from_config_json_and_transformers_talks_no_more_and_no_less(
-    saved: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_settings_come_back_from_config_json_and_transformers_talks_no_more_and_no_less(saved, capfd):
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -80,7 +69,7 @@ def test_the_settings_come_back_from_config_json_and_transformers_talks_no_more_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_family_comes_back_with_the_same_logits(tmp_path: Path, kind: Kind) -> None:
+def test_every_family_comes_back_with_the_same_logits(tmp_path, kind):
     """Also where the output matrix is its own and is not scaled, as in v1.1 and Flan-T5; saved again, too."""
     model = small_model(kind)
     for name in ("once", "again"):
@@ -98,7 +87,7 @@ def test_every_family_comes_back_with_the_same_logits(tmp_path: Path, kind: Kind
         assert logits_of(checkpoint.model).equal(logits_of(model))
 
 
-def test_a_segmenter_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
+def test_a_segmenter_is_kept_with_the_checkpoint(tmp_path):
     text = "Mr. Smith eats. He likes it."
     segmenter = make_segmenter("sentence", targets=[text] * 5)
     settings = msgspec.structs.replace(SETTINGS, segmentation=Segmentation("sentence", (), " "))
@@ -108,14 +97,14 @@ def test_a_segmenter_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
     assert kept.spans(text) == segmenter.spans(text)
 
 
-def test_saving_fails_whole_or_not_at_all(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_fails_whole_or_not_at_all(saved, monkeypatch):
     """A disk that is full in the midst of it leaves what was there as it was, and nothing beside it."""
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
     checkpoint = load_checkpoint(str(saved))
     with torch.no_grad():
         checkpoint.model.shared.weight.add_(1)
 
-    def full(*args: Any, **kwargs: Any) -> None:
+    def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -127,7 +116,7 @@ def test_saving_fails_whole_or_not_at_all(saved: Path, monkeypatch: pytest.Monke
     assert load_checkpoint(str(saved)).model.shared.weight.equal(checkpoint.model.shared.weight)
 
 
-def test_bos_and_eos_are_the_models() -> None:
+def test_bos_and_eos_are_the_models():
     checkpoint = fresh_toy()
     assert (checkpoint.bos, checkpoint.eos) == (0, 1)
     checkpoint.model.config.decoder_start_token_id = None  # T5's own configs may leave it to the pad token
@@ -136,18 +125,15 @@ def test_bos_and_eos_are_the_models() -> None:
     assert (checkpoint.bos, checkpoint.eos) == (5, 7)
 
 
-# --- what is refused --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "name", ["nowhere", "./no/where", "/no/where", "~/no", "a/b/c", "", "pyproject.toml"]
 )
-def test_a_folder_that_is_not_there_is_said_not_to_be(name: str) -> None:
+def test_a_folder_that_is_not_there_is_said_not_to_be(name):
     assert refused(name).startswith(f"no checkpoint folder '{name}'; give a folder that `pipedec train` made")
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
-def test_what_is_no_t5_is_refused_by_name(tmp_path: Path, family: str) -> None:
+def test_what_is_no_t5_is_refused_by_name(tmp_path, family):
     from transformers import AutoConfig
 
     AutoConfig.for_model(family).save_pretrained(tmp_path)
@@ -156,18 +142,18 @@ def test_what_is_no_t5_is_refused_by_name(tmp_path: Path, family: str) -> None:
     )
 
 
-def without(pattern: str) -> Callable[[Path], object]:
+def without(pattern):
     return lambda folder: [path.unlink() for path in folder.glob(pattern)]
 
 
-def holds(name: str, content: bytes | int) -> Callable[[Path], object]:
+def holds(name, content):
     """A file holds something else, or its first bytes only."""
     return lambda folder: (folder / name).write_bytes(
         (folder / name).read_bytes()[:content] if isinstance(content, int) else content
     )
 
 
-def without_a_part(folder: Path) -> None:
+def without_a_part(folder):
     from safetensors.torch import load_file, save_file
 
     weights = load_file(folder / "model.safetensors")
@@ -188,9 +174,7 @@ def without_a_part(folder: Path) -> None:
         (lambda folder: changed_config(folder, d_ff=64), ""),
     ],
 )
-def test_a_folder_that_is_spoilt_or_not_whole_is_refused(
-    saved: Path, spoil: Callable[[Path], object], what: str
-) -> None:
+def test_a_folder_that_is_spoilt_or_not_whole_is_refused(saved, spoil, what):
     spoil(saved)
     line = refused(saved)
     assert line.startswith(f"cannot load the checkpoint {saved}: ")
@@ -209,22 +193,19 @@ def test_a_folder_that_is_spoilt_or_not_whole_is_refused(
         [1],
     ],
 )
-def test_settings_of_another_version_are_refused(saved: Path, settings: Any) -> None:
+def test_settings_of_another_version_are_refused(saved, settings):
     changed_config(saved, pipedec=settings)
     line = refused(saved)
     assert line.startswith(f"{saved}/config.json: the settings under 'pipedec' are not of this version")
     assert line.endswith("train the checkpoint anew, or use the version that wrote it")
 
 
-# --- the hub is asked for names that only it can know, and for nothing else --------------------------------
-
-
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def calls(monkeypatch):
     """Attempts to reach the network, each of which fails; the hub's own offline switch is off."""
-    made: list[str] = []
+    made = []
 
-    def fail(*args: Any, **kwargs: Any) -> Any:
+    def fail(*args, **kwargs):
         made.append(repr(args))
         raise OSError("the network is not to be used")
 
@@ -239,9 +220,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     "missing", [None, "tokenizer.json", "tokenizer_config.json", "model.safetensors", "config.json"]
 )
-def test_a_local_folder_whole_or_broken_never_calls_the_hub(
-    saved: Path, calls: list[str], missing: str | None
-) -> None:
+def test_a_local_folder_whole_or_broken_never_calls_the_hub(saved, calls, missing):
     if missing is None:
         save_checkpoint(load_checkpoint(str(saved)), saved)
     else:
@@ -251,7 +230,7 @@ def test_a_local_folder_whole_or_broken_never_calls_the_hub(
 
 
 @pytest.mark.parametrize("online", [False, True])  # the tests run with HF_HUB_OFFLINE
-def test_a_hub_name_that_cannot_be_had_is_one_line(online: bool, request: pytest.FixtureRequest) -> None:
+def test_a_hub_name_that_cannot_be_had_is_one_line(online, request):
     calls = request.getfixturevalue("calls") if online else []
     assert refused("google-t5/t5-none").startswith("cannot load the checkpoint google-t5/t5-none: ")
     assert bool(calls) == online

@@ -1,45 +1,36 @@
 """Records to training batches: Eq. 5 laid out token by token, padding told by position."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Sequence
-from typing import Any, Final
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.records import DecoderKind, Record, Segmentation
+from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.collate import IGNORED, Encoded, collate, collator, encode, schedules
 from pipedec_cli.pipeline.attention import PADDING
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole, place
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, place
 from tests.checkpoints import fresh_toy
 
 BOS, EOS = 0, 1
 A, B, C, D, E = range(10, 15)
 #: m_i of several examples.
 LENGTHS = st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=4)
-SCHEDULES: Final[dict[str, Schedule]] = {
-    "1": Fixed(1),
-    "3": Fixed(3),
-    "wait": Waiting(),
-    "drawn": Drawn((2, float("inf"), 1)),
-}
+SCHEDULES = {"1": Fixed(1), "3": Fixed(3), "wait": Waiting(), "drawn": Drawn((2, float("inf"), 1))}
 
 
-def laid_out(batch: Sequence[Encoded], schedule: Schedule, *, closing: bool = True) -> dict[str, Any]:
+def laid_out(batch, schedule, *, closing=True):
     made = collate(batch, [schedule] * len(batch), bos=BOS, eos=EOS, pad=0, closing=closing)
     return {name: tensor.tolist() for name, tensor in made.items()}
 
 
-def encoded(*texts: Sequence[int], source: Sequence[int] = (5, EOS)) -> Encoded:
+def encoded(*texts, source=(5, EOS)):
     return Encoded(list(source), tuple(map(list, texts)))
 
 
-def test_figure_2_is_laid_out_as_the_paper_draws_it_and_nothing_closes_a_sequential_text() -> None:
+def test_figure_2_is_laid_out_as_the_paper_draws_it_and_nothing_closes_a_sequential_text():
     batch = laid_out([encoded([A, B, C], [D, E])], Fixed(1))
     assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS, BOS, D, E, EOS, BOS, EOS]]
     assert batch["subsequence"] == [[1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3]]
@@ -54,8 +45,8 @@ def test_figure_2_is_laid_out_as_the_paper_draws_it_and_nothing_closes_a_sequent
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(lengths=LENGTHS)
 def test_every_token_stands_where_the_schedule_places_it_and_each_but_an_end_has_a_prediction(
-    schedule: str, lengths: list[list[int]]
-) -> None:
+    schedule, lengths
+):
     """sum(m_i + 1) + 1 predictions for each example, padding or not: its tokens, its ends and the one that closes it."""
     batch = laid_out([encoded(*([A] * m for m in example)) for example in lengths], SCHEDULES[schedule])
     for row, example in enumerate(lengths):
@@ -67,7 +58,7 @@ def test_every_token_stands_where_the_schedule_places_it_and_each_but_an_end_has
         assert [each for each in found if each != (PADDING, PADDING)] == places
 
 
-def test_padding_is_told_by_position_and_never_by_id() -> None:
+def test_padding_is_told_by_position_and_never_by_id():
     """The shorter example holds the pad id in its text and in its source: both count; and any id serves as padding."""
     batch = laid_out([encoded([A, B, C], [D]), encoded([BOS, A], source=[0, 0, 6, EOS])], Fixed(1))
     assert batch["input_ids"] == [[5, EOS, 0, 0], [0, 0, 6, EOS]]
@@ -75,7 +66,6 @@ def test_padding_is_told_by_position_and_never_by_id() -> None:
     assert batch["decoder_input_ids"][1] == [BOS, BOS, A, EOS, BOS, EOS, 0, 0, 0, 0]
     assert batch["labels"][1] == [BOS, A, EOS, IGNORED, EOS, *[IGNORED] * 5]
     assert batch["time"][1][-4:] == batch["subsequence"][1][-4:] == [PADDING] * 4
-
     names = ("attention_mask", "subsequence", "time", "labels")
     examples = [encoded([A, B, C]), encoded([A])]
     zeros, nines = (
@@ -97,9 +87,7 @@ def test_padding_is_told_by_position_and_never_by_id() -> None:
         ("sequential", (), "", [""]),
     ],
 )
-def test_a_target_becomes_one_text_a_segment_or_one_in_all(
-    decoder: DecoderKind, segments: tuple[str, ...] | None, target: str, texts: list[str]
-) -> None:
+def test_a_target_becomes_one_text_a_segment_or_one_in_all(decoder, segments, target, texts):
     checkpoint = fresh_toy(decoder)
     (example,) = encode(checkpoint, [Record("1", "source", target, segments, (), "f:1")])
     assert [checkpoint.codec().decode(ids) for ids in example.texts] == texts
@@ -107,17 +95,17 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(
     assert (example.source, example.cut) == checkpoint.codec().source("source")
 
 
-BATCHES: Final = [
+BATCHES = [
     [encoded([A] * (n % 3 + 1), [B], [C], source=[n * 3 + k, 7, EOS]) for k in range(3)] for n in range(100)
 ]
 
 
-def drawn(seed: int, batches: Sequence[Sequence[Encoded]] = BATCHES[:20]) -> list[list[Schedule]]:
+def drawn(seed, batches=BATCHES[:20]):
     settings = MethodSettings("pipelined", "any", Segmentation("phrase", (";",), "; "))
     return [list(schedules(batch, settings, seed)) for batch in batches]
 
 
-def test_schedules_depend_on_the_seed_and_on_the_batch_and_on_nothing_else() -> None:
+def test_schedules_depend_on_the_seed_and_on_the_batch_and_on_nothing_else():
     """So a resumed run draws what an undisturbed one would have drawn, and leaves the chance of others alone."""
     assert drawn(3) == drawn(3, BATCHES[19::-1])[::-1] == drawn(3)
     assert drawn(1) != drawn(2)
@@ -132,7 +120,7 @@ def test_schedules_depend_on_the_seed_and_on_the_batch_and_on_nothing_else() -> 
     assert torch.get_rng_state().equal(before[1])
 
 
-def test_batches_are_laid_out_for_the_decoder_that_is_trained() -> None:
+def test_batches_are_laid_out_for_the_decoder_that_is_trained():
     batch = BATCHES[0]
     for checkpoint, schedule, closing in (
         (fresh_toy("pipelined", 2), Fixed(2), True),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from msgspec import structs
 
 import pipedec_cli
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Delay, Generated
+from pipedec_cli.data.records import Generated
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.decoder import (
     DTYPES,
@@ -34,27 +33,22 @@ from tests.checkpoints import SOURCES, TOLD, TOY, fresh_toy, tiny_checkpoint
 SEGMENTS = [told for _, told in TOLD]
 
 
-def tiny_decoder(folder: Path, **settings: Any) -> Decoder:
+def tiny_decoder(folder, **settings):
     return Decoder(load_checkpoint(str(tiny_checkpoint(folder, **settings))))
 
 
 @pytest.fixture(scope="module")
-def pipelined(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+def pipelined(tmp_path_factory):
     return tiny_decoder(tmp_path_factory.mktemp("pipelined"))
 
 
 @pytest.fixture(scope="module")
-def sequential(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+def sequential(tmp_path_factory):
     return tiny_decoder(tmp_path_factory.mktemp("sequential"), decoder="sequential", level="sentence")
 
 
-# --- what comes out -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("delay", [1, 2, 3])
-def test_a_pipelined_checkpoint_tells_what_it_has_learnt_at_every_delay(
-    pipelined: Decoder, delay: int
-) -> None:
+def test_a_pipelined_checkpoint_tells_what_it_has_learnt_at_every_delay(pipelined, delay):
     results = list(pipelined.texts(SOURCES, pipelined.method(delay)))
     assert [result.segments for result in results] == SEGMENTS
     assert [result.text for result in results] == ["; ".join(told) for told in SEGMENTS]
@@ -63,7 +57,7 @@ def test_a_pipelined_checkpoint_tells_what_it_has_learnt_at_every_delay(
     assert results[3].steps < results[3].tokens  # several subsequences at once
 
 
-def test_a_sequential_checkpoint_tells_it_whole_and_has_it_cut_into_sentences(sequential: Decoder) -> None:
+def test_a_sequential_checkpoint_tells_it_whole_and_has_it_cut_into_sentences(sequential):
     results = list(sequential.texts(SOURCES))
     assert [result.text for result in results] == [" ".join(told) for told in SEGMENTS]
     assert results[0].segments == SEGMENTS[0]
@@ -71,16 +65,16 @@ def test_a_sequential_checkpoint_tells_it_whole_and_has_it_cut_into_sentences(se
 
 
 @pytest.mark.parametrize("delay", [1, 2, "wait"])
-def test_the_batch_size_changes_nothing_but_the_time(pipelined: Decoder, delay: Delay) -> None:
-    def results(batch_size: int) -> list[Generated]:
+def test_the_batch_size_changes_nothing_but_the_time(pipelined, delay):
+    def results(batch_size):
         made = pipelined.texts(SOURCES, pipelined.method(delay), batch_size)
         return [structs.replace(result, seconds=0.0) for result in made]
 
     assert results(1) == results(2) == results(3) == results(50)
 
 
-def test_the_grid_holds_what_the_steps_made(pipelined: Decoder) -> None:
-    made: list[dict[tuple[int, int], int]] = [{} for _ in SOURCES]
+def test_the_grid_holds_what_the_steps_made(pipelined):
+    made = [{} for _ in SOURCES]
     items = list(pipelined.run(SOURCES, pipelined.method(2), 2))
     for item in items:
         if isinstance(item, Stepped):
@@ -96,8 +90,8 @@ def test_the_grid_holds_what_the_steps_made(pipelined: Decoder) -> None:
         assert result.empty == sum(tokens == (pipelined.checkpoint.eos,) for _, tokens in result.grid) > 0
 
 
-def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined: Decoder, sequential: Decoder) -> None:
-    def cut(decoder: Decoder, **limits: int) -> set[str | None]:
+def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined, sequential):
+    def cut(decoder, **limits):
         return {result.truncated for result in decoder.texts(SOURCES, decoder.method(**limits))}
 
     assert cut(pipelined, time_max=3) == {"time_max"}
@@ -105,10 +99,7 @@ def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined: Decoder, sequenti
     assert cut(sequential, max_tokens=2) == {"max_tokens"}
 
 
-# --- sources --------------------------------------------------------------------------------------------
-
-
-def test_a_long_source_is_cut_and_what_was_cut_is_counted(pipelined: Decoder) -> None:
+def test_a_long_source_is_cut_and_what_was_cut_is_counted(pipelined):
     (before,) = pipelined.texts([SOURCES[0]])
     (after,) = Decoder(pipelined.checkpoint, max_source_tokens=5).texts([SOURCES[0]])
     assert before.source_cut == 0
@@ -122,15 +113,15 @@ def test_a_long_source_is_cut_and_what_was_cut_is_counted(pipelined: Decoder) ->
 @pytest.mark.parametrize(
     "hostile", ["</s>", "<pad>", "<unk> </s> <pad>", "[red]a[/red]", "\x1b[31m", "a\x00b", "😀", " \n\t "]
 )
-def test_hostile_text_is_text(pipelined: Decoder, hostile: str) -> None:
+def test_hostile_text_is_text(pipelined, hostile):
     (result,) = pipelined.texts([f"{SOURCES[0]} {hostile}"])
     assert pipelined.checkpoint.eos not in result.source_ids[:-1]
     assert pipelined.checkpoint.bos not in result.source_ids
     assert pipelined.text.decode(result.source_ids[:-1]) == f"{SOURCES[0]} {hostile}".strip()
 
 
-def test_longest_sources_go_first_and_a_result_comes_as_soon_as_the_order_allows(pipelined: Decoder) -> None:
-    finished: set[int] = set()
+def test_longest_sources_go_first_and_a_result_comes_as_soon_as_the_order_allows(pipelined):
+    finished = set()
     given, lengths = 0, []
     for item in pipelined.run(SOURCES * 2, batch_size=3):
         if isinstance(item, Generated):
@@ -147,34 +138,23 @@ def test_longest_sources_go_first_and_a_result_comes_as_soon_as_the_order_allows
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_no_more_sources_are_read_than_a_window(pipelined: Decoder, batch_size: int) -> None:
-    read = 0
-
-    def endless() -> Iterator[str]:
-        nonlocal read
-        while True:
-            read += 1
-            yield SOURCES[read % len(SOURCES)]
-
+def test_no_more_sources_are_read_than_a_window(pipelined, batch_size):
+    read = count()
+    endless = (SOURCES[number % len(SOURCES)] for number in read)
     window = 1 if batch_size == 1 else batch_size * SORTED_BATCHES
-    results = pipelined.texts(endless(), batch_size=batch_size)
+    results = pipelined.texts(endless, batch_size=batch_size)
     assert len(list(islice(results, 3 * window))) == 3 * window
-    assert read <= 4 * window
+    assert next(read) <= 4 * window
 
 
-def test_a_decoder_can_be_used_again_after_it_was_left_half_way(pipelined: Decoder) -> None:
-    run: Any = pipelined.texts(SOURCES, batch_size=2)
+def test_a_decoder_can_be_used_again_after_it_was_left_half_way(pipelined):
+    run = pipelined.texts(SOURCES, batch_size=2)
     next(run)
     run.close()
     assert [result.segments for result in pipelined.texts(SOURCES, batch_size=2)] == SEGMENTS
 
 
-# --- how to decode --------------------------------------------------------------------------------------
-
-
-def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_it_waits(
-    pipelined: Decoder, tmp_path: Path
-) -> None:
+def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_it_waits(pipelined, tmp_path):
     method = pipelined.method()
     assert (method.schedule, method.explore) == (Fixed(2), "retry")
     assert method.limits == Limits(time_max=50, sub_max=20, max_tokens=None)
@@ -186,7 +166,7 @@ def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_
     assert decoder.method(time_max=7).limits.time_max == 7
 
 
-def test_an_ordinary_t5_has_no_delay(sequential: Decoder, pipelined: Decoder) -> None:
+def test_an_ordinary_t5_has_no_delay(sequential, pipelined):
     assert sequential.method().schedule == Whole()
     with pytest.raises(UserError, match="is an ordinary T5 and has no delay"):
         sequential.method(2)
@@ -195,9 +175,7 @@ def test_an_ordinary_t5_has_no_delay(sequential: Decoder, pipelined: Decoder) ->
     assert stranger.method().schedule == Whole()
 
 
-def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insisted_on(
-    tmp_path: Path,
-) -> None:
+def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insisted_on(tmp_path):
     decoder = tiny_decoder(tmp_path, delay=1)
     assert decoder.method().schedule == Fixed(1)
     delay: Any
@@ -208,10 +186,7 @@ def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insi
     assert decoder.method(2, untrained=True).schedule == Fixed(2)
 
 
-# --- which weights --------------------------------------------------------------------------------------
-
-
-def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_lie(tmp_path: Path) -> None:
+def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_lie(tmp_path):
     first, second = (tiny_decoder(tmp_path / name).checkpoint for name in ("a", "b"))
     (tmp_path / "a" / "training.json").write_text("{}", encoding="utf-8")
     (tmp_path / "a" / "checkpoint-1").mkdir()
@@ -225,11 +200,8 @@ def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_li
     assert len(set(found)) == 4
 
 
-# --- from Python ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_package_loads_a_checkpoint_by_name(trained: Checkpoint, dtype: str) -> None:
+def test_the_package_loads_a_checkpoint_by_name(trained, dtype):
     assert pipedec_cli.load is load
     assert pipedec_cli.Generator is pipedec_cli.Decoder is Decoder
     decoder = pipedec_cli.load(Path(trained.name), batch_size=3, dtype=dtype, device="cpu")
@@ -249,7 +221,7 @@ def test_the_package_loads_a_checkpoint_by_name(trained: Checkpoint, dtype: str)
         ({"dtype": "float16"}, "float16 is not for the CPU; use bfloat16 or float32"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(trained: Checkpoint, options: dict[str, str], what: str) -> None:
+def test_what_cannot_be_is_one_clear_line(trained, options, what):
     with pytest.raises(UserError, match=what) as error:
         load(**{"name": trained.name, "device": "cpu", **options})  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
@@ -275,8 +247,8 @@ NO_DEVICES = ["tpu", "", "cuda:x", "cuda:", "cuda:-1", "cuda:0:1", "cpu:zero", "
     ],
 )
 def test_a_device_is_chosen_by_name_or_by_what_there_is_or_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, name: str, chosen: str
-) -> None:
+    monkeypatch, gpus, name, chosen
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     try:
@@ -286,12 +258,9 @@ def test_a_device_is_chosen_by_name_or_by_what_there_is_or_refused_in_one_line(
     assert found == chosen
 
 
-def test_dtypes_are_chosen_by_name() -> None:
+def test_dtypes_are_chosen_by_name_and_the_batch_size_is_bounded_by_examples_and_machine():
     assert [choose_dtype(name, torch.device("cuda")) for name in DTYPES] == [*DTYPES.values()]
     assert choose_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
-
-
-def test_the_batch_size_is_bounded_by_the_examples_and_the_machine() -> None:
     model = fresh_toy().model
     assert choose_batch_size(model, 100, 3) == 3
     assert choose_batch_size(model, 100, 10_000) == MOST_ON_CPU

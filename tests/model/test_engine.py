@@ -1,27 +1,20 @@
 """The engine: the tokens of the oracle and the logits of the full pass, whoever else is in flight and whatever computes."""
 
-from __future__ import annotations
-
 import copy
 import random
-from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.model.collate import encode
 from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.model.teacher_forcing import decoder_logits
 from pipedec_cli.pipeline.decode import Method, Row, decode
-from pipedec_cli.pipeline.grid import Explore, Limits, Slot
+from pipedec_cli.pipeline.grid import Limits, Slot
 from pipedec_cli.pipeline.schedule import Fixed, Whole
-from tests.checkpoints import toy_records
+from tests.checkpoints import examples_of
 from tests.model.engines import (
     BOS,
     EOS,
@@ -31,8 +24,6 @@ from tests.model.engines import (
     STEPPINGS,
     TIE,
     VOCABULARY,
-    Kind,
-    Stepping,
     ask_oracle,
     expected_of,
     expected_outcomes,
@@ -50,7 +41,7 @@ from tests.model.engines import (
 @pytest.mark.parametrize("sequences", [1, 2, 3, 8])
 @pytest.mark.parametrize("explore", ["retry", "once"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_tokens_are_the_oracles(schedule: str, explore: Explore, sequences: int, stepping: Stepping) -> None:
+def test_tokens_are_the_oracles(schedule, explore, sequences, stepping):
     """With fewer sequences than sources, examples leave and enter at different times."""
     order = random.Random(f"{schedule} {sequences}").sample(range(len(SOURCES)), len(SOURCES))
     engine = make_engine("t5", stepping, sequences)
@@ -62,7 +53,7 @@ def test_tokens_are_the_oracles(schedule: str, explore: Explore, sequences: int,
 @pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "t5"])
-def test_every_family_gets_the_oracles_tokens(kind: Kind, schedule: str, stepping: Stepping) -> None:
+def test_every_family_gets_the_oracles_tokens(kind, schedule, stepping):
     """One at a time and two, whatever the engine has decoded before."""
     expected = expected_outcomes(kind, schedule, count=3)
     for sequences in (1, 2):
@@ -72,11 +63,10 @@ def test_every_family_gets_the_oracles_tokens(kind: Kind, schedule: str, steppin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_texts_that_are_compared_are_worth_comparing(kind: Kind) -> None:
+def test_the_texts_that_are_compared_are_worth_comparing(kind):
     """Many lengths, failed explorations, texts that end and texts that are cut."""
-    results = [
-        expected_of(kind, "1", "retry", number) for number in range(3 if kind != "t5" else len(SOURCES))
-    ]
+    count = len(SOURCES) if kind == "t5" else 3
+    results = [expected_of(kind, "1", "retry", number) for number in range(count)]
     rows = [row.tokens for result in results for row in result.subsequences]
     assert len(set(map(len, rows))) >= 5
     assert [EOS] in rows
@@ -86,10 +76,8 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind: Kind) -> None:
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("schedule", ["1", "2", "3", "wait"])
 @pytest.mark.parametrize("sequences", [1, 3])
-def test_a_trained_model_has_no_ties_and_the_oracles_tokens(
-    trained: Checkpoint, schedule: str, sequences: int
-) -> None:
-    sources = [example.source for example in encode(trained, toy_records())][:5]
+def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, schedule, sequences):
+    sources = [example.source for example in examples_of(trained)][:5]
     chosen, limits = SCHEDULES[schedule][0], Limits(time_max=None, sub_max=6, max_tokens=40)
     limits = limits if schedule == "wait" else Limits(time_max=14, sub_max=6)
     outcomes = run_engine(Engine(trained.model, sequences), sources, Method(chosen, BOS, EOS, limits, "once"))
@@ -99,8 +87,8 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(
 
 
 @pytest.mark.usefixtures("kernels")
-def test_bfloat16_says_what_a_trained_model_has_learnt(trained: Checkpoint) -> None:
-    sources = [example.source for example in encode(trained, toy_records())]
+def test_bfloat16_says_what_a_trained_model_has_learnt(trained):
+    sources = [example.source for example in examples_of(trained)]
     method = Method(Fixed(2), BOS, EOS, Limits(time_max=14, sub_max=6), "once")
     exact = run_engine(Engine(trained.model, 3), sources, method)
     rough = run_engine(Engine(copy.deepcopy(trained.model).to(torch.bfloat16), 3), sources, method)
@@ -110,30 +98,28 @@ def test_bfloat16_says_what_a_trained_model_has_learnt(trained: Checkpoint) -> N
 # --- Transformers' own greedy search ----------------------------------------------------------------------------------
 
 
-def assert_greedy(model: Any, engine: Engine, sources: Sequence[list[int]], bound: int) -> set[str | None]:
+def assert_greedy(model, engine, sources, bound):
     """One whole text is that of transformers; gives back what cut the texts."""
     method = Method(Whole(), BOS, EOS, Limits(time_max=None, sub_max=None, max_tokens=bound))
     outcomes = run_engine(engine, sources, method)
-    for source, outcome in zip(sources, outcomes, strict=True):
+    for source, (rows, _, truncated) in zip(sources, outcomes, strict=True):
         ids, how = torch.tensor([source]), {"do_sample": False, "num_beams": 1, "max_new_tokens": bound}
         expected = model.generate(ids, attention_mask=torch.ones_like(ids), **how)[0].tolist()
-        assert [BOS, *outcome.rows[0][1]] == expected
+        assert [BOS, *rows[0][1]] == expected
         cut = len(expected) == bound + 1 and expected[-1] != EOS
-        assert outcome.truncated == ("max_tokens" if cut else None)
-    return {outcome.truncated for outcome in outcomes}
+        assert truncated == ("max_tokens" if cut else None)
+    return {truncated for _, _, truncated in outcomes}
 
 
 @pytest.mark.usefixtures("kernels")
-def test_one_whole_text_is_that_of_transformers_greedy() -> None:
+def test_one_whole_text_is_that_of_transformers_greedy():
     """Both where the text ends by itself and where it is cut by the bound on tokens."""
     models = [small_model(kind) for kind in KINDS]
     ends = [assert_greedy(model, Engine(model, 2), SOURCES, bound=9) for model in models]
     assert set().union(*ends) == {None, "max_tokens"}
 
 
-def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(monkeypatch):
     """The cache grows on the way, with two sequences in flight."""
     monkeypatch.setattr("pipedec_cli.model.steps.operators.FIRST_ROOM", 4)
     model = copy.deepcopy(small_model("t5"))
@@ -148,23 +134,22 @@ def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(
 class Recorder:
     """An engine whose rows and logits are kept, by sequence."""
 
-    def __init__(self, engine: Engine, sources: Sequence[list[int]], method: Method) -> None:
+    def __init__(self, engine, sources, method):
         self.engine, self.admit, self.release = engine, engine.admit, engine.release
         self.sources = sources
-        self.kept: list[list[tuple[Row, Tensor]]] = [[] for _ in sources]
+        self.kept = [[] for _ in sources]
         list(decode(self, enumerate(sources), method, sequences=len(sources)))
 
-    def step(self, rows: Sequence[Row]) -> list[int]:
+    def step(self, rows):
         logits = self.engine.logits(rows)
         for row, scores in zip(rows, logits.float(), strict=True):
             self.kept[row.sequence].append((row, scores))
-        best: list[int] = logits.argmax(dim=-1).tolist()
-        return best
+        return logits.argmax(dim=-1).tolist()
 
-    def cached(self, sequence: int) -> Tensor:
+    def cached(self, sequence):
         return torch.stack([scores for _, scores in self.kept[sequence]])
 
-    def both(self, model: Any, sequence: int) -> tuple[Tensor, Tensor]:
+    def both(self, model, sequence):
         """The cached logits of a sequence, and the teacher-forced ones of the same tokens."""
         slots = [row.slot for row, _ in self.kept[sequence]]
         places = torch.tensor([[slot.token, slot.subsequence, slot.time] for slot in slots]).T[:, None]
@@ -178,7 +163,7 @@ class Recorder:
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("schedule", ["1", "3", "wait"])
-def test_cached_steps_give_the_logits_of_the_full_pass(kind: Kind, schedule: str) -> None:
+def test_cached_steps_give_the_logits_of_the_full_pass(kind, schedule):
     """In float32, to 1e-4: logits here are of the order of 10."""
     recorder = Recorder(Engine(small_model(kind), 2), SOURCES[:2], method_of(schedule))
     for sequence in (0, 1):
@@ -187,12 +172,10 @@ def test_cached_steps_give_the_logits_of_the_full_pass(kind: Kind, schedule: str
 
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("schedule", ["1", "wait"])
-def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
-    trained: Checkpoint, schedule: str
-) -> None:
+def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(trained, schedule):
     """To 3 % of the logits' spread, on a trained model; the engine sums up in float32 what the layers add."""
     half = copy.deepcopy(trained.model).to(torch.bfloat16)
-    sources = [example.source for example in encode(trained, toy_records())][4:6]
+    sources = [example.source for example in examples_of(trained)][4:6]
     method = Method(SCHEDULES[schedule][0], BOS, EOS, Limits(time_max=24, sub_max=6), "once")
     recorder = Recorder(Engine(half, 2), sources, method)
     for sequence in (0, 1):
@@ -202,7 +185,7 @@ def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(
 
 
 @pytest.mark.usefixtures("kernels")
-def test_wo_may_stay_in_float32_beside_narrower_weights() -> None:
+def test_wo_may_stay_in_float32_beside_narrower_weights():
     """As transformers keeps it when it loads float16."""
     model = copy.deepcopy(small_model("gated")).to(torch.bfloat16)
     for stack in (model.encoder, model.decoder):
@@ -215,7 +198,7 @@ def test_wo_may_stay_in_float32_beside_narrower_weights() -> None:
 
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
-def test_a_sequence_does_not_depend_on_the_others(kind: Kind) -> None:
+def test_a_sequence_does_not_depend_on_the_others(kind):
     """The same rows alone, beside a longer source, beside other grids, and after another example in the sequence."""
     engine = Engine(small_model(kind), 3)
     alone = Recorder(Engine(small_model(kind), 1), SOURCES[:1], method_of("1")).cached(0)
@@ -225,7 +208,7 @@ def test_a_sequence_does_not_depend_on_the_others(kind: Kind) -> None:
 
 
 @pytest.mark.usefixtures("kernels")
-def test_newcomers_leave_those_in_flight_as_they_are() -> None:
+def test_newcomers_leave_those_in_flight_as_they_are():
     engine = Engine(small_model("t5"), 2)
     rows = [Row(0, slot) for slot in method_of("whole").new_grid().plan()]
     logits = []
@@ -239,16 +222,10 @@ def test_newcomers_leave_those_in_flight_as_they_are() -> None:
 
 # --- Rows taken back, fed together, and with probabilities --------------------------------------------------------------
 
-#: A call: for some of two sequences, which of their subsequences get how many tokens.
-Call = dict[int, dict[int, int]]
-#: Calls, and between them how many rows of each sequence are taken back (as far as it has that many).
-Script = list[tuple[Call, tuple[int, int]]]
-
-
 two_at_once = cache(partial(make_engine, sequences=2))
 
 
-def fresh(kind: Kind, stepping: Stepping) -> Engine:
+def fresh(kind, stepping):
     """An engine with two sources and nothing of what was decoded before."""
     engine = two_at_once(kind, stepping)
     for sequence in (0, 1):
@@ -257,7 +234,7 @@ def fresh(kind: Kind, stepping: Stepping) -> Engine:
     return engine
 
 
-def rows_of(call: Call, fed: Sequence[Sequence[Row]]) -> list[Row]:
+def rows_of(call, fed):
     """The rows of a call, given those that each sequence has been fed: tokens at successive times, subsequence i from i on."""
     rows = []
     for sequence, wanted in sorted(call.items()):
@@ -269,17 +246,19 @@ def rows_of(call: Call, fed: Sequence[Sequence[Row]]) -> list[Row]:
     return rows
 
 
-def assert_same(one: torch.Tensor, other: torch.Tensor, stepping: Stepping) -> None:
+def assert_same(one, other, stepping):
     """Bit for bit, where the steps are compiled."""
     exact = 0 if stepping == "native" else 1e-5
     torch.testing.assert_close(one, other, rtol=exact, atol=exact)
 
 
+#: A call: for some of two sequences, which of their subsequences get how many tokens.
 calls = st.dictionaries(
     st.sampled_from([0, 1]),
     st.dictionaries(st.integers(1, 4), st.integers(1, 3), min_size=1, max_size=3),
     min_size=1,
 )
+#: Calls, and after each how many rows of each sequence are taken back (as far as it has that many).
 scripts = st.lists(st.tuples(calls, st.tuples(st.integers(0, 4), st.integers(0, 4))), min_size=1, max_size=5)
 
 
@@ -287,12 +266,10 @@ scripts = st.lists(st.tuples(calls, st.tuples(st.integers(0, 4), st.integers(0, 
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
 @settings(max_examples=25)
 @given(script=scripts, last=calls)
-def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(
-    kind: Kind, stepping: Stepping, script: Script, last: Call
-) -> None:
+def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(kind, stepping, script, last):
     engine = fresh(kind, stepping)
-    fed: tuple[list[Row], list[Row]] = ([], [])
-    kept: list[list[Row]] = []  # what is left of each call
+    fed = ([], [])
+    kept = []  # what is left of each call
     for call, taken in script:
         kept.append(rows := rows_of(call, fed))
         engine.step(rows)
@@ -313,9 +290,7 @@ def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("kind", ["gated", "umt5"])
-def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(
-    kind: Kind, stepping: Stepping
-) -> None:
+def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(kind, stepping):
     """Beside another subsequence that runs at the same time, and beside another sequence."""
     known = [Row(0, Slot(2, 3 + place, 9 + place)) for place in range(5)]
     logits = []
@@ -326,31 +301,24 @@ def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(
     assert_same(*logits, stepping)
 
 
-def taken_back(engine: Engine, step: Any, rows: list[Row]) -> Any:
-    result = step(rows)
-    for sequence in (0, 1):
-        engine.take_back(sequence, sum(row.sequence == sequence for row in rows))
-    return result
-
-
 @pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("kind", ["t5", "gated"])
-def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain_step(
-    kind: Kind, stepping: Stepping
-) -> None:
+def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain_step(kind, stepping):
     engine = fresh(kind, stepping)
     engine.step(rows_of({0: {1: 2}, 1: {1: 1}}, ([], [])))
     rows = rows_of({0: {1: 1, 2: 2}, 1: {1: 1}}, ([Row(0, Slot(1, 0, 0))] * 2, [Row(1, Slot(1, 0, 0))]))
-    logits, (tokens, probabilities), plain = (
-        taken_back(engine, step, rows)
-        for step in (engine.logits, engine.step_with_probabilities, engine.step)
-    )
+    found = []
+    for step in (engine.logits, engine.step_with_probabilities, engine.step):
+        found.append(step(rows))
+        for sequence, count in ((0, 3), (1, 1)):
+            engine.take_back(sequence, count)
+    logits, (tokens, probabilities), plain = found
     assert tokens == plain == logits.float().argmax(dim=-1).tolist()
     assert probabilities == pytest.approx(logits.float().softmax(dim=-1).amax(dim=-1).tolist(), rel=1e-5)
 
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
-def test_more_rows_than_a_sequence_has_cannot_be_taken_back(stepping: Stepping) -> None:
+def test_more_rows_than_a_sequence_has_cannot_be_taken_back(stepping):
     engine = fresh("t5", stepping)
     engine.step(rows_of({0: {1: 2}}, ([], [])))
     with pytest.raises(ValueError, match="3 rows"):

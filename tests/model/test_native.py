@@ -1,32 +1,17 @@
 """Compiled step and encoder: bound to their own sequence alone, near the exact logits, and a fallback that says why."""
 
-from __future__ import annotations
-
 import copy
 import stat
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from pipedec_cli.model.native.library import BuildError, compiled, is_compiled, library
 from pipedec_cli.model.native.weights import TOKENS_TOGETHER, NativeEncoder, pack_native
-from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, make_encoder
+from pipedec_cli.model.steps.engine import Engine, lay_out, make_encoder
 from pipedec_cli.model.steps.operators import Matrices
 from pipedec_cli.pipeline.decode import Row
-from tests.model.engines import (
-    KINDS,
-    SOURCES,
-    Kind,
-    grid_rows,
-    needs_kernels,
-    odd_model,
-    small_model,
-    weights_of,
-)
+from tests.model.engines import KINDS, SOURCES, grid_rows, needs_kernels, odd_model, small_model, weights_of
 
 #: Of sources: around the sizes of panels and blocks, and beyond the distance at which T5's bias ends.
 LENGTHS = (1, 2, 31, 32, 33, 50, 127, 300)
@@ -34,7 +19,7 @@ in_both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16
 
 
 @pytest.fixture
-def set_threads() -> Any:
+def set_threads():
     """Sets the number of threads, until the test is over."""
     threads = torch.get_num_threads()
     yield torch.set_num_threads
@@ -44,7 +29,7 @@ def set_threads() -> Any:
 # --- The step ---------------------------------------------------------------------------------------------------------
 
 
-def last_logits(model: Any, weights: DecoderWeights, calls: list[list[Row]], *sources: list[int]) -> Tensor:
+def last_logits(model, weights, calls, *sources):
     """The logits of the last call of a new engine, which takes the sources in one after the other."""
     engine = Engine(model, len(sources), weights=weights)
     for newcomer in enumerate(sources):
@@ -52,7 +37,7 @@ def last_logits(model: Any, weights: DecoderWeights, calls: list[list[Row]], *so
     return [engine.logits(rows) for rows in calls][-1].float()
 
 
-def both_steps(model: Any, calls: list[list[Row]], *sources: list[int]) -> tuple[Tensor, Tensor]:
+def both_steps(model, calls, *sources):
     """From the compiled step and from torch's operators."""
     native, operators = lay_out(model, native=True), lay_out(model, prepack=False)
     return last_logits(model, native, calls, *sources), last_logits(model, operators, calls, *sources)
@@ -60,7 +45,7 @@ def both_steps(model: Any, calls: list[list[Row]], *sources: list[int]) -> tuple
 
 @needs_kernels
 @pytest.mark.parametrize("kind", KINDS)
-def test_bfloat16_is_nearer_to_float32_than_operators_in_bfloat16_are(kind: Kind) -> None:
+def test_bfloat16_is_nearer_to_float32_than_operators_in_bfloat16_are(kind):
     calls = [grid_rows(0, 12), grid_rows(0, 9, first=12)]
     exact, _ = both_steps(small_model(kind), calls, SOURCES[0])
     narrow, operators = both_steps(copy.deepcopy(small_model(kind)).bfloat16(), calls, SOURCES[0])
@@ -71,7 +56,7 @@ def test_bfloat16_is_nearer_to_float32_than_operators_in_bfloat16_are(kind: Kind
 @needs_kernels
 @in_both_dtypes
 @pytest.mark.parametrize("rows", [1, 2, 5, 12, 13, 16, 40])
-def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(rows: int, dtype: torch.dtype) -> None:
+def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(rows, dtype):
     model = copy.deepcopy(small_model("gated")).to(dtype)
     weights, sources = lay_out(model, native=True), (SOURCES[0], SOURCES[3] * 9, SOURCES[1])
     before = [row for n in range(3) for row in grid_rows(n, 17 * n + 1)]
@@ -83,7 +68,7 @@ def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(rows: int, dtype: t
 
 
 @needs_kernels
-def test_a_row_does_not_depend_on_the_number_of_threads(set_threads: Any) -> None:
+def test_a_row_does_not_depend_on_the_number_of_threads(set_threads):
     logits = []
     for count in (1, 2, 3):
         set_threads(count)
@@ -96,7 +81,7 @@ def test_a_row_does_not_depend_on_the_number_of_threads(set_threads: Any) -> Non
 
 @needs_kernels
 @in_both_dtypes
-def test_sizes_that_fill_no_panel_and_grids_beyond_the_first_room(dtype: torch.dtype) -> None:
+def test_sizes_that_fill_no_panel_and_grids_beyond_the_first_room(dtype):
     calls = [grid_rows(0, 100), grid_rows(1, 3), grid_rows(0, 61, 100) + grid_rows(1, 2, 3)]
     native, operators = both_steps(odd_model().to(dtype), calls, SOURCES[1], SOURCES[3] * 20)
     tolerance = 1e-4 if dtype == torch.float32 else 0.05
@@ -104,7 +89,7 @@ def test_sizes_that_fill_no_panel_and_grids_beyond_the_first_room(dtype: torch.d
 
 
 @needs_kernels
-def test_the_step_answers_with_the_first_best_token() -> None:
+def test_the_step_answers_with_the_first_best_token():
     model = copy.deepcopy(small_model("gated"))
     with torch.no_grad():
         model.lm_head.weight[5:] = model.lm_head.weight[4]  # all of them tie
@@ -117,7 +102,7 @@ def test_the_step_answers_with_the_first_best_token() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_is_consumed_gives_the_same_logits_and_is_not_in_memory_twice(kind: Kind) -> None:
+def test_a_model_that_is_consumed_gives_the_same_logits_and_is_not_in_memory_twice(kind):
     model = copy.deepcopy(small_model(kind))
     whole = sum(parameter.nbytes for parameter in model.parameters())
     logits = [
@@ -134,11 +119,11 @@ def test_a_model_that_is_consumed_gives_the_same_logits_and_is_not_in_memory_twi
 # --- The encoder ------------------------------------------------------------------------------------------------------
 
 
-def source_of(length: int) -> list[int]:
+def source_of(length):
     return (SOURCES[3] * (length // len(SOURCES[3]) + 1))[:length]
 
 
-def encode(encoder: Any, *sources: list[int]) -> list[Tensor]:
+def encode(encoder, *sources):
     """The states of each source, without padding; the compiled encoder's states of padding are zero."""
     longest = max(map(len, sources))
     ids = torch.tensor([[*source, *[0] * (longest - len(source))] for source in sources])
@@ -152,24 +137,24 @@ def encode(encoder: Any, *sources: list[int]) -> list[Tensor]:
     return [rows[: len(source)] for rows, source in zip(states, sources, strict=True)]
 
 
-def assert_close(mine: Tensor, theirs: Tensor) -> None:
-    assert (mine - theirs).abs().max() < 1e-5 * theirs.abs().max()
-
-
 @needs_kernels
-@pytest.mark.parametrize("kind", [*KINDS, "sizes that fill no panel"])
-def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind: Any) -> None:
-    model = small_model(kind) if kind in KINDS else odd_model()
-    sources = [source_of(length) for length in LENGTHS]
-    for states, source in zip(
-        encode(NativeEncoder(model.encoder, library()), *sources), sources, strict=True
-    ):
-        assert_close(states, encode(model.encoder, source)[0])
+@pytest.mark.parametrize("kind", [*KINDS, "bfloat16", "sizes that fill no panel"])
+def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind):
+    """In float32, for a bfloat16 model too, of its own weights."""
+    others = {
+        "bfloat16": copy.deepcopy(small_model("t5")).bfloat16(),
+        "sizes that fill no panel": odd_model(),
+    }
+    encoder = (others.get(kind) or small_model(kind)).encoder
+    sources, exact = [source_of(length) for length in LENGTHS], copy.deepcopy(encoder).float()
+    for mine, source in zip(encode(NativeEncoder(encoder, library()), *sources), sources, strict=True):
+        theirs = encode(exact, source)[0]
+        assert (mine - theirs).abs().max() < 1e-5 * theirs.abs().max()
 
 
 @needs_kernels
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_state_depends_on_its_own_source_alone_bit_for_bit(threads: int, set_threads: Any) -> None:
+def test_a_state_depends_on_its_own_source_alone_bit_for_bit(threads, set_threads):
     encoder = NativeEncoder(small_model("gated").encoder, library())
     sources = [source_of(length) for length in (*LENGTHS, TOKENS_TOGETHER // 4, 5)]
     alone = [encode(encoder, source)[0] for source in sources]
@@ -188,9 +173,7 @@ def test_a_state_depends_on_its_own_source_alone_bit_for_bit(threads: int, set_t
         (torch.bfloat16, True, True, False),
     ],
 )
-def test_the_compiled_encoder_is_taken_where_it_is_faster(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, slow: bool, narrow: bool, compiled: bool
-) -> None:
+def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, slow, narrow, compiled):
     """`slow`: torch's float32 products leave speed unused; `narrow`: its bfloat16 products are fast."""
     monkeypatch.setattr("pipedec_cli.model.steps.engine.has_slow_products", lambda: slow)
     monkeypatch.setattr("pipedec_cli.model.steps.engine.has_bfloat16_products", lambda: narrow)
@@ -199,17 +182,10 @@ def test_the_compiled_encoder_is_taken_where_it_is_faster(
     assert not isinstance(lay_out(model, native=False).encoder, NativeEncoder)
 
 
-@needs_kernels
-def test_a_bfloat16_model_is_encoded_in_float32_with_its_own_weights() -> None:
-    model = copy.deepcopy(small_model("t5")).bfloat16()
-    mine = encode(NativeEncoder(model.encoder, library()), source_of(50))[0]
-    assert_close(mine, encode(copy.deepcopy(model.encoder).float(), source_of(50))[0])
-
-
 @pytest.mark.parametrize("products", [False, True])
 def test_without_kernels_the_encoder_of_a_bfloat16_model_is_in_the_faster_dtype_with_the_same_weights(
-    monkeypatch: pytest.MonkeyPatch, products: bool
-) -> None:
+    monkeypatch, products
+):
     monkeypatch.setattr("pipedec_cli.model.steps.engine.has_bfloat16_products", lambda: products)
     model = copy.deepcopy(small_model("t5")).bfloat16()
     encoder = make_encoder(model)
@@ -223,7 +199,7 @@ def test_without_kernels_the_encoder_of_a_bfloat16_model_is_in_the_faster_dtype_
 # --- Where there are none ---------------------------------------------------------------------------------------------
 
 
-def test_the_environment_and_an_argument_switch_the_kernels_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_and_an_argument_switch_the_kernels_off(monkeypatch):
     assert isinstance(lay_out(small_model("t5"), native=False).stepping, Matrices)
     monkeypatch.setenv("PIPEDEC_NATIVE", "0")
     weights = lay_out(small_model("t5"))
@@ -241,7 +217,7 @@ def test_the_environment_and_an_argument_switch_the_kernels_off(monkeypatch: pyt
         (lambda model: setattr(model.config, "d_kv", 7), "width is odd"),
     ],
 )
-def test_a_model_that_the_kernels_cannot_run_is_left_to_operators(change: Any, reason: str) -> None:
+def test_a_model_that_the_kernels_cannot_run_is_left_to_operators(change, reason):
     model = copy.deepcopy(small_model("t5"))
     change(model)
     with pytest.raises(BuildError, match=reason):
@@ -249,9 +225,7 @@ def test_a_model_that_the_kernels_cannot_run_is_left_to_operators(change: Any, r
     assert reason in lay_out(model).kernels
 
 
-def test_without_a_compiler_there_are_none_and_nothing_to_compile(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_compiler_there_are_none_and_nothing_to_compile(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     assert is_compiled()
@@ -260,10 +234,10 @@ def test_without_a_compiler_there_are_none_and_nothing_to_compile(
 
 
 @pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+def compiler(monkeypatch, tmp_path):
     """Puts a script in a compiler's place, the last of whose arguments is the file to make; caches in ``cache``."""
 
-    def stand_in(script: str) -> None:
+    def stand_in(script):
         path = tmp_path / "fake-cc"
         path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fake 1.0 && exit 0\n{script}\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -273,9 +247,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str],
     return stand_in
 
 
-def test_a_compiler_that_fails_leaves_nothing_behind_and_an_unwritable_cache_is_a_reason(
-    compiler: Callable[[str], None], tmp_path: Path
-) -> None:
+def test_a_compiler_that_fails_leaves_nothing_behind_and_an_unwritable_cache_is_a_reason(compiler, tmp_path):
     compiler("exit 1")
     with pytest.raises(BuildError, match="fake-cc cannot compile"):
         compiled()
@@ -288,9 +260,7 @@ def test_a_compiler_that_fails_leaves_nothing_behind_and_an_unwritable_cache_is_
         compiled()
 
 
-def test_what_is_compiled_once_is_found_again_and_older_compilers_get_fewer_flags(
-    compiler: Callable[[str], None], tmp_path: Path
-) -> None:
+def test_what_is_compiled_once_is_found_again_and_older_compilers_get_fewer_flags(compiler, tmp_path):
     compiler(f'for made; do :; done; echo once >> "{tmp_path}/count"; echo library > "$made"')
     assert not is_compiled()
     assert compiled() == compiled()

@@ -1,10 +1,7 @@
 """The step in torch's operators: T5 as transformers has it, matrices as the modules', buffers that grow, fixed shapes, graphs on a GPU."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -14,14 +11,13 @@ from torch import nn
 from pipedec_cli.model.backbone import can_prepack, laid_out
 from pipedec_cli.model.steps import operators
 from pipedec_cli.model.steps.engine import Engine, lay_out
-from pipedec_cli.model.steps.operators import VARIABLE, Matrices, TorchStepper, bucket, wants_graphs
+from pipedec_cli.model.steps.operators import VARIABLE, Matrices, bucket, wants_graphs
 from pipedec_cli.model.t5 import distance_buckets, layers, output_scale
 from tests.model.engines import (
     KINDS,
     SCHEDULES,
     SOURCES,
     TIE,
-    Kind,
     expected_of,
     grid_rows,
     make_engine,
@@ -31,25 +27,17 @@ from tests.model.engines import (
     small_model,
 )
 
-packed_float32 = pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here")
-packed_bfloat16 = pytest.mark.skipif(not can_prepack(torch.bfloat16), reason="no bfloat16 kernels here")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
-# --- Matrices ---------------------------------------------------------------------------------------------------------
+def packed(dtype, tolerance):
+    missing = pytest.mark.skipif(not can_prepack(dtype), reason=f"no kernels for {dtype} here")
+    return pytest.param(dtype, tolerance, marks=missing)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [
-        pytest.param(torch.float32, 1e-5, marks=packed_float32),
-        pytest.param(torch.bfloat16, 2e-2, marks=packed_bfloat16),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "tolerance"), [packed(torch.float32, 1e-5), packed(torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize("rows", [1, 2, 8, 9, 33])
-def test_a_packed_matrix_gives_the_plain_product_for_any_number_of_rows(
-    dtype: torch.dtype, tolerance: float, rows: int
-) -> None:
+def test_a_packed_matrix_gives_the_plain_product_for_any_number_of_rows(dtype, tolerance, rows):
     generator = torch.Generator().manual_seed(rows)
     weight = torch.randn(48, 64, generator=generator).to(dtype)[:, ::2]  # a slice can be packed too
     x = torch.randn(rows, 32, generator=generator).to(dtype)
@@ -61,7 +49,7 @@ def test_a_packed_matrix_gives_the_plain_product_for_any_number_of_rows(
     torch.testing.assert_close(product, F.linear(x, weight), rtol=tolerance, atol=10 * tolerance)
 
 
-def test_what_has_no_kernels_falls_back_to_plain_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_kernels_falls_back_to_plain_operators(monkeypatch):
     assert not can_prepack(torch.float16)
     assert not can_prepack(torch.int8)
     monkeypatch.setattr(torch._C, "_has_mkldnn", False)
@@ -69,15 +57,7 @@ def test_what_has_no_kernels_falls_back_to_plain_operators(monkeypatch: pytest.M
     assert lay_out(small_model("t5"), native=False).kernels == "plain operators"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_layers_that_share_a_bias_share_the_table(kind: Kind) -> None:
-    """One column for each distance, and one for what is not visible."""
-    first, second = Matrices(small_model(kind)).tables
-    assert (first is second) == (kind != "umt5")
-    assert first.shape == (4, 12 + 2)
-
-
-def test_wo_in_a_wider_dtype_is_computed_there() -> None:
+def test_wo_in_a_wider_dtype_is_computed_there():
     """As transformers loads float16: the sum is not rounded to the narrow dtype, and wo not packed as if it were."""
     model = copy.deepcopy(small_model("t5")).to(torch.bfloat16)
     dense = model.decoder.block[0].layer[-1].DenseReluDense
@@ -89,61 +69,44 @@ def test_wo_in_a_wider_dtype_is_computed_there() -> None:
 # --- What is T5's -----------------------------------------------------------------------------------------------------
 
 
-def bucket_config(buckets: int, max_distance: int, **more: Any) -> Any:
-    return SimpleNamespace(
-        relative_attention_num_buckets=buckets, relative_attention_max_distance=max_distance, **more
-    )
-
-
-def transformers_buckets(family: str, buckets: int, max_distance: int, distances: torch.Tensor) -> list[int]:
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 12), (16, 20), (32, 1000), (7, 40)])
+def test_buckets_are_those_of_transformers_at_every_distance(buckets, farthest):
     from transformers.models.t5.modeling_t5 import T5Attention
     from transformers.models.umt5.modeling_umt5 import UMT5Attention
 
-    if family == "t5":
-        found = T5Attention._relative_position_bucket(
-            -distances, bidirectional=False, num_buckets=buckets, max_distance=max_distance
-        )
-    else:
-        decoder: Any = bucket_config(buckets, max_distance, is_decoder=True)
-        found = UMT5Attention._relative_position_bucket(decoder, -distances)
-    return list(map(int, found))
-
-
-@pytest.mark.parametrize("family", ["t5", "umt5"])
-@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 12), (16, 20), (32, 1000), (7, 40)])
-def test_buckets_are_those_of_transformers_at_every_distance(
-    family: str, buckets: int, max_distance: int
-) -> None:
-    table = distance_buckets(bucket_config(buckets, max_distance))
-    distances = torch.arange(2 * max_distance)
+    sizes = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": farthest}
+    config, distances = SimpleNamespace(**sizes, is_decoder=True), torch.arange(2 * farthest)
+    table = distance_buckets(config)
     ours = table[distances.clamp(max=len(table) - 1)].tolist()
-    assert ours == transformers_buckets(family, buckets, max_distance, distances)
+    assert ours == T5Attention._relative_position_bucket(-distances, False, buckets, farthest).tolist()
+    assert ours == UMT5Attention._relative_position_bucket(config, -distances).tolist()
 
 
 @pytest.mark.parametrize(
     ("kind", "scale"), [("t5", 32**-0.5), ("gated", 1.0), ("mt5", 1.0), ("umt5", 32**-0.5)]
 )
-def test_the_output_scale_is_the_familys_and_only_umt5_has_a_bias_in_every_layer(
-    kind: Kind, scale: float
-) -> None:
+def test_the_output_scale_is_the_familys_and_only_umt5_has_a_bias_in_every_layer(kind, scale):
     model = small_model(kind)
     assert output_scale(model.config) == pytest.approx(scale)
     for stack in (model.encoder, model.decoder):
         first, second = layers(stack)
         assert (first.bias is not second.bias) == (kind == "umt5")
+    first, second = Matrices(model).tables  # one column for each distance, and one for what is not visible
+    assert (first is not second) == (kind == "umt5")
+    assert first.shape == (4, 12 + 2)
 
 
 # --- Fixed shapes -----------------------------------------------------------------------------------------------------
 
 
-def test_buffers_that_grow_on_the_way_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_that_grow_on_the_way_change_nothing(monkeypatch):
     usual = run_engine(make_engine("t5", "fixed", 2), SOURCES, method_of("1"))
     for name, value in (("FIRST_ROOM", 2), ("COLUMNS", 3), ("SOURCE_TOKENS", 2)):
         monkeypatch.setattr(operators, name, value)
     assert run_engine(make_engine("t5", "fixed", 2), SOURCES, method_of("1")) == usual
 
 
-def test_logits_are_those_of_rows_that_are_not_filled_up() -> None:
+def test_logits_are_those_of_rows_that_are_not_filled_up():
     fixed, plain = make_engine("gated", "fixed", 2), make_engine("gated", "plain", 2)
     for engine in (fixed, plain):
         engine.admit(list(enumerate(SOURCES[:2])))
@@ -152,30 +115,28 @@ def test_logits_are_those_of_rows_that_are_not_filled_up() -> None:
         torch.testing.assert_close(fixed.logits(rows), plain.logits(rows), rtol=1e-5, atol=1e-5)
 
 
-def test_a_shape_is_made_once_and_serves_all_calls_that_fit() -> None:
+def test_a_shape_is_made_once_and_serves_all_calls_that_fit():
     engine = make_engine("t5", "fixed", 1)
     engine.admit([(0, SOURCES[0])])
     for first, count in ((0, 3), (3, 4), (7, 4), (11, 1)):
         engine.step(grid_rows(0, count, first))
-    assert isinstance(engine.stepper, TorchStepper)
     assert list(engine.stepper._calls) == [(4, operators.COLUMNS), (1, operators.COLUMNS)]
 
 
-def test_what_stands_in_the_spare_column_is_never_looked_at() -> None:
+def test_what_stands_in_the_spare_column_is_never_looked_at():
     """Rows that fill up a bucket put their keys there: they may be anything."""
     logits = []
     for filling in (0.0, float("nan")):
         engine = make_engine("t5", "fixed", 2)
         engine.admit(list(enumerate(SOURCES[:2])))
         engine.step(grid_rows(1, 2))
-        assert isinstance(engine.stepper, TorchStepper)
         for both in engine.stepper.grid:
             both[..., -1, :] = filling
         logits.append([engine.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
     torch.testing.assert_close(*logits, rtol=0, atol=0)
 
 
-def test_buckets_hold_what_they_are_for() -> None:
+def test_buckets_hold_what_they_are_for():
     for count in range(1, 400):
         assert bucket(count) >= count
         assert bucket(bucket(count)) == bucket(count)
@@ -185,7 +146,7 @@ def test_buckets_hold_what_they_are_for() -> None:
 # --- Graphs -----------------------------------------------------------------------------------------------------------
 
 
-def test_graphs_are_for_gpus_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_for_gpus_and_can_be_turned_off(monkeypatch):
     assert wants_graphs(torch.device("cuda:1"))
     assert not wants_graphs(torch.device("cpu"))
     monkeypatch.setenv(VARIABLE, "0")
@@ -197,7 +158,7 @@ def test_graphs_are_for_gpus_and_can_be_turned_off(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("sequences", [1, 3])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_graphs_give_the_oracles_tokens(kind: Kind, schedule: str, sequences: int) -> None:
+def test_graphs_give_the_oracles_tokens(kind, schedule, sequences):
     engine = Engine(copy.deepcopy(small_model(kind)).to("cuda"), sequences)
     assert engine.kernels == "CUDA graphs"
     for number, outcome in enumerate(run_engine(engine, SOURCES, method_of(schedule))):
@@ -209,7 +170,7 @@ def test_graphs_give_the_oracles_tokens(kind: Kind, schedule: str, sequences: in
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_narrow_dtypes_replay_what_they_compute(dtype: torch.dtype) -> None:
+def test_narrow_dtypes_replay_what_they_compute(dtype):
     engine = Engine(copy.deepcopy(small_model("t5")).to("cuda", dtype), 2)
     method = method_of("2")
     recorded = run_engine(engine, SOURCES, method)

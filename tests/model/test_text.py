@@ -1,10 +1,6 @@
 """Texts to ids and back without loss, and where training starts: tokenizers, T5's shapes, a checkpoint that is there."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +10,7 @@ from hypothesis import strategies as st
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
-from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.scratch import EOS, PAD, SHAPES, UNKNOWN, make_model, start_checkpoint, train_tokenizer
 from pipedec_cli.model.text import TextCodec
 from tests.checkpoints import TOY, toy_records
@@ -28,17 +24,17 @@ TEXTS = [
 
 
 @cache
-def codec(prefix: str = "", limit: int = 64) -> TextCodec:
+def codec(prefix="", limit=64):
     return TextCodec(train_tokenizer(TEXTS * 3, 400), prefix=prefix, max_source_tokens=limit, eos=EOS)
 
 
-def t5_codec() -> TextCodec:
+def t5_codec():
     """The tokenizer class of published T5 checkpoints, with a vocabulary of single characters."""
     from transformers import T5Tokenizer
 
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0)]
     pieces += [(character, -3.0) for character in "abcdefgopstuxn<>/_0123"]
-    tokenizer: Any = T5Tokenizer(vocab=pieces, extra_ids=2)
+    tokenizer = T5Tokenizer(vocab=pieces, extra_ids=2)
     return TextCodec(tokenizer, prefix="", max_source_tokens=64, eos=EOS)
 
 
@@ -48,7 +44,7 @@ def t5_codec() -> TextCodec:
 @example("naïve café ½ 漢字 👩‍👩‍👧 \x00 \x1b[31m [bold]")
 @example("\ufeff\u00a0\u2028")
 @example(" .  , don't do n't ")
-def test_any_text_comes_back_but_for_outer_white_space(text: str) -> None:
+def test_any_text_comes_back_but_for_outer_white_space(text):
     (ids,) = codec().ids([text])
     assert codec().decode(ids) == text.strip()
     assert {PAD, EOS, UNKNOWN}.isdisjoint(ids)
@@ -59,7 +55,7 @@ def test_any_text_comes_back_but_for_outer_white_space(text: str) -> None:
     [(codec, text) for text in ("one </s> two", "<pad>", "</s>", "a<unk>b", "<pad></s>")]
     + [(t5_codec, text) for text in ("no </s> op", "<pad>", "a</s></s>", "<extra_id_0> and", "u<pad>")],
 )
-def test_special_tokens_in_a_text_are_text(make: Callable[[], TextCodec], text: str) -> None:
+def test_special_tokens_in_a_text_are_text(make, text):
     """T5's own vocabulary holds them as pieces, which the unigram model matches in any text."""
     made = make()
     special = set(made.tokenizer.all_special_ids)
@@ -70,7 +66,7 @@ def test_special_tokens_in_a_text_are_text(make: Callable[[], TextCodec], text: 
         assert made.decode(ids[1]) == text
 
 
-def test_a_word_is_the_same_token_wherever_it_stands_and_a_text_has_no_others() -> None:
+def test_a_word_is_the_same_token_wherever_it_stands_and_a_text_has_no_others():
     word, first, last, nothing = codec().ids(["cheap", "cheap food", "Chinese cheap", ""])
     assert first[: len(word)] == word == last[-len(word) :]
     assert nothing == []
@@ -80,7 +76,7 @@ def test_a_word_is_the_same_token_wherever_it_stands_and_a_text_has_no_others() 
     assert codec().ids([]) == []
 
 
-def test_a_source_has_its_prefix_and_its_end_and_is_cut_to_the_limit() -> None:
+def test_a_source_has_its_prefix_and_its_end_and_is_cut_to_the_limit():
     ids, cut = codec("summarize: ").source("source")
     assert (codec().decode(ids), ids[-1], cut) == ("summarize: source", EOS, 0)
     assert codec().source("source")[0] == [*codec().ids(["source"])[0], EOS]
@@ -91,8 +87,8 @@ def test_a_source_has_its_prefix_and_its_end_and_is_cut_to_the_limit() -> None:
     assert codec(limit=4).source("one two three") == ([*whole[:3], EOS], 0)
 
 
-def test_the_vocabulary_is_bounded_learnt_from_the_texts_and_the_same_every_time() -> None:
-    tokenizer: Any = train_tokenizer(TEXTS * 10, 290)
+def test_the_vocabulary_is_bounded_learnt_from_the_texts_and_the_same_every_time():
+    tokenizer = train_tokenizer(TEXTS * 10, 290)
     assert len(tokenizer) == 290
     # asked to, it ends a text with <eos> as T5's does: so does whoever loads the checkpoint in plain transformers
     assert tokenizer("cheap")["input_ids"][-1] == EOS
@@ -104,7 +100,7 @@ def test_the_vocabulary_is_bounded_learnt_from_the_texts_and_the_same_every_time
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes_are_t5s(name: str) -> None:
+def test_shapes_are_t5s(name):
     shape = SHAPES[name]
     with torch.device("meta"):  # sizes alone, no memory
         model = make_model(shape, 1001)
@@ -120,7 +116,7 @@ def test_shapes_are_t5s(name: str) -> None:
 SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; ", sub_max=4), "copy: ", 128, 30)
 
 
-def test_a_shape_is_made_fresh_with_a_tokenizer_of_the_data() -> None:
+def test_a_shape_is_made_fresh_with_a_tokenizer_of_the_data():
     segmenter = make_segmenter("phrase", separators=(";",))
     made = start_checkpoint("scratch-tiny", SETTINGS, toy_records(), seed=4, segmenter=segmenter)
     assert (made.settings, made.segmenter, made.name) == (SETTINGS, segmenter, "scratch-tiny")
@@ -134,7 +130,7 @@ def test_a_shape_is_made_fresh_with_a_tokenizer_of_the_data() -> None:
     assert not other.model.shared.weight.equal(made.model.shared.weight)
 
 
-def test_a_checkpoint_that_is_there_keeps_its_weights_and_takes_the_new_settings(trained: Checkpoint) -> None:
+def test_a_checkpoint_that_is_there_keeps_its_weights_and_takes_the_new_settings(trained):
     segmenter = make_segmenter("phrase", separators=(";",))
     taken = start_checkpoint(trained.name, SETTINGS, [], seed=0, segmenter=segmenter)
     assert (taken.settings, taken.segmenter) == (SETTINGS, segmenter)
@@ -149,6 +145,6 @@ def test_a_checkpoint_that_is_there_keeps_its_weights_and_takes_the_new_settings
         ("no-such-folder", "no checkpoint folder"),
     ],
 )
-def test_a_start_that_is_not_there_is_refused(name: str, what: str) -> None:
+def test_a_start_that_is_not_there_is_refused(name, what):
     with pytest.raises(UserError, match=what):
         start_checkpoint(name, SETTINGS, toy_records(), seed=0)

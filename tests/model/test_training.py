@@ -3,8 +3,6 @@
 Run as a program, this is one process of a training as `torchrun` starts it, with the folder as argument.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os
@@ -13,38 +11,37 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
+from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Hyperparameters, Progress, hyperparameters, train, training_cost
+from pipedec_cli.model.training import Progress, estimate, hyperparameters, train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
-from tests.model.engines import Kind, small_model
+from tests.model.engines import small_model
 
 
-def run(checkpoint: Checkpoint, folder: Path, hyper: Hyperparameters = QUICK, **options: Any) -> Any:
+def run(checkpoint, folder, hyper=QUICK, **options):
     """What came of a training on the toy data (or on `examples`, beside `dev`)."""
     examples = options.pop("examples", None) or examples_of(checkpoint)
     return train(checkpoint, examples, options.pop("dev", []), folder, hyper, **options)
 
 
 @pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])
-def test_what_was_learnt_over_random_schedules_serves_every_delay(trained: Checkpoint, delay: Any) -> None:
+def test_what_was_learnt_over_random_schedules_serves_every_delay(trained, delay):
     decoder = Decoder(trained, batch_size=4)
     results = list(decoder.texts([source for source, _ in TOY], decoder.method(delay)))
     assert [result.segments for result in results] == [segments for _, segments in TOY]
     assert [result.truncated for result in results] == [None] * len(TOY)
 
 
-def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
+def test_the_loss_falls_and_is_shown(tmp_path):
     checkpoint = fresh_toy()
-    shown: list[Progress] = []
+    shown = []
     hyper = replace(QUICK, batch_size=5, max_steps=40, learning_rate=3e-3)
     outcome = run(checkpoint, tmp_path, hyper, show=shown.append)
     losses = [progress.loss for progress in shown if progress.loss is not None]
@@ -56,7 +53,7 @@ def test_the_loss_falls_and_is_shown(tmp_path: Path) -> None:
     assert not checkpoint.model.training
 
 
-def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path: Path) -> None:
+def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path):
     """The mean is over the predictions of all of them, however many each has."""
     losses, weights = [], []
     for batch_size in (8, 2):
@@ -72,13 +69,13 @@ def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path: Pat
     assert differs.float().mean() < 0.01
 
 
-def test_dev_examples_are_looked_at_and_scored_and_never_trained_on(tmp_path: Path) -> None:
+def test_dev_examples_are_looked_at_and_scored_and_never_trained_on(tmp_path):
     checkpoint = fresh_toy()
     examples = examples_of(checkpoint)
-    shown: list[Progress] = []
-    seen: dict[bool, set[tuple[int, ...]]] = {True: set(), False: set()}
+    shown = []
+    seen = {True: set(), False: set()}
 
-    def watch(module: nn.Module, args: Any, inputs: dict[str, Any]) -> None:
+    def watch(module, args, inputs):
         for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
             seen[torch.is_grad_enabled()].add(tuple(ids[mask.bool()].tolist()))
 
@@ -91,7 +88,7 @@ def test_dev_examples_are_looked_at_and_scored_and_never_trained_on(tmp_path: Pa
     assert all(progress.dev_score == 42.0 and (progress.dev_loss or 0) > 0 for progress in looks)
 
 
-def test_the_saved_folder_is_plain_transformers_and_holds_no_pickle(trained: Checkpoint) -> None:
+def test_the_saved_folder_is_plain_transformers_and_holds_no_pickle(trained):
     """Optimizer and chance are kept in checkpoint-N, and can be read without running what they hold."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     from transformers.trainer_pt_utils import safe_globals
@@ -113,13 +110,13 @@ def test_the_saved_folder_is_plain_transformers_and_holds_no_pickle(trained: Che
         assert logits.equal(trained.model(**ids).logits)
 
 
-def test_mixed_precision_trains(tmp_path: Path) -> None:
+def test_mixed_precision_trains(tmp_path):
     checkpoint = fresh_toy(shape=SMALL)
     assert 0 < run(checkpoint, tmp_path, replace(QUICK, max_steps=2, bf16=True))["loss"] < 20
     assert all(parameter.dtype == torch.float32 for parameter in checkpoint.model.parameters())
 
 
-def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> None:
+def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path):
     checkpoint = fresh_toy()
     before = {name: one for name, one in weights_of(checkpoint).items() if one.dim() > 1}
     run(checkpoint, tmp_path, replace(QUICK, optimizer="adafactor", max_steps=1))
@@ -131,9 +128,7 @@ def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path: Path) -> No
         assert 0.3 < distance / (QUICK.learning_rate * size[name]) <= 1.01, name
 
 
-def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_it_was(
-    tmp_path: Path,
-) -> None:
+def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_it_was(tmp_path):
     checkpoint = fresh_toy()
     before = weights_of(checkpoint)
     parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
@@ -153,7 +148,7 @@ def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_
         train(checkpoint, [], [], tmp_path, QUICK)
 
 
-def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
+def test_updates_are_whole_epochs_rounded_up_to_batches():
     hyper = replace(QUICK, epochs=2, batch_size=4, accumulation=2, max_steps=None)
     assert hyper.updates(16) == 4
     assert hyper.updates(17) == 6
@@ -172,9 +167,7 @@ def test_updates_are_whole_epochs_rounded_up_to_batches() -> None:
         (False, "adafactor", ("adafactor", 1e-3, 24)),
     ],
 )
-def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(
-    fresh: bool, optimizer: Any, expected: tuple[str, float, int]
-) -> None:
+def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(fresh, optimizer, expected):
     asked = asdict(QUICK) | {"batch_size": None, "optimizer": optimizer, "learning_rate": None}
     usual = hyperparameters(fresh=fresh, **asked)
     given = hyperparameters(fresh=fresh, **asked | {"batch_size": 3, "learning_rate": 0.0})
@@ -185,14 +178,14 @@ def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(
 # --- resuming ---------------------------------------------------------------------------------------------
 
 
-def assert_equal_weights(one: Checkpoint, other: Checkpoint) -> None:
+def assert_equal_weights(one, other):
     torch.testing.assert_close(weights_of(one), weights_of(other), rtol=1e-5, atol=1e-6)
 
 
-def killed(checkpoint: Checkpoint, folder: Path, hyper: Hyperparameters, after: int, **options: Any) -> None:
+def killed(checkpoint, folder, hyper, after, **options):
     """A training that stops in its midst, at the first report after so many updates."""
 
-    def show(progress: Progress) -> None:
+    def show(progress):
         if progress.step > after:
             raise InterruptedError
 
@@ -202,9 +195,7 @@ def killed(checkpoint: Checkpoint, folder: Path, hyper: Hyperparameters, after: 
 
 @pytest.mark.parametrize("count", [7, 6, 3], ids=["within an epoch", "between epochs", "an epoch an update"])
 @pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
-def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
-    tmp_path: Path, count: int, optimizer: Any
-) -> None:
+def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(tmp_path, count, optimizer):
     """The same examples in the same order, the same schedules, the same dropout: the same weights."""
     hyper = replace(QUICK, max_steps=8, evaluations=2, optimizer=optimizer)  # checkpoints at 4 and 8
     undisturbed, resumed = (fresh_toy(shape=SMALL) for _ in range(2))
@@ -218,7 +209,7 @@ def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(
 
 
 @pytest.mark.parametrize("kind", ["gated", "umt5"])
-def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path: Path, kind: Kind) -> None:
+def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path, kind):
     """v1.1, Flan-T5, mT5 and UMT5 have one, although transformers' config calls them tied."""
     undisturbed, stopped, resumed = (
         replace(fresh_toy(), model=copy.deepcopy(small_model(kind))) for _ in range(3)
@@ -234,7 +225,7 @@ def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path: Path, kind: Kind) 
     assert_equal_weights(resumed, undisturbed)
 
 
-def test_what_is_not_whole_or_of_another_shape_or_not_there_is_not_resumed_from(tmp_path: Path) -> None:
+def test_what_is_not_whole_or_of_another_shape_or_not_there_is_not_resumed_from(tmp_path):
     checkpoint, deeper = (fresh_toy(shape=SMALL._replace(layers=layers)) for layers in (2, 3))
     with pytest.raises(UserError, match="nothing to resume"):
         run(checkpoint, tmp_path, resume=True)
@@ -248,7 +239,7 @@ def test_what_is_not_whole_or_of_another_shape_or_not_there_is_not_resumed_from(
 
 
 @pytest.mark.slow
-def test_two_processes_train_one_model_and_resume_it(tmp_path: Path) -> None:
+def test_two_processes_train_one_model_and_resume_it(tmp_path):
     """As torchrun starts them: one of them talks and writes, both end with the same weights, a resumed run too."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     subprocess.run(
@@ -269,12 +260,12 @@ def test_two_processes_train_one_model_and_resume_it(tmp_path: Path) -> None:
     assert resumed == pytest.approx(whole, rel=1e-6)
 
 
-def main(folder: Path) -> None:
+def main(folder):
     """Train, forget the last checkpoint, resume from the one before, and write down what came of both."""
-    shown: list[Progress] = []
+    shown = []
     rank, weights = os.environ["RANK"], []
     for options in ({"show": shown.append}, {"resume": True}):
-        checkpoint: Any = fresh_toy()
+        checkpoint = fresh_toy()
         examples = examples_of(checkpoint)
         run(
             checkpoint,

@@ -1,45 +1,43 @@
 """The decoding loop: its events, its sequences, and that batching changes nothing."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.decode import Admitted, Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting
-from tests.fakes import BOS, EOS, HashedModel, ScriptedModel, Texts, hashed_next_logits
-from tests.pipeline.driving import NEVER, ask_oracle, fed_and_made, rows_of
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting
+from tests.fakes import (
+    BOS,
+    EOS,
+    NEVER,
+    HashedModel,
+    ScriptedModel,
+    ask_oracle,
+    fed_and_made,
+    hashed_next_logits,
+    rows_of,
+)
 
 A, B, C, D, E = range(2, 7)
 
 # Examples that take 2 to 13 steps at Δt = 1, in no order.
-SCRIPTS: list[Texts] = [
-    [[A] * 3, [B]],
-    [],
-    [[A] * 12],
-    [[C], [D]],
-    [[A] * 5, [B] * 5, [C] * 5, [D] * 5],
-    [[E]],
-    [[A] * 8, [], [B]],
-]
+FOUR = [[token] * 5 for token in (A, B, C, D)]
+SCRIPTS = [[[A] * 3, [B]], [], [[A] * 12], [[C], [D]], FOUR, [[E]], [[A] * 8, [], [B]]]
 
 
-def method(
-    schedule: Schedule | None = None, limits: Limits | None = None, explore: Explore = "retry"
-) -> Method:
+def method(schedule=None, limits=None, explore="retry"):
     return Method(schedule or Fixed(1), bos=BOS, eos=EOS, limits=limits or Limits(), explore=explore)
 
 
-def numbered(scripts: Sequence[Texts]) -> list[tuple[int, list[int]]]:
+def numbered(scripts):
     """Sources for a `ScriptedModel`: each is the number of its script."""
     return [(number, [number]) for number in range(len(scripts))]
 
 
-def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences() -> None:
+def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences():
     (*_, end) = decode(ScriptedModel([[[A, B, C], [D, E]]]), [(0, [0])], method())
     assert isinstance(end, Finished)
     assert end.texts == [[A, B, C], [D, E]]
@@ -47,7 +45,7 @@ def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences() -> None:
     assert [row.tokens for row in end.subsequences] == [[A, B, C, EOS], [D, E, EOS], [EOS], [EOS]]
 
 
-def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call() -> None:
+def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call():
     model = ScriptedModel([[[A] * 12], [], [[B] * 3], [[C]]])
     list(decode(model, numbered([()] * 4), method(), sequences=2))
     assert [source for _, source in model.admissions] == [(0,), (1,), (2,), (3,)]
@@ -56,10 +54,10 @@ def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call() -> No
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3])
-def test_sources_are_drawn_only_when_a_sequence_is_free(sequences: int) -> None:
-    drawn: list[int] = []
+def test_sources_are_drawn_only_when_a_sequence_is_free(sequences):
+    drawn = []
 
-    def sources() -> Iterator[tuple[int, list[int]]]:
+    def sources():
         for number in range(len(SCRIPTS)):
             drawn.append(number)
             yield number, [number]
@@ -72,7 +70,7 @@ def test_sources_are_drawn_only_when_a_sequence_is_free(sequences: int) -> None:
     assert drawn == list(range(len(SCRIPTS)))
 
 
-def test_events_come_as_soon_as_they_are_known() -> None:
+def test_events_come_as_soon_as_they_are_known():
     model = ScriptedModel(SCRIPTS)
     events = decode(model, numbered(SCRIPTS), method(), sequences=1)
     first = next(events)
@@ -81,11 +79,10 @@ def test_events_come_as_soon_as_they_are_known() -> None:
     assert model.calls == []  # "about to be encoded": nothing has been computed for it
     first = next(events)
     assert isinstance(first, Stepped)
-    assert (first.example, first.step.number) == (0, 1)
-    assert len(model.calls) == 1
+    assert (first.example, first.step.number, len(model.calls)) == (0, 1, 1)
 
 
-def test_without_sources_the_model_is_left_alone_and_without_sequences_nothing_runs() -> None:
+def test_without_sources_the_model_is_left_alone_and_without_sequences_nothing_runs():
     model = ScriptedModel(SCRIPTS)
     assert list(decode(model, [], method(), sequences=4)) == []
     with pytest.raises(ValueError, match="sequence"):
@@ -95,9 +92,7 @@ def test_without_sources_the_model_is_left_alone_and_without_sequences_nothing_r
 
 
 @pytest.mark.parametrize("change", [lambda answers: answers[:-1], lambda answers: [*answers, A]])
-def test_another_number_of_answers_than_rows_is_not_passed_over(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[list[int]], list[int]]
-) -> None:
+def test_another_number_of_answers_than_rows_is_not_passed_over(monkeypatch, change):
     model = ScriptedModel(SCRIPTS)
     answer = model.step
     monkeypatch.setattr(model, "step", lambda rows: change(answer(rows)))
@@ -106,7 +101,7 @@ def test_another_number_of_answers_than_rows_is_not_passed_over(
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 9, 25])
-def test_a_reader_that_stops_early_leaves_every_sequence_free(count: int) -> None:
+def test_a_reader_that_stops_early_leaves_every_sequence_free(count):
     model = ScriptedModel(SCRIPTS)
     events = decode(model, numbered(SCRIPTS), method(), sequences=3)
     assert isinstance(events, Generator)
@@ -135,12 +130,11 @@ schedules = st.one_of(
     st.integers(1, 6),
 )
 def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_everything(
-    sources: list[list[int]], schedule: Schedule, limits: Limits, explore: Explore, sequences: int
-) -> None:
+    sources, schedule, limits, explore, sequences
+):
     model = HashedModel()
     numbered = [(70 - index, source) for index, source in enumerate(sources)]  # examples keep their numbers
     events = list(decode(model, numbered, method(schedule, limits, explore), sequences))
-
     for example, source in numbered:
         first, *between, end = [event for event in events if event.example == example]
         assert isinstance(first, Admitted)
@@ -159,7 +153,7 @@ def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_every
     assert set(model.releases) <= set(range(sequences))
 
 
-def test_a_method_is_the_papers_unless_told_otherwise() -> None:
+def test_a_method_is_the_papers_unless_told_otherwise():
     how = Method(Fixed(1), bos=BOS, eos=EOS)
     assert (how.limits, how.explore) == (Limits(time_max=50, sub_max=20, max_tokens=None), "retry")
     assert Limits(time_max=None, sub_max=None, max_tokens=512) == SEQUENTIAL_LIMITS

@@ -1,17 +1,26 @@
 """The grid against the oracle: any script, any schedule, any limits, both exploration rules; and the paper's figure 2."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Grid, Limits, Slot, Step, replay
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Subsequence, Waiting, Whole
-from tests.fakes import BOS, EOS, VOCABULARY, Texts
-from tests.pipeline.driving import NEVER, ask_oracle, drive, fed_and_made, rows_of, scripted_next_logits
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Grid, Limits, Slot, replay
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
+from tests.fakes import (
+    BOS,
+    EOS,
+    NEVER,
+    VOCABULARY,
+    ask_oracle,
+    drive,
+    fed_and_made,
+    hashed_next_logits,
+    rows_of,
+    scripted_next_logits,
+)
+from tests.model.engines import KINDS, SOURCES, small_model
+from tests.oracle import OracleSchedule, Placed, next_logits_of, oracle_decode, oracle_logits
 
 A, B, C, D, E, SEP = range(2, 8)
 ABC, DE, LONG = [A, B, C], [D, E], [A] * 6
@@ -30,12 +39,9 @@ time_limits = st.builds(Limits, time_max=st.integers(1, 20), sub_max=st.one_of(s
 token_limits = st.builds(Limits, time_max=st.none(), sub_max=st.none(), max_tokens=st.integers(1, 12))
 
 
-def fed(steps: list[Step]) -> list[list[tuple[int, int, int]]]:
+def fed(steps):
     """(subsequence, time, token) of what went into each call."""
     return [[(slot.subsequence, slot.time, slot.token) for slot in step.fed] for step in steps]
-
-
-# --- The oracle -------------------------------------------------------------------------------------------------------
 
 
 @given(texts, schedules, time_limits, explorations)
@@ -61,9 +67,7 @@ def fed(steps: list[Step]) -> list[list[tuple[int, int, int]]]:
 @example(PAPER, Fixed(1), Limits(), "retry")  # under the paper's limits
 @example(PAPER, Fixed(2), Limits(), "once")
 @example(PAPER, Fixed(3), Limits(), "retry")
-def test_the_grid_equals_the_oracle(
-    texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
-) -> None:
+def test_the_grid_equals_the_oracle(texts, schedule, limits, explore):
     """Rows that do not answer are told garbage, which must turn up nowhere."""
     grid, steps = drive(texts, schedule, limits, explore)
     oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
@@ -76,20 +80,14 @@ def test_the_grid_equals_the_oracle(
 @example([[A], [B], [C, C, C]], Waiting(), Limits(None, None, 4), "retry")  # over all, <eos> left out
 @example([[A], [B], [C]], Waiting(), Limits(None, None, 4), "retry")
 @example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, "retry")
-def test_the_sequential_decoders_equal_the_oracle(
-    texts: Texts, schedule: Schedule, limits: Limits, explore: Explore
-) -> None:
+def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, explore):
     grid, _ = drive(texts, schedule, limits, explore)
     oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
     assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
 
 
-# --- By example -------------------------------------------------------------------------------------------------------
-
-
-def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three() -> None:
+def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
     grid, steps = drive([ABC, DE], Fixed(1))
-
     assert [[(slot.subsequence, slot.token) for slot in step.made] for step in steps] == [
         [(1, A)],
         [(1, B), (2, D)],
@@ -112,12 +110,12 @@ class Pairs:
 
     name = "pairs"
 
-    def next_start(self, rows: Sequence[Subsequence]) -> int | None:
+    def next_start(self, rows):
         ends = [row.end for row in rows]
         return rows[-1].start if len(rows) % 2 else None if None in ends else max(end for end in ends if end)
 
 
-def test_a_schedule_may_look_at_the_live_rows_and_start_several_at_the_same_time() -> None:
+def test_a_schedule_may_look_at_the_live_rows_and_start_several_at_the_same_time():
     grid, steps = drive([ABC, DE, [A]], Pairs())
     assert rows_of(grid) == [(0, [*ABC, EOS]), (0, [*DE, EOS]), (4, [A, EOS]), (4, [EOS])]
     assert fed(steps)[0] == [(1, 0, BOS), (2, 0, BOS)]
@@ -125,48 +123,32 @@ def test_a_schedule_may_look_at_the_live_rows_and_start_several_at_the_same_time
 
 
 @given(lengths)
-def test_the_schedule_that_waits_takes_a_step_for_every_training_prediction(lengths: list[int]) -> None:
+def test_the_schedule_that_waits_takes_a_step_for_every_training_prediction(lengths):
     grid, steps = drive([[A] * m for m in lengths], Waiting(), SEQUENTIAL_LIMITS)
     assert grid.steps == sum(m + 1 for m in lengths) + 1
     assert all(len(step.made) == 1 for step in steps)
     assert grid.truncated is None
 
 
-def test_a_row_knows_its_end_its_text_and_whether_it_is_empty() -> None:
+def test_a_row_knows_its_end_its_text_and_whether_it_is_empty():
     grid, _ = drive([LONG, DE], Fixed(1), Limits(time_max=5))
-    long, short, empty = grid.subsequences[:3]
-    assert (long.end, long.text_tokens, long.empty) == (None, LONG[:5], False)
-    assert (short.end, short.text_tokens, short.empty) == (4, DE, False)
-    assert (empty.end, empty.text_tokens, empty.empty) == (3, [], True)
+    known = [(row.end, row.text_tokens, row.empty) for row in grid.subsequences[:3]]
+    assert known == [(None, LONG[:5], False), (4, DE, False), (3, [], True)]
 
 
-def test_commit_refuses_another_number_of_answers_than_rows() -> None:
+def test_commit_refuses_another_number_of_answers_than_rows():
     grid = Grid(Fixed(1), Limits(), "retry", bos=BOS, eos=EOS)
     assert grid.plan() == (Slot(1, 0, BOS),)
     with pytest.raises(ValueError, match=r"\b2\b"):
         grid.commit([A, B])
 
 
-# --- Limits -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"time_max": 0}, "time_max must be at least 1"),
-        ({"sub_max": 0}, "sub_max must be at least 1"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
-        ({"time_max": None}, "needs a bound"),
-    ],
-)
-def test_limits_that_make_no_sense_are_refused(limits: dict[str, int | None], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Limits(**limits)
-
-
-def test_the_plain_sequential_decoder_is_not_cut_by_sub_max() -> None:
-    grid, _ = drive([ABC], Whole(), Limits(sub_max=1))
-    assert (grid.tokens, grid.truncated) == (3, None)
+def test_limits_that_make_no_sense_are_refused():
+    for name in ("time_max", "sub_max", "max_tokens"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+            Limits(**{name: 0})
+    with pytest.raises(ValueError, match="needs a bound"):
+        Limits(time_max=None)
 
 
 @pytest.mark.parametrize(
@@ -185,24 +167,68 @@ def test_the_plain_sequential_decoder_is_not_cut_by_sub_max() -> None:
     ],
 )
 def test_places_are_used_up_when_empty_ones_took_them_and_another_was_due(
-    texts: Texts, sub_max: int | None, schedule: Schedule, explore: Explore, expected: bool
-) -> None:
+    texts, sub_max, schedule, explore, expected
+):
     grid, _ = drive(texts, schedule, Limits(50, sub_max), explore)
     assert grid.used_up is expected
 
 
-# --- Replay -----------------------------------------------------------------------------------------------------------
-
-
 @given(lengths, schedules, time_limits, explorations)
 @example([3, 2], Fixed(1), Limits(), "retry")
-def test_replay_does_what_the_grid_does_without_a_model(
-    lengths: list[int], schedule: Schedule, limits: Limits, explore: Explore
-) -> None:
+def test_replay_does_what_the_grid_does_without_a_model(lengths, schedule, limits, explore):
     grid, _ = drive([[2] * m for m in lengths], schedule, limits, explore)
     assert replay(lengths, schedule, limits, explore) == grid
 
 
-def test_replay_takes_the_text_as_one_for_the_sequential_decoder() -> None:
+def test_the_sequential_decoder_is_not_cut_by_sub_max_and_replay_takes_its_text_as_one():
+    grid, _ = drive([ABC], Whole(), Limits(sub_max=1))
+    assert (grid.tokens, grid.truncated) == (3, None)
     grid = replay([4, 2], Whole(), SEQUENTIAL_LIMITS)
     assert (grid.steps, grid.tokens, grid.truncated) == (7, 6, None)
+
+
+# --- The oracle itself, held to transformers where the two must agree ---------------------------------------------------
+
+
+def test_the_oracle_draws_figure_2():
+    result = oracle_decode(
+        scripted_next_logits([ABC, DE]), OracleSchedule("fixed", delay=1), bos=BOS, eos=EOS
+    )
+    assert result.rows == [(0, [A, B, C, EOS]), (1, [D, E, EOS]), (2, [EOS]), (3, [EOS])]
+    made = [[placed.token for placed in call.made] for call in result.calls]
+    assert made == [[A], [B, D], [C, E, EOS], [EOS, EOS, EOS]]
+    assert (result.steps, result.truncated, result.gap) == (4, None, 1.0)
+
+
+def test_the_gap_is_that_of_the_closest_call():
+    answers = iter([[0.0, 1.0, 5.0], [0.0, 4.0, 3.75]])
+    result = oracle_decode(lambda grid, wanted: [next(answers)], OracleSchedule("whole"), bos=BOS, eos=EOS)
+    assert result.rows == [(0, [A, EOS])]
+    assert result.gap == 0.25
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_subsequence_gets_the_logits_of_transformers(kind):
+    ids = torch.tensor([[0, 7, 7, 3, 20, 4, 9, 12, 30, 2, 0, 5, 6, 17, 39]])
+    with torch.no_grad():
+        expected = small_model(kind)(input_ids=torch.tensor([SOURCES[0]]), decoder_input_ids=ids).logits[0]
+    grid = [Placed(1, time, token) for time, token in enumerate(ids[0].tolist())]
+    logits = oracle_logits(small_model(kind), SOURCES[0], grid)
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_subsequence_gets_the_tokens_of_greedy_generate(kind):
+    model = small_model(kind)
+    expected = model.generate(torch.tensor([SOURCES[0]]), do_sample=False, num_beams=1, max_new_tokens=12)
+    result = ask_oracle(
+        next_logits_of(model, SOURCES[0]), Whole(), Limits(time_max=None, sub_max=None, max_tokens=12)
+    )
+    assert [BOS, *result.subsequences[0].tokens] == expected[0].tolist()
+
+
+def test_the_scripts_of_the_fakes_end_their_texts_and_go_on():
+    """The hashed fake is worth something as a model only if its texts have several subsequences."""
+    limits = Limits(time_max=20, sub_max=6)
+    results = [ask_oracle(hashed_next_logits([number]), Fixed(2), limits) for number in range(20)]
+    assert max(sum(tokens != [EOS] for _, tokens in result.rows) for result in results) >= 3

@@ -1,6 +1,4 @@
-"""Start times: the schedules one by one, and those drawn at random for training."""
-
-from __future__ import annotations
+"""Start times, drawn at random for training too; and who then sees whom, at which distance."""
 
 import math
 import random
@@ -8,11 +6,13 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Schedule, Waiting, Whole, draw_schedules, place
-from tests.pipeline.driving import NEVER, drive
+from pipedec_cli.pipeline.attention import distance, position, visible
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, draw_schedules, place
+from tests.fakes import NEVER, drive
 
 lengths = st.lists(st.integers(1, 6), max_size=8)
 seeds = st.integers(0, 2**32)
@@ -28,13 +28,11 @@ seeds = st.integers(0, 2**32)
         (Drawn((3, 2)), [9, 9, 9, 9], [0, 3, 5, 7]),  # keeps to its last distance
     ],
 )
-def test_a_schedule_places_subsequences_of_known_lengths(
-    schedule: Schedule, lengths: list[int], starts: list[int]
-) -> None:
+def test_a_schedule_places_subsequences_of_known_lengths(schedule, lengths, starts):
     assert place(schedule, lengths) == starts
 
 
-def test_what_has_no_place_is_refused() -> None:
+def test_what_has_no_place_is_refused():
     assert place(Whole(), [7]) == [0]
     with pytest.raises(ValueError, match="subsequence 2"):
         place(Whole(), [7, 0])
@@ -42,11 +40,11 @@ def test_what_has_no_place_is_refused() -> None:
         Fixed(0)
 
 
-def kind_of(batch: list[Schedule]) -> str:
+def kind_of(batch):
     return "drawn" if isinstance(batch[0], Drawn) else batch[0].name
 
 
-def test_random_schedules_come_with_the_probabilities_of_the_method() -> None:
+def test_random_schedules_come_with_the_probabilities_of_the_method():
     draws = 16_000
     rng = random.Random(7)
     kinds = Counter(kind_of(draw_schedules(rng, examples=1, subsequences=4)) for _ in range(draws))
@@ -56,9 +54,9 @@ def test_random_schedules_come_with_the_probabilities_of_the_method() -> None:
     assert kinds["drawn"] / draws == pytest.approx(1 / 2, abs=0.02)
 
 
-def test_drawn_distances_come_with_the_probabilities_of_the_method() -> None:
+def test_drawn_distances_come_with_the_probabilities_of_the_method():
     rng = random.Random(11)
-    distances: Counter[float] = Counter()
+    distances = Counter()
     while distances.total() < 18_000:
         for schedule in draw_schedules(rng, examples=3, subsequences=5):
             if isinstance(schedule, Drawn):
@@ -70,9 +68,7 @@ def test_drawn_distances_come_with_the_probabilities_of_the_method() -> None:
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 9))
-def test_a_batch_is_of_one_kind_and_has_a_schedule_for_each_example(
-    seed: int, examples: int, subsequences: int
-) -> None:
+def test_a_batch_is_of_one_kind_and_has_a_schedule_for_each_example(seed, examples, subsequences):
     batch = draw_schedules(random.Random(seed), examples, subsequences)
     assert len(batch) == examples
     assert len({kind_of([schedule]) for schedule in batch}) == 1
@@ -80,7 +76,7 @@ def test_a_batch_is_of_one_kind_and_has_a_schedule_for_each_example(
         assert len(set(batch)) == 1
 
 
-def test_every_start_of_every_example_of_a_drawn_batch_is_drawn_on_its_own() -> None:
+def test_every_start_of_every_example_of_a_drawn_batch_is_drawn_on_its_own():
     for seed in range(50):
         batch = draw_schedules(random.Random(seed), examples=8, subsequences=20)
         drawn = [schedule.distances for schedule in batch if isinstance(schedule, Drawn)]
@@ -89,7 +85,7 @@ def test_every_start_of_every_example_of_a_drawn_batch_is_drawn_on_its_own() -> 
 
 
 @given(seeds, lengths)
-def test_starts_never_decrease_and_are_never_later_than_the_end_before(seed: int, lengths: list[int]) -> None:
+def test_starts_never_decrease_and_are_never_later_than_the_end_before(seed, lengths):
     (schedule,) = draw_schedules(random.Random(seed), examples=1, subsequences=len(lengths) + 1)
     starts = place(schedule, [*lengths, 0])
     assert starts[0] == 0
@@ -99,8 +95,97 @@ def test_starts_never_decrease_and_are_never_later_than_the_end_before(seed: int
 
 
 @given(seeds, lengths)
-def test_training_and_decoding_place_the_same_text_alike(seed: int, lengths: list[int]) -> None:
+def test_training_and_decoding_place_the_same_text_alike(seed, lengths):
     (schedule,) = draw_schedules(random.Random(seed), examples=1, subsequences=len(lengths) + 1)
     grid, _ = drive([[5] * m for m in lengths], schedule)
     # Algorithm 1 may explore again after the closing subsequence; what a target holds stands in the same places.
     assert [row.start for row in grid.subsequences][: len(lengths) + 1] == place(schedule, [*lengths, 0])
+
+
+# A line is a token that looks, a column one that is looked at, in the same order. Figure 3b of the paper has "A B C",
+# "D E" and the empty subsequence that closes the target, at Δt = 1.
+DRAWINGS = {
+    "figure 3b": (
+        Fixed(1),
+        [3, 2, 0],
+        """
+        <bos>  #.... .... ..
+        A      ##... .... ..
+        B      ###.. .... ..
+        C      ####. .... ..
+        <eos>  ##### .... ..
+
+        <bos>  ##... #... ..
+        D      ###.. ##.. ..
+        E      ####. ###. ..
+        <eos>  ##### #### ..
+
+        <bos>  ###.. ##.. #.
+        <eos>  ####. ###. ##
+        """,
+    ),
+    "a pause at Δt = 3: the first has ended before the second starts": (
+        Fixed(3),
+        [1, 1],
+        """
+        <bos>  #.. ...
+        A      ##. ...
+        <eos>  ### ...
+
+        <bos>  ### #..
+        B      ### ##.
+        <eos>  ### ###
+        """,
+    ),
+    "one after the other: every token sees all before it": (
+        Waiting(),
+        [2, 1, 0],
+        """
+        <bos>  #... ... ..
+        A      ##.. ... ..
+        B      ###. ... ..
+        <eos>  #### ... ..
+
+        <bos>  #### #.. ..
+        C      #### ##. ..
+        <eos>  #### ### ..
+
+        <bos>  #### ### #.
+        <eos>  #### ### ##
+        """,
+    ),
+}
+
+
+def coordinates(schedule, lengths):
+    """(subsequence, time) of every token of a text, <bos> and <eos> included, subsequence by subsequence."""
+    numbered = enumerate(zip(place(schedule, lengths), lengths, strict=True), 1)
+    places = [(i, start + j) for i, (start, m) in numbered for j in range(m + 2)]
+    subsequence, time = zip(*places, strict=True)
+    return torch.tensor(subsequence), torch.tensor(time)
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_visible_equals_the_drawing(name):
+    schedule, lengths, drawing = DRAWINGS[name]
+    tokens = coordinates(schedule, lengths)
+    lines = [line.split(maxsplit=1)[1].replace(" ", "") for line in drawing.splitlines() if line.strip()]
+    assert visible(tokens, tokens).tolist() == [[mark == "#" for mark in line] for line in lines]
+
+
+tokens = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 600)), min_size=1, max_size=30)
+
+
+@given(tokens)
+def test_distance_is_manhattan_for_all_visible_pairs(places):
+    subsequence, time = (torch.tensor(values) for values in zip(*places, strict=True))
+    positions = position(subsequence, time)
+    twice, (first, second) = torch.stack([positions, positions + 7]), (subsequence[None], time[None])
+    distances = distance(twice, twice)[1]  # batches are taken too, and queries that are not the keys
+    seen = visible((first, second), (first, second))[0]
+    assert visible((first[:, 1:], second[:, 1:]), (first, second))[0].equal(seen[1:])
+    for q, (i1, t1) in enumerate(places):
+        for k, (i2, t2) in enumerate(places):
+            assert bool(seen[q, k]) == (i2 <= i1 and t2 <= t1)
+            if seen[q, k]:
+                assert distances[q, k] == abs(t1 - t2) + abs(i1 - i2)
