@@ -20,7 +20,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Progress, estimate, hyperparameters, train
+from pipedec_cli.model.training import Progress, hyperparameters, train, training_cost
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model
 
