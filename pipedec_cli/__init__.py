@@ -18,23 +18,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pipedec_cli.data.errors import UserError as UserError
-    from pipedec_cli.data.records import Generated as Generated
-    from pipedec_cli.model.decoder import Decoder as Decoder
+    from pipedec_cli.data.errors import UserError
+    from pipedec_cli.data.records import Generated
+    from pipedec_cli.model.decoder import Decoder, load
     from pipedec_cli.model.decoder import Decoder as Generator
-    from pipedec_cli.model.decoder import load as load
-    from pipedec_cli.pipeline.decode import Admitted as Admitted
-    from pipedec_cli.pipeline.decode import Finished as Finished
-    from pipedec_cli.pipeline.decode import Stepped as Stepped
+    from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 
 _HOMES: Final = {
-    "Admitted": "pipedec_cli.pipeline.decode",
-    "Decoder": "pipedec_cli.model.decoder",
-    "Finished": "pipedec_cli.pipeline.decode",
+    **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
+    **dict.fromkeys(("Decoder", "load"), "pipedec_cli.model.decoder"),
     "Generated": "pipedec_cli.data.records",
-    "Stepped": "pipedec_cli.pipeline.decode",
     "UserError": "pipedec_cli.data.errors",
-    "load": "pipedec_cli.model.decoder",
 }
 
 __all__ = ["Admitted", "Decoder", "Finished", "Generated", "Generator", "Stepped", "UserError", "load"]

@@ -76,9 +76,8 @@ def read_answers(path: Path) -> list[Generated]:
     for name, value in (_one_object(path) or {}).items():
         where = f"{path} id {name!r}"
         if value is None:
-            raise UserError(
-                "null where a list of answers belongs", where=where, todo="write [] for no answer"
-            )
+            todo = "write [] for no answer"
+            raise UserError("null where a list of answers belongs", where=where, todo=todo)
         record = replace(record_of({}, where, 0), id=name)
         predictions.append(_bare(record, checked({"answers": value}, _Answers, where).answers))
     return predictions

@@ -50,9 +50,8 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
         facts = {name: rng.choice(kinds[kind][name][1]) for name in chosen}
         named = (f"{name}: {facts[name]}" for name in chosen[1:])
         source = "; ".join([facts["kind"], f"kind: {kind}", *named])
-        made.setdefault(
-            source, {"id": f"demo-{len(made) + 1}", "source": source, "target": _say(kind, facts)}
-        )
+        example = {"id": f"demo-{len(made) + 1}", "source": source, "target": _say(kind, facts)}
+        made.setdefault(source, example)
     return list(made.values())
 
 

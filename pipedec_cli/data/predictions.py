@@ -192,9 +192,8 @@ def first_lines(
     """
     before, now = longer.made_with, manifest["settings"]
     settings = {**before["settings"], "limit": now["limit"]}
-    taken = (
-        before | {name: manifest[name] for name in ("examples", "data", "inputs")} | {"settings": settings}
-    )
+    ours = {name: manifest[name] for name in ("examples", "data", "inputs")}
+    taken = before | ours | {"settings": settings}
     if any(differences(taken, {**manifest, "settings": {**now, "trace": settings.get("trace")}})):
         return None
     lines, written = [], read_whole_lines(longer.lines)

@@ -44,6 +44,13 @@ class Record(Struct, frozen=True):
     where: str  # file:line, for messages
     fields: Mapping[str, Any] = {}  # the whole object as it was read, in its own order, to be passed through
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is no half of a surrogate pair in the text that models see."""
+        listed = (*(self.target_segments or ()), *self.references)
+        text = "".join((self.id, self.source, self.target or "", *listed))
+        return text.isascii() or whole_text(text) == text
+
 
 class Segmentation(Struct, frozen=True):
     """How the targets of a data set were split, as saved beside the data and in a checkpoint's config.json."""
@@ -51,9 +58,7 @@ class Segmentation(Struct, frozen=True):
     level: Level
     separators: tuple[str, ...]  # what ends a phrase at level phrase; () at the other levels
     joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
-    sub_max: int = (
-        20  # the decoder's bound on subsequences, the empty one that closes every target among them
-    )
+    sub_max: int = 20  # the decoder's bound on subsequences, with the empty one that closes every target
 
 
 class Generated(Struct, frozen=True, kw_only=True):
@@ -196,12 +201,8 @@ _NOT: Final = {
     "str | array": "neither a string nor a list of strings",
     "int | float | str": "not a string or a number",
 }
-_FOUND: Final = {
-    "null": "null",
-    "bool": "true or false",
-    "str": "a string",
-    "array": "a list",
-} | dict.fromkeys(("int", "float"), "a number")
+_NUMBERS: Final = dict.fromkeys(("int", "float"), "a number")
+_FOUND: Final = {"null": "null", "bool": "true or false", "str": "a string", "array": "a list", **_NUMBERS}
 
 
 def checked(
@@ -229,14 +230,6 @@ def checked(
         place = f"holds {found} at place {int(item) + 1}" if item else f"is {found}"
         what = f"{called.get(path, path)!r} {place}, {_NOT.get(expected, f'not {expected}')}"
         raise UserError(what, where=where) from None
-
-
-def is_whole(text: str) -> bool:
-    """Whether there is no half of a surrogate pair in a text."""
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def whole_text(text: str) -> str:

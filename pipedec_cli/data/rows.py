@@ -21,16 +21,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import (
-    SPLIT_NAMES,
-    FieldNames,
-    Record,
-    SplitName,
-    is_whole,
-    missing,
-    record_of,
-    whole,
-)
+from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, missing, record_of, whole
 
 STDIN: Final = "-"
 
@@ -68,8 +59,7 @@ def read_records(
     try:
         for number, where, fields in read_rows(location, split):
             record = record_of(fields, where, number, names)
-            listed = (*(record.target_segments or ()), *record.references)
-            if not is_whole("".join((record.id, record.source, record.target or "", *listed))):
+            if not record.is_whole:
                 mended.append(where)
                 record = replace(record_of(whole(fields), where, number, names), fields=fields)
             if record.id in seen:

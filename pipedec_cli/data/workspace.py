@@ -130,7 +130,6 @@ def recipe_of(path: Path) -> str | None:
 
 def _there(path: Path) -> Path:
     if not path.exists():
-        raise UserError(
-            "no such file", where=str(path), todo="run `pipedec segment DATA` first, or give a path"
-        )
+        todo = "run `pipedec segment DATA` first, or give a path"
+        raise UserError("no such file", where=str(path), todo=todo)
     return path

@@ -8,7 +8,7 @@ from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 from rich.table import Column, Table
@@ -35,9 +35,6 @@ pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 --split test --limit 100
 pipedec import parallel train_src.txt --targets train_trg.txt
 pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
 """
-
-#: Put before the name of a split without a right answer, so that `segment`, which needs answers, passes it over.
-UNLABELLED: Final = "unlabelled-"
 
 DataSet = Literal[
     "msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed", "keyphrases", "parallel"
@@ -169,7 +166,7 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
             talk.warn(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
     for split, tally in tallies.items():
         if len(paths) > 1 and tally.times["without_target"] == tally.examples:
-            paths[split] = paths[split].replace(paths[split].with_name(f"{UNLABELLED}{split}.jsonl"))
+            paths[split] = paths[split].replace(paths[split].with_name(f"unlabelled-{split}.jsonl"))
             talk.say(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
     # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
     level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level

@@ -33,7 +33,9 @@ class NativeStepper:
 
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Keep the keys and values of encoded sources, [n, longest, d_model], in sequences that are then empty of tokens."""
-        self._reserve_source(memory.shape[1])
+        if memory.shape[1] > self._source_room:
+            self._source_room = self._rounded(memory.shape[1])
+            self._source = _widened(self._source, self._buffers(self._source_room))
         for sequence, source in newcomers:
             self.release(sequence)
             self._source_length[sequence] = len(source)
@@ -80,11 +82,6 @@ class NativeStepper:
         if columns > self._room:
             self._room = self._rounded(max(columns, 2 * self._room))
             self._grid = _widened(self._grid, self._buffers(self._room))
-
-    def _reserve_source(self, length: int) -> None:
-        if length > self._source_room:
-            self._source_room = self._rounded(length)
-            self._source = _widened(self._source, self._buffers(self._source_room))
 
     def _rounded(self, columns: int) -> int:
         return -(-columns // self._panel) * self._panel
