@@ -141,10 +141,8 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
 
     import psutil
 
-    with suppress(
-        OSError, AttributeError
-    ):  # glibc returns what loading has freed: the work cannot hide in it
-        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc returns what loading has freed: the work cannot hide in it
     resets = False
     with suppress(OSError):  # on Linux the peak is set back, so that loading is no part of it
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

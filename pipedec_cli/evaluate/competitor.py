@@ -138,9 +138,8 @@ class Lengths:
     def of_dataset(cls, name: str, source: int = SOURCE_TOKENS) -> Self:
         """Lengths as in one of the paper's data sets, from its Table 1: means, in words, made tokens."""
         if name not in TARGET_LENGTHS:
-            raise UserError(
-                f"no shape is called {name!r}", todo=f"the shapes are {', '.join(TARGET_LENGTHS)}"
-            )
+            todo = f"the shapes are {', '.join(TARGET_LENGTHS)}"
+            raise UserError(f"no shape is called {name!r}", todo=todo)
         row = TARGET_LENGTHS[name]
         words, subsequences = row.words_per_target, row.subsequences_per_target
         origin = f"{name}: the paper's {row.table}, {words} words in {subsequences} subsequences, 4 tokens for 3 words"

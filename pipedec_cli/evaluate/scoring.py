@@ -259,11 +259,9 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
         return record.target_segments
     if task == "keyphrases":
         return (record.target,)
-    raise UserError(
-        "`target` is a string where a list of answers belongs",
-        where=record.where,
-        todo="give the answers as a list, or give --gold FILE",
-    )
+    what = "`target` is a string where a list of answers belongs"
+    todo = "give the answers as a list, or give --gold FILE"
+    raise UserError(what, where=record.where, todo=todo)
 
 
 def _phrases(segments: Iterable[str]) -> tuple[str, ...]:

@@ -39,10 +39,8 @@ def method(resamples: int, seed: int) -> str:
     """How the intervals of `score_differences` come about, library and version included."""
     import scipy
 
-    interval = (
-        f"paired bootstrap, percentile interval at {CONFIDENCE:.0%}, {resamples} resamples, seed {seed}"
-    )
-    return f"{interval}, scipy.stats.bootstrap {scipy.__version__}"
+    interval = f"percentile interval at {CONFIDENCE:.0%}, {resamples} resamples, seed {seed}"
+    return f"paired bootstrap, {interval}, scipy.stats.bootstrap {scipy.__version__}"
 
 
 def score_differences(

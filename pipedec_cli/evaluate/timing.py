@@ -17,9 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 Clock = Callable[[], float]
 Source = Sequence[int]
 
-PAUSE_SECONDS: Final = (
-    0.25  # worker threads of a library go on spinning for a while: Intel's OpenMP for 0.2 s
-)
+PAUSE_SECONDS: Final = 0.25  # a library's worker threads go on spinning for a while: Intel's OpenMP for 0.2 s
 
 
 def pause() -> None:

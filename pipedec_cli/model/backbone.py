@@ -75,12 +75,8 @@ class Backbone:
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
     dropout: Callable[[Any], Function]  # the one after the embedding
     blocks: Callable[[Any, Form], list[Block]]  # the decoder's layers, first to last
-    head: Callable[
-        [Any, Form], Function
-    ]  # from the last layer's states to logits, the family's scale included
-    buckets: Callable[
-        [Any], Tensor
-    ]  # each distance's, int64 [farthest + 1], from the config; the last goes on
+    head: Callable[[Any, Form], Function]  # from the last states to logits, the family's scale included
+    buckets: Callable[[Any], Tensor]  # each distance's, int64 [farthest + 1]; the last goes on
 
 
 def can_prepack(dtype: torch.dtype) -> bool:

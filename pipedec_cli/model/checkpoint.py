@@ -92,20 +92,16 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
     except UserError:
         raise
     except Exception as error:  # loading fails in many ways, in several libraries
-        reason = str(error).strip().splitlines()
-        raise UserError(
-            f"cannot load the checkpoint {name}: {reason[0] if reason else type(error).__name__}",
-            todo="check that the folder is whole, or that the hub name is right and can be reached",
-        ) from error
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        todo = "check that the folder is whole, or that the hub name is right and can be reached"
+        raise UserError(f"cannot load the checkpoint {name}: {reason}", todo=todo) from error
     try:
         content = getattr(model.config, _KEY, None)
         settings = msgspec.convert(content, MethodSettings) if content else None
     except msgspec.ValidationError as error:
-        raise UserError(
-            f"the settings under {_KEY!r} are not of this version ({error})",
-            where=f"{name}/config.json",
-            todo="train the checkpoint anew, or use the version that wrote it",
-        ) from error
+        what = f"the settings under {_KEY!r} are not of this version ({error})"
+        todo = "train the checkpoint anew, or use the version that wrote it"
+        raise UserError(what, where=f"{name}/config.json", todo=todo) from error
     segmenter = load_segmenter(Path(name), settings.segmentation) if settings and local else None
     return Checkpoint(model.eval().to(device), tokenizer, settings, name, torch.device(device), segmenter)
 
@@ -116,17 +112,14 @@ def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
     config = transformers.AutoConfig.from_pretrained(name, local_files_only=local)
     families = backbones()
     if config.model_type not in families:
-        raise UserError(
-            f"{name} is a {config.model_type!r} model, not a T5",
-            todo=f"use a checkpoint of one of these families: {', '.join(families)}",
-        )
+        todo = f"use a checkpoint of one of these families: {', '.join(families)}"
+        raise UserError(f"{name} is a {config.model_type!r} model, not a T5", todo=todo)
     tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
     if len(tokenizer.get_vocab()) - len(tokenizer.all_special_tokens) <= 1:
         # Where there are no files, transformers makes one up that knows nothing but the special tokens.
         raise ValueError("it has no tokenizer")
-    model, info = getattr(transformers, backbone_of(config).auto_class).from_pretrained(
-        name, local_files_only=local, dtype=dtype, output_loading_info=True
-    )
+    made = getattr(transformers, backbone_of(config).auto_class).from_pretrained
+    model, info = made(name, local_files_only=local, dtype=dtype, output_loading_info=True)
     if info["missing_keys"]:  # transformers would go on with fresh weights in their place
         raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
     return model, tokenizer

@@ -27,9 +27,7 @@ from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
 SORTED_BATCHES: Final = 16
 
-DTYPES: Final[dict[str, torch.dtype]] = {
-    name: getattr(torch, name) for name in ("float32", "bfloat16", "float16")
-}
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: Beyond this many examples a step is bound by arithmetic, and more of them gain little.
 MOST_ON_CPU, MOST_ON_GPU = 8, 64
 #: The share of the free memory that examples in flight may take, and the tokens of a grid that room is reckoned for.
@@ -132,18 +130,15 @@ class Decoder:
     def _schedule(self, delay: Delay | None, untrained: bool) -> Schedule:
         if self.settings.decoder == "sequential":
             if delay not in (None, "wait"):
-                raise UserError(
-                    f"{self.checkpoint.name} is an ordinary T5 and has no delay",
-                    todo="leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined",
-                )
+                todo = "leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined"
+                raise UserError(f"{self.checkpoint.name} is an ordinary T5 and has no delay", todo=todo)
             return Whole()
         trained, wanted = self.settings.delay, delay or self.settings.usual_delay
         if trained not in ("any", wanted) and not untrained:
-            raise UserError(
-                f"{self.checkpoint.name} was trained for delay {trained} only; at {wanted} it would take the first "
-                "later exploration for the end and drop the rest of the text",
-                todo=f"use --delay {trained}, train with --delay any, or insist with --untrained-delay",
-            )
+            only = f"{self.checkpoint.name} was trained for delay {trained} only"
+            loss = "it would take the first later exploration for the end and drop the rest of the text"
+            todo = f"use --delay {trained}, train with --delay any, or insist with --untrained-delay"
+            raise UserError(f"{only}; at {wanted} {loss}", todo=todo)
         return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 
     def run(

@@ -99,12 +99,8 @@ def _blocks(model: Any, form: Form) -> list[Block]:
 
 def _feed(dense: Any, form: Form) -> Function:
     """wo(act(wi x)), or wo(act(wi_0 x) · wi_1 x) where it is gated; ``wo`` may be kept in a wider dtype."""
-    act, drop, outward, wide = (
-        dense.act,
-        form.dropout(dense.dropout),
-        form.linear(dense.wo),
-        dense.wo.weight.dtype,
-    )
+    act, drop = dense.act, form.dropout(dense.dropout)
+    outward, wide = form.linear(dense.wo), dense.wo.weight.dtype
     inward = form.apart(*([dense.wi] if hasattr(dense, "wi") else [dense.wi_0, dense.wi_1]))
 
     def feed(x: Tensor) -> Tensor:

@@ -30,9 +30,8 @@ def decoder_logits(
     table = backbone.buckets(model.config).to(tokens.device)
     place = position(subsequence, time)
     buckets = table[distance(place, place).clamp(0, table.numel() - 1)]
-    attend = partial(
-        _attend, heads=model.config.num_heads, dropout=model.config.dropout_rate if model.training else 0.0
-    )
+    dropout = model.config.dropout_rate if model.training else 0.0
+    attend = partial(_attend, heads=model.config.num_heads, dropout=dropout)
     look_at_source = partial(attend, mask=memory_mask[:, None, None, :].bool())
 
     hidden = backbone.dropout(model)(backbone.embedding(model)(tokens))

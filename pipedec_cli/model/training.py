@@ -251,6 +251,5 @@ class _Reporter(TrainerCallback):
         if state.is_world_process_zero:
             loss, score = float(metrics["eval_loss"]), self.score() if self.score else None
             metrics |= {} if score is None else {"eval_score": score}
-            self.show(
-                Progress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss, loss, score)
-            )
+            so_far = (state.global_step, state.max_steps, state.epoch or 0.0, self.loss)
+            self.show(Progress(*so_far, loss, score))

@@ -46,9 +46,7 @@ class Slot:
     subsequence: int
     time: int
     token: int
-    answers: bool = (
-        True  # False for the <eos> of an ended subsequence: fed once, so that later tokens can see it
-    )
+    answers: bool = True  # False for the <eos> of an ended subsequence: fed once, for later tokens to see
 
 
 @dataclass(frozen=True, slots=True)

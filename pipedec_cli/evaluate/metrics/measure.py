@@ -53,9 +53,7 @@ class Measure(ABC):
     headline: ClassVar[Mapping[str, str]]  # the metrics of a table, and what they are called there
     primary: ClassVar[str]  # the one of them that curves and advice are about
     metrics: ClassVar[tuple[str, ...]]  # what each number of `corpus` is
-    counted: ClassVar[
-        tuple[str, ...]
-    ] = ()  # what ends a row of statistics; the sums are told beside the scores
+    counted: ClassVar[tuple[str, ...]] = ()  # what ends a row of statistics; sums are told beside scores
     precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}  # those beside a headline F1
     unscorable: ClassVar[str] = ""  # why an example may have no statistics
 
@@ -114,9 +112,8 @@ class Scores:
         """Each metric of each example alone, in per cent, by id; those that are not scorable last, with None."""
         metrics = self.measure.metrics
         values = self.measure.corpus(self.statistics).tolist() if self.ids else []
-        found = {
-            name: dict(zip(metrics, row, strict=True)) for name, row in zip(self.ids, values, strict=True)
-        }
+        rows = zip(self.ids, values, strict=True)
+        found = {name: dict(zip(metrics, row, strict=True)) for name, row in rows}
         return {**found, **{name: dict.fromkeys(metrics) for name in self.not_scorable}}
 
     @property

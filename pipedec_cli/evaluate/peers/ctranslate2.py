@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.evaluate.child import Child, ChildError
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, took
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
 # The number of threads is tried on so many source tokens, tokens made, and so often.
-TRIAL_SOURCE: Final = 64
-TRIAL_TOKENS: Final = 12
-TRIALS: Final = 3
+TRIAL_SOURCE, TRIAL_TOKENS, TRIALS = 64, 12, 3
 
 
 class CTranslate2:
@@ -53,17 +51,15 @@ class CTranslate2:
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Translate; it does not tell encoder and decoder apart."""
-        outputs: list[Output] = []
-        calls = 0
+        outputs, calls = list[Output](), 0
+        least = self.max_tokens if self.exactly else 0  # its default forbids an empty text
         for first in range(0, len(sources), batch_size):
             results = self._translator.translate_batch(
                 [[self._words[token] for token in source] for source in sources[first : first + batch_size]],
                 beam_size=1,
                 max_input_length=0,  # its default cuts sources at 1024 tokens
                 max_decoding_length=self.max_tokens,
-                min_decoding_length=self.max_tokens
-                if self.exactly
-                else 0,  # its default forbids an empty text
+                min_decoding_length=least,
                 return_end_token=True,
             )
             found = [result.hypotheses[0] for result in results]

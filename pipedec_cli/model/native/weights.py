@@ -75,9 +75,8 @@ def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
     buckets = distance_buckets(model.config)
     packing = _Packing(kernels, model.decoder.embed_tokens.weight.dtype, consume=consume)
     tables = _tables(model.decoder, lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf))
-    return _pack(
-        model.decoder, packing, tables, len(buckets), head=model.lm_head, scale=output_scale(model.config)
-    )
+    scale = output_scale(model.config)
+    return _pack(model.decoder, packing, tables, len(buckets), head=model.lm_head, scale=scale)
 
 
 class NativeEncoder(nn.Module):
@@ -101,9 +100,8 @@ class NativeEncoder(nn.Module):
         states = torch.zeros(len(sources), longest, self.weights.struct.width)
         together = max(1, TOKENS_TOGETHER // longest)
         for first in range(0, len(sources), together):
-            self.weights.library.encode(
-                self.weights.struct, sources[first : first + together], states[first:]
-            )
+            portion = sources[first : first + together]
+            self.weights.library.encode(self.weights.struct, portion, states[first:])
         return BaseModelOutput(last_hidden_state=states)
 
 
