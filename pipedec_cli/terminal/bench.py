@@ -105,16 +105,13 @@ def bench(settings: BenchSettings) -> None:
     talk = Talk(quiet=settings.quiet)
     peers = parse_peers(settings.compare)
     if "prompt-lookup" in peers:
-        raise UserError(
-            "--compare: what prompt lookup gives depends on the text, and here texts mean nothing",
-            todo="compare with it on a trained model: `pipedec report --compare prompt-lookup`",
-        )
+        what = "--compare: what prompt lookup gives depends on the text, and here texts mean nothing"
+        todo = "compare with it on a trained model: `pipedec report --compare prompt-lookup`"
+        raise UserError(what, todo=todo)
     subsequences, tokens = settings.subsequences, settings.tokens
     if (subsequences is None) != (tokens is None) or (settings.shape and subsequences is not None):
-        raise UserError(
-            "lengths are given either as --shape, or as --subsequences and --tokens",
-            todo="for example `--shape pubmed`, or `--subsequences 8 --tokens 12`",
-        )
+        what = "lengths are given either as --shape, or as --subsequences and --tokens"
+        raise UserError(what, todo="for example `--shape pubmed`, or `--subsequences 8 --tokens 12`")
     if subsequences is None or tokens is None:
         lengths = Lengths.of_dataset(settings.shape or "wikihowqa", settings.source)
     else:
@@ -219,9 +216,8 @@ _RATES: Final = {"tokens a step": "tokens_per_step", "examples/s": "examples_per
 def bench_sheets(bench: Bench) -> list[Sheet]:
     """Every table of a bench, in order."""
     made = [_forced(bench), _ratios(bench), *([_steps(bench)] if bench.steps else [])]
-    how = (
-        f"one process, the decoders in turn; one pass to warm up, medians of {many(bench.repeats, 'repeat')}"
-    )
+    passes = f"one pass to warm up, medians of {many(bench.repeats, 'repeat')}"
+    how = f"one process, the decoders in turn; {passes}"
     notes = (how, *bench.absences, *filter(None, [bench.disturbed]))
     return [*made, tables.settings_sheet("What was measured", bench, f"{bench.model};", notes)]
 
@@ -259,13 +255,12 @@ def _ratios(bench: Bench) -> Sheet:
         parts = map(times, (gain.decoding, gain.fewer_calls, gain.faster_calls))
         cells = (f"over {over.name}", times(gain.speedup), spread, *parts)
         groups.setdefault(f"{one.name}, batch size {size}", []).append(cells)
+    causes = "fewer calls (the schedule) × faster calls (kernels, and what more rows a call cost)"
     return Sheet(
         "Times as fast",
         ("end to end", "by repeats", "decoding", "fewer calls", "faster calls"),
         tuple(Section(heading, tuple(rows)) for heading, rows in groups.items()),
-        notes=(
-            "decoding = fewer calls (the schedule) × faster calls (kernels, and what more rows a call cost)",
-        ),
+        notes=(f"decoding = {causes}",),
     )
 
 

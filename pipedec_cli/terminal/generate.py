@@ -181,10 +181,8 @@ def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
     if settings.text:
         texts = []
         for number, text in enumerate(settings.text, start=1):
-            where, whole = (
-                f"--text {number}",
-                whole_text(text),
-            )  # other bytes come as halves of surrogate pairs
+            where = f"--text {number}"
+            whole = whole_text(text)  # other bytes come as halves of surrogate pairs
             if not text.strip():
                 raise UserError("is empty", where=where, todo="there must be something to generate from")
             fields = {"id": str(number), "source": whole}

@@ -170,9 +170,8 @@ class _Sheet:
             newest, made = time == self.time and not self.ended, self._made_at(time)
             lead = EARLIER if time == columns[0] and time > 0 else " "
             self._append(times, time, str(time), "bold not dim" if newest else "", lead)
-            self._append(
-                counts, time, "" if made is None else str(made), "bold not dim" if (made or 0) > 1 else ""
-            )
+            style = "bold not dim" if (made or 0) > 1 else ""
+            self._append(counts, time, "" if made is None else str(made), style)
         return [times, *rows, counts]
 
     def _append(self, line: Text, time: int, text: str, style: str, lead: str = " ") -> None:

@@ -50,9 +50,8 @@ class Predictions:
 
         self.settings, self.decoder, self.inputs, self.talk = settings, decoder, inputs, talk
         checkpoint, trained, longest = decoder.checkpoint, decoder.settings, decoder.text.max_source_tokens
-        chosen = partial(
-            decoder.method, settings.delay, explore=settings.explore, untrained=settings.untrained_delay
-        )
+        allowed = settings.untrained_delay
+        chosen = partial(decoder.method, settings.delay, explore=settings.explore, untrained=allowed)
         limits = {name: getattr(settings, name) for name in ("time_max", "sub_max", "max_tokens")}
         self.method = chosen(**limits)
         self.name = _name(settings, self.method, usual=chosen().limits)
@@ -195,9 +194,8 @@ class Predictions:
         the decoder is called in what is said.
         """
         files, settings, done = GenerationFiles(self.path(there=True)), self.manifest["settings"], None
-        settings["trace"] |= (
-            files.made_with["settings"].get("trace") is True
-        )  # lines that hold more serve as well
+        # Lines that hold more serve as well.
+        settings["trace"] |= files.made_with["settings"].get("trace") is True
         if files.begun:
             try:
                 done = files.done(self.manifest, self.inputs.read())

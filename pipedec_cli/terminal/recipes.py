@@ -66,9 +66,8 @@ def recipes(settings: RecipesSettings) -> None:
     if rows := [row for entry in chosen for row in paper.paper_rows(entry.name)]:
         console.print()
         console.print(_results_table(rows))
-        console.print(
-            "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090", soft_wrap=True
-        )
+        note = "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090"
+        console.print(note, soft_wrap=True)
     if settings.name is not None:
         _show_more(console, chosen[0])
 
@@ -111,9 +110,8 @@ def _show_more(console: Console, recipe: Recipe) -> None:
         console.print()
         console.print(table)
     if ends := paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name):
-        console.print(
-            f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9", soft_wrap=True
-        )
+        curve = f"{ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9"
+        console.print(f"{ends.figure}: {curve}", soft_wrap=True)
     console.print()
     for command in _COMMANDS:
         if settings := recipe.settings_for(command):

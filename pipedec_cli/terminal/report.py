@@ -195,10 +195,8 @@ def line_up(
     pipelined = load_decoder(usual, talk)
     trained = pipelined.settings
     if trained.decoder == "sequential":
-        raise UserError(
-            f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder",
-            todo="give it as --baseline, and as --model a checkpoint that `pipedec train` made",
-        )
+        todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
+        raise UserError(f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder", todo=todo)
     plain = _load_plain(settings.baseline, usual, peers, place, talk)
     inputs = read_inputs(usual, talk)
 
@@ -226,20 +224,16 @@ def line_up(
         words = f"the plain T5 ({plain.checkpoint.name}), the whole target as one string, on our engine"
         return [one("sequential", "baseline", options, how), *ours], words, "the plain T5"
     if trained.delay != "any":
-        raise UserError(
-            "there is nothing to compare with: no plain T5, and this checkpoint was not trained for its waiting schedule",
-            where=pipelined.checkpoint.name,
-            todo="run `pipedec train --decoder sequential` first, or give --baseline",
-        )
+        lacking = "no plain T5, and this checkpoint was not trained for its waiting schedule"
+        what, where = f"there is nothing to compare with: {lacking}", pipelined.checkpoint.name
+        todo = "run `pipedec train --decoder sequential` first, or give --baseline"
+        raise UserError(what, where=where, todo=todo)
     words = (
         f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain T5, which needs about "
         "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
     )
-    return (
-        [one("waiting schedule", "baseline", "--delay wait", waiting), *ours],
-        words,
-        "the same checkpoint's waiting schedule",
-    )
+    baseline = one("waiting schedule", "baseline", "--delay wait", waiting)
+    return [baseline, *ours], words, "the same checkpoint's waiting schedule"
 
 
 def _load_plain(
@@ -254,17 +248,14 @@ def _load_plain(
                 "it with --resume"
             )
         if peers:
-            raise UserError(
-                f"{', '.join(peers)} would run the plain T5, and there is none",
-                todo="run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone",
-            )
+            what = f"{', '.join(peers)} would run the plain T5, and there is none"
+            todo = "run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone"
+            raise UserError(what, todo=todo)
         return None
     # transformers runs the model itself, which our own engine can do without
     consume = not {"transformers", "prompt-lookup"} & set(peers)
     plain = load_decoder(replace(usual, model=given or str(folder)), talk, consume=consume)
     if plain.settings.decoder != "sequential":
-        raise UserError(
-            f"{plain.checkpoint.name} is a pipelined decoder",
-            todo="--baseline takes a plain T5; `pipedec train --decoder sequential` makes one",
-        )
+        todo = "--baseline takes a plain T5; `pipedec train --decoder sequential` makes one"
+        raise UserError(f"{plain.checkpoint.name} is a pipelined decoder", todo=todo)
     return plain

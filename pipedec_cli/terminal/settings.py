@@ -77,9 +77,8 @@ def _parameter(one: Field[Any], kind: Any) -> inspect.Parameter:
 
 def option(default: Any, text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
     """A field that is an option: its default, what the help says, its names (else the field's), Typer's panel and bounds."""
-    return field(
-        default=default, metadata={"typer": typer.Option(*names, help=text, rich_help_panel=panel, **more)}
-    )
+    declared = typer.Option(*names, help=text, rich_help_panel=panel, **more)
+    return field(default=default, metadata={"typer": declared})
 
 
 def argument(text: str, default: Any = None) -> Any:

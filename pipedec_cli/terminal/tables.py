@@ -23,8 +23,7 @@ NONE: Final = "–"
 _BETWEEN: Final = 3  # cells that Rich puts between two columns
 _WORDY: Final = 40  # a column with wider cells holds words, which may be broken
 _SHORT: Final = 12  # a heading of so many cells is not broken at its spaces
-_BAR_PER_TIME: Final = 3
-_LONGEST_BAR: Final = 30
+_BAR_PER_TIME, _LONGEST_BAR = 3, 30
 
 Row = tuple[str, ...]
 Label = tuple[str, str]  # under which section a cell stands, and in which row
