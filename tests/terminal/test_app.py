@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,15 @@ def test_help_imports_nothing_heavy() -> None:
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert outcome.stderr.strip() == "[]"
     assert "segment" in outcome.stdout
+
+
+@pytest.mark.parametrize("page", ["design", "how-it-works", "library"])
+def test_the_files_that_the_docs_name_are_there(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]*(?:\.\w+)?)`", text))
+    folders = (ROOT, ROOT / "pipedec_cli", ROOT / "pipedec_cli" / "model")
+    assert named
+    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
