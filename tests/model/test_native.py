@@ -101,6 +101,16 @@ def test_the_step_answers_with_the_first_best_token():
 
 
 @needs_kernels
+def test_an_answer_is_a_token_of_the_vocabulary_even_where_no_logit_is_a_number():
+    model = copy.deepcopy(small_model("gated"))
+    with torch.no_grad():
+        model.lm_head.weight[:] = torch.nan
+    engine = Engine(model, weights=lay_out(model, native=True))
+    engine.admit([(0, SOURCES[0])])
+    assert engine.step(grid_rows(0, 3)) == [0, 0, 0]
+
+
+@needs_kernels
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_that_is_consumed_gives_the_same_logits_and_is_not_in_memory_twice(kind):
     model = copy.deepcopy(small_model(kind))

@@ -65,7 +65,8 @@ template <class E> class Step : Block<E> {
                 float *row = logits + r * vocabulary;
                 std::fill(row + m.vocabulary, row + vocabulary, -INF);
                 const float largest = largest_of(row, vocabulary);
-                answers[r] = std::find(row, row + vocabulary, largest) - row;
+                const long best = std::find(row, row + m.vocabulary, largest) - row;
+                answers[r] = best < m.vocabulary ? best : 0; // of numbers that are none, none is the largest
                 if (probabilities) probabilities[r] = 1.0f / exponentials(row, vocabulary);
             });
         });
