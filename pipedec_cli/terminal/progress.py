@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LINE_EVERY: Final = 10.0
 #: Seconds that short work may take without a word.
 PATIENCE: Final = 2.0
+#: Identifiers that a warning names.
+NAMED: Final = 5
 
 Item = TypeVar("Item")
 
@@ -172,6 +174,20 @@ def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
 
 
 @dataclass(slots=True)
+class Marked:
+    """Examples that have something in common: how many, and the ids of the first few, so that memory does not grow."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, identifier: str) -> None:
+        """Count one."""
+        self.count += 1
+        if self.count <= NAMED:
+            self.first.append(identifier)
+
+
+@dataclass(slots=True)
 class Tally:
     """Counts over the examples that a run has generated; those that a resumed run found done are not among them."""
 
@@ -181,8 +197,8 @@ class Tally:
     tokens: int = 0  # without <eos>
     truncated: Counter[str] = field(default_factory=Counter)  # examples by what cut them short
     exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
-    cut: list[str] = field(default_factory=list)  # ids of the examples whose source was cut,
-    unknown: list[str] = field(default_factory=list)  # and of those whose source holds unknown characters
+    cut: Marked = field(default_factory=Marked)  # examples whose source was cut,
+    unknown: Marked = field(default_factory=Marked)  # and those whose source holds unknown characters
 
     def add(self, generated: Generated) -> None:
         """Count one example."""
@@ -192,9 +208,9 @@ class Tally:
         self.exhausted += generated.used_up
         self.truncated.update(filter(None, [generated.truncated]))
         if generated.source_cut:
-            self.cut.append(generated.id)
+            self.cut.add(generated.id)
         if self.unknown_id in generated.source_ids:
-            self.unknown.append(generated.id)
+            self.unknown.add(generated.id)
 
     def as_json(self) -> dict[str, Any]:
         """The counts as plain values."""
@@ -205,18 +221,18 @@ class Tally:
             "tokens_per_step": round(self.tokens / self.steps, 4) if self.steps else 0.0,
             "truncated": dict(sorted(self.truncated.items())),
             "explorations_exhausted": self.exhausted,
-            "sources_cut": len(self.cut),
-            "sources_with_unknown": len(self.unknown),
+            "sources_cut": self.cut.count,
+            "sources_with_unknown": self.unknown.count,
         }
 
     def warnings(self, limit: int) -> Iterator[str]:
         """What the model could not see of the sources, of which it takes so many tokens."""
         cut, hint = f"longer than {limit:,} tokens and cut", "; --max-source-tokens sets the limit"
         unknown = "with characters that the tokenizer does not know"
-        for ids, what, todo in ((self.cut, cut, hint), (self.unknown, unknown, "")):
-            if ids:
-                some = f"{len(ids):,} of {many(self.examples, 'source')} {'was' if len(ids) == 1 else 'were'}"
-                yield f"{some} {what}: id {', '.join(ids[:5])}{', …' if len(ids) > 5 else ''}{todo}"
+        for marked, what, todo in ((self.cut, cut, hint), (self.unknown, unknown, "")):
+            if count := marked.count:
+                some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
+                yield f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"
 
     def lines(self, seconds: float, limits: Limits) -> Iterator[str]:
         """Counts and rates, a line each."""

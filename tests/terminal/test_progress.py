@@ -12,7 +12,7 @@ from rich.console import Console
 from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.progress import LINE_EVERY, PATIENCE, GenerationProgress, stage, track
+from pipedec_cli.terminal.progress import LINE_EVERY, PATIENCE, GenerationProgress, Marked, stage, track
 from tests.fakes import BOS, EOS, ScriptedModel
 
 
@@ -163,3 +163,10 @@ def test_a_stage_that_says_nothing_shows_itself_all_the_same(monkeypatch: pytest
         while "learning" not in written(talk):
             time.sleep(0.01)
     assert "\x1b[?25h" in written(talk), "the cursor comes back"
+
+
+def test_what_is_marked_is_counted_and_only_the_first_few_are_kept():
+    marked = Marked()
+    for number in range(1000):
+        marked.add(str(number))
+    assert (marked.count, marked.first) == (1000, ["0", "1", "2", "3", "4"])
