@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from typing import Annotated, Any, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import bench, demo, generate, import_, recipes, report, score, segment, train
-from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.console import Talk, tame_libraries
 from pipedec_cli.terminal.settings import add
 
 #: Whatever is wrong with the options; Typer gives the base class of its errors no public name.
@@ -19,19 +22,35 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
+#: What the operating system says of a path that was given, not of a disk.
+_OF_A_PATH: Final = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EEXIST),
+    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS, errno.ENXIO, errno.EINVAL),
+)
+
 
 class _Commands(TyperGroup):
     """The subcommands, with a word about Ctrl-C, which Typer ends in silence, and options' errors on one line."""
 
+    def make_context(self, info_name: Any, args: list[str], *others: Any, **more: Any) -> Any:
+        with _usage_on_one_line() if args else nullcontext():  # without arguments, the help is what is told
+            return super().make_context(info_name, args, *others, **more)
+
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with _usage_on_one_line():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             _fail("interrupted", EXIT_INTERRUPTED)
-        except UsageError as error:
-            told = error.format_message().replace("Value error, ", "").rstrip(".")
-            path = error.ctx.command_path if error.ctx else ctx.command_path
-            _fail(f"{told}; see `{path} --help`", EXIT_USAGE)
+
+
+@contextmanager
+def _usage_on_one_line() -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        told = error.format_message().replace("Value error, ", "").rstrip(".")
+        _fail(f"{told}; see `{error.ctx.command_path if error.ctx else 'pipedec'} --help`", EXIT_USAGE)
 
 
 app = typer.Typer(
@@ -79,6 +98,7 @@ add(app, "demo", demo.demo, demo.EXAMPLES)
 
 def main() -> None:
     """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
+    tame_libraries()
     try:
         app()
     except UserError as error:
@@ -89,9 +109,9 @@ def main() -> None:
         sys.exit(EXIT_ERROR)
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
-        _fail(f"{name}{error.strerror or error}", EXIT_ERROR)
+        _fail(f"{name}{error.strerror or error}", EXIT_USAGE if error.errno in _OF_A_PATH else EXIT_ERROR)
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    Talk().console.print(f"error: {message}", soft_wrap=True)
+    Talk().error(message)
     sys.exit(code)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -38,16 +41,55 @@ class Talk:
 
     def warn(self, message: str) -> None:
         """One line that is shown even when quiet."""
-        self.console.print(Text.assemble(("warning: ", "yellow"), visible(message)), soft_wrap=True)
+        self.console.print(Text.assemble(("warning: ", "yellow"), one_line(message)), soft_wrap=True)
+
+    def error(self, message: str) -> None:
+        """One line, the last."""
+        self.console.print(Text(f"error: {one_line(message)}"), soft_wrap=True)
+
+
+def tame_libraries() -> None:
+    """See to it that what libraries warn of and log is shown as our warnings and errors are."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        Talk().warn(str(message))
+
+    def record(*arguments: Any, **more: Any) -> logging.LogRecord:
+        made = logging.LogRecord(*arguments, **more)
+        made.msg, made.args = one_line(made.getMessage()), ()
+        return made
+
+    warnings.showwarning = show
+    logging.setLogRecordFactory(record)
 
 
 def visible(text: str) -> str:
-    """The text with control characters, escapes among them, as visible symbols, so that no data can drive the terminal."""
-    return text.translate(_CONTROL_PICTURES)
+    """The text with what acts on a terminal as visible symbols, so that no data can drive it or reorder what it shows.
+
+    These are control characters, escapes among them, what changes the direction of text, line and paragraph separators,
+    blanks of no width, and halves of surrogate pairs. Joiners stay: emoji and several scripts need them.
+    """
+    return text.translate(_PICTURES)
 
 
-_CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
-_CONTROL_PICTURES |= {0x7F: "␡"} | dict.fromkeys(range(128, 160), "�")
+def one_line(text: str, most: int = 400) -> str:
+    """The text `visible` on a line of its own, of a longer one the start and the end, where the remedy stands."""
+    line = visible(text).replace("\n", "␊")
+    return line if len(line) <= most else f"{line[: most * 5 // 8]} … {line[3 - most * 3 // 8 :]}"
+
+
+_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)} | {0x7F: "␡"}
+_PICTURES |= dict.fromkeys(
+    (
+        *range(0x80, 0xA0),
+        *(0x61C, 0x200B, 0x200E, 0x200F),
+        *range(0x2028, 0x202F),
+        *range(0x2060, 0x2070),
+        *range(0xD800, 0xE000),
+        *(0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB),
+    ),
+    "�",
+)
 
 
 def many(count: int, noun: str) -> str:

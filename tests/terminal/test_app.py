@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,6 +21,7 @@ from typer.testing import CliRunner
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import app as module
 from pipedec_cli.terminal.app import app
+from pipedec_cli.terminal.console import tame_libraries
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
@@ -63,6 +67,14 @@ def test_every_command_is_explained_with_an_example_and_in_the_readme(command: s
     [
         (UserError("no target", where="a:3", todo="add one"), 2, "error: a:3: no target; add one"),
         (OSError(28, "No space left on device", "out.jsonl"), 1, "error: out.jsonl: No space left on device"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "out"), 2, "error: out: Is a directory"),
+        (OSError(errno.ELOOP, "Too many links", "a/b"), 2, "error: a/b: Too many links"),
+        (UserError("a\x1b[31m\x9b\x00b\nc\u202ed\u2028\ud800\u200d"), 2, "error: a␛[31m�␀b␊c�d��\u200d"),
+        (
+            UserError("x" * 999, where="f:1", todo="mend it"),
+            2,
+            f"error: f:1: {'x' * 245} … {'x' * 138}; mend it",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(
@@ -72,6 +84,21 @@ def test_an_error_is_one_line_and_an_exit_code(
     with pytest.raises(SystemExit) as raised:
         module.main()
     assert (raised.value.code, capsys.readouterr().err) == (code, f"{line}\n")
+
+
+def test_what_libraries_warn_of_and_log_is_one_line_without_control_characters(
+    caplog: pytest.LogCaptureFixture, capsys: Any
+) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            tame_libraries()
+            warnings.warn("a\x1b[2J\nb", stacklevel=1)
+        logging.getLogger("a.library").warning("%s\x1b[2J", "c\nd")
+    finally:
+        logging.setLogRecordFactory(logging.LogRecord)
+    assert capsys.readouterr().err == "warning: a␛[2J␊b\n"
+    assert caplog.messages == ["c␊d␛[2J"]
 
 
 def test_ctrl_c_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
@@ -101,6 +128,7 @@ def test_a_closed_pipe_is_no_error_message() -> None:
         (["train", "--epochs", "many"], "Invalid value for '--epochs'"),
         (["segment"], "Missing argument"),
         (["nonsense"], "No such command 'nonsense'"),
+        (["--nonsense"], "No such option: --nonsense"),
     ],
 )
 def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments: list[str], told: str) -> None:
@@ -115,7 +143,7 @@ def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments: list[str], 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, "cannot read the config file"),
+        (None, "no such file"),
         ("delay =", "not a TOML file"),
         ("[generate]\nnon-sense = 1\n", "unknown setting 'non-sense' for `pipedec generate`"),
     ],
