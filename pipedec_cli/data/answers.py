@@ -6,7 +6,6 @@ keyphrase literature's text files, a document a line with ``;`` between phrases.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.phrases import multispanqa, parallel, split_phrases
 from pipedec_cli.data.predictions import read_predictions
+from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, contents
 from pipedec_cli.data.records import Generated, Record, checked, record_of
 from pipedec_cli.data.rows import read_rows, text_lines
 
@@ -102,17 +102,14 @@ def _one_object(path: Path) -> dict[str, Any] | None:
 
     if path.suffix.lower() != ".json":
         return None
+    content = contents(path).removeprefix(BYTE_ORDER_MARK)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-        value = json.loads(text, object_pairs_hook=unique)
-    except UnicodeDecodeError:
-        return None  # the reader of JSON lines says where
-    except json.JSONDecodeError as error:
-        with suppress(ValueError):
-            json.loads(text.lstrip().split("\n", 1)[0])
+        value = as_json(content, str(path), pairs=unique)
+    except UserError:
+        with suppress(UserError):
+            as_json(content.lstrip().split(b"\n", 1)[0], str(path), pairs=unique)
             return None  # JSON lines
-        what = f"not JSON: {error.msg} at column {error.colno}"
-        raise UserError(what, where=f"{path}:{error.lineno}") from None
+        raise
     return value if isinstance(value, dict) and "prediction" not in value else None
 
 

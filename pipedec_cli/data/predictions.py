@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import FieldNames, Generated, Record, generated_of
+from pipedec_cli.data.reading import read_json
+from pipedec_cli.data.records import FieldNames, Generated, Manifest, Record, generated_of
 from pipedec_cli.data.rows import RawRow, read_rows
-from pipedec_cli.data.writing import hashed, read_json, read_whole_lines, to_json, write_json
+from pipedec_cli.data.writing import hashed, read_whole_lines, to_json, write_json
 
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
@@ -208,11 +209,9 @@ def first_lines(
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a run; the waiting schedule, which older versions called ``sequential``, is ``wait``."""
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise UserError("not what `pipedec generate` writes", where=str(path))
-    settings = content.get("settings")
-    if isinstance(settings, dict) and settings.get("delay") == "sequential":
+    content = read_json(path, Manifest, "pipedec generate")
+    settings = content.get("settings") or {}
+    if settings.get("delay") == "sequential":
         settings["delay"] = "wait"
     return content
 

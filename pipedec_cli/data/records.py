@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from pipedec_cli.data.errors import UserError
 
@@ -58,7 +58,9 @@ class Segmentation(Struct, frozen=True):
     level: Level
     separators: tuple[str, ...]  # what ends a phrase at level phrase; () at the other levels
     joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
-    sub_max: int = 20  # the decoder's bound on subsequences, with the empty one that closes every target
+    sub_max: Annotated[int, Meta(ge=2)] = (
+        20  # the decoder's bound on subsequences, with the empty one that closes every target
+    )
 
 
 class Generated(Struct, frozen=True, kw_only=True):
@@ -95,9 +97,14 @@ class _Input(Struct):
     references: tuple[str, ...] | None = None
 
 
+#: How often something was counted; a number that any language writes exactly.
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Amount = Annotated[float, Meta(ge=0, le=2**53)]
+
+
 class _Row(Struct):
-    start: int
-    tokens: tuple[int, ...]
+    start: _Count
+    tokens: tuple[_Count, ...]
 
 
 class _Output(Struct):
@@ -105,16 +112,41 @@ class _Output(Struct):
 
     prediction: str | tuple[str, ...] | None = None
     segments: tuple[str, ...] | None = None
-    steps: float = 0
-    tokens: float = 0
+    steps: _Amount = 0
+    tokens: _Amount = 0
     truncated: str | None = None
-    seconds: float = 0.0
+    seconds: _Amount = 0.0
     grid: tuple[_Row, ...] = ()
-    source_token_ids: tuple[int, ...] = ()
+    source_token_ids: tuple[_Count, ...] = ()
 
 
 #: What `generate` adds to an input record. An input that already has one of these is refused, by name.
 OUTPUT_FIELDS: Final = _Output.__struct_fields__
+
+
+class _Hash(Struct):
+    sha256: str | None = None
+
+
+class _Made(Struct):
+    limit: _Count | None = None
+    training: dict[str, Any] = {}
+
+
+class _Level(Struct):
+    level: str | None = None
+
+
+class Manifest(Struct):
+    """What is looked at of a manifest, of generating or of training; each may be missing or null."""
+
+    settings: _Made | None = None
+    versions: dict[str, str | None] | None = None
+    model: _Hash | None = None
+    data: _Hash | None = None
+    segmentation: _Level | None = None
+    examples: _Count | None = None
+    task: str | None = None
 
 
 class FieldNames(NamedTuple):
@@ -198,6 +230,7 @@ _NOT: Final = {
     "float": "not a number",
     "int": "not a whole number",
     "array": "not a list of strings",
+    "object": "not an object",
     "str | array": "neither a string nor a list of strings",
     "int | float | str": "not a string or a number",
 }
@@ -222,7 +255,8 @@ def checked(
     except msgspec.ValidationError as error:
         misfit = _MISFIT.fullmatch(str(error))
         if misfit is None:  # a number out of range, say
-            raise UserError(f"not what belongs here: {error}", where=where) from None
+            told, _, path = str(error).removesuffix("`").partition(" - at `$.")
+            raise UserError(f"{path!r} does not fit: {told}", where=where) from None
         expected, kind, path, item = misfit.groups()
         found = _FOUND.get(kind, "an object")
         if path is None:

@@ -9,23 +9,23 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date, time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text
 from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, missing, record_of, whole
 
 STDIN: Final = "-"
 
-_MARK: Final = b"\xef\xbb\xbf"  # the byte order mark that some editors begin a file with
 _SPLIT_FILE: Final = re.compile(rf"^({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
 _HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
 _SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
@@ -120,18 +120,17 @@ def is_hub_name(location: str | Path) -> bool:
 def _json_lines(stream: Iterable[bytes], name: str) -> Iterator[RawRow]:
     """The values of a JSON-lines stream; blank lines and a byte order mark at the start are passed over."""
     for number, line in enumerate(stream, start=1):
-        content = line.removeprefix(_MARK) if number == 1 else line
+        content = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
         if content.strip():
-            where = f"{name}:{number}"
-            yield RawRow(number, where, _parse(content, where))
+            yield RawRow(number, f"{name}:{number}", as_json(content, name, number))
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file, gzipped or not, each with its number from 1; only line feeds end them, and are left out."""
     with _opened(path) as file:
         for number, line in enumerate(file, start=1):
-            content = line.removeprefix(_MARK) if number == 1 else line
-            yield number, _decoded(content.rstrip(b"\r\n"), f"{path}:{number}")
+            content = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            yield number, as_text(content.rstrip(b"\r\n"), f"{path}:{number}")
 
 
 @contextmanager
@@ -147,25 +146,6 @@ def _opened(path: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
         raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
 
 
-def _decoded(content: bytes, where: str) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        what = f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}"
-        raise UserError(what, where=where, todo="save the file as UTF-8") from None
-
-
-def _parse(content: bytes, where: str) -> Any:
-    try:
-        return json.loads(_decoded(content, where))
-    except json.JSONDecodeError as error:
-        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
-        todo = "write one JSON object a line"
-        raise UserError(f"not JSON: {error.msg} at {place}", where=where, todo=todo) from None
-    except (RecursionError, ValueError) as error:  # brackets nested too deep; a number of thousands of digits
-        raise UserError(f"not JSON that can be read: {error}", where=where) from None
-
-
 def _file_rows(path: Path) -> Iterator[RawRow]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
@@ -175,8 +155,10 @@ def _file_rows(path: Path) -> Iterator[RawRow]:
     with _opened(path) as file:
         if kind in (".csv", ".tsv"):
             yield from _table_rows(file, str(path), "," if kind == ".csv" else "\t")
-        elif kind == ".json" and file.peek(4096).removeprefix(_MARK).lstrip().startswith(b"["):
-            for number, value in enumerate(_parse(file.read().removeprefix(_MARK), str(path)), start=1):
+        elif kind == ".json" and file.peek(4096).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
+            for number, value in enumerate(
+                as_json(file.read().removeprefix(BYTE_ORDER_MARK), str(path)), start=1
+            ):
                 yield RawRow(number, f"{path} item {number}", value)
         else:
             yield from _json_lines(file, str(path))
@@ -256,7 +238,25 @@ def _streamed(place: str, where: str, *arguments: Any, **options: Any) -> Iterat
         from datasets import load_dataset
 
         for number, value in enumerate(load_dataset(*arguments, streaming=True, **options), start=1):
-            yield RawRow(number, f"{place} row {number}", value)
+            row = f"{place} row {number}"
+            yield RawRow(number, row, _plain(value, row))
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A value of a table as JSON could hold it: dates and times in ISO 8601, decimals in digits, bytes as their text."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one, f"{where} field {name!r}") for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, where) for one in value]
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            todo = "leave the column out, or save it as text"
+            raise UserError("bytes that are not UTF-8", where=where, todo=todo) from None
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 @contextmanager

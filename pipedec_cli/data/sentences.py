@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from unicodedata import category
 
-from pipedec_cli.data.errors import UserError
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
@@ -102,6 +102,15 @@ def has_words(text: str) -> bool:
     return any(map(str.isalnum, text)) or any(not c.isspace() and category(c)[0] != "P" for c in text)
 
 
+class SentenceParameters(Struct):
+    """What `SentenceModel.to_json` gives, and what is taken back."""
+
+    abbreviations: tuple[str, ...]
+    collocations: tuple[tuple[str, str], ...]
+    sentence_starters: tuple[str, ...]
+    orthography: dict[str, int]
+
+
 class SentenceModel:
     """A trained Punkt and what goes with it: finds the ends of sentences in a text. `train_sentences` makes it."""
 
@@ -144,19 +153,15 @@ class SentenceModel:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any], where: str) -> SentenceModel:
-        """The model that `to_json` wrote into the file `where`."""
+    def from_json(cls, value: Mapping[str, Any]) -> SentenceModel:
+        """The model of what `to_json` gave, which is of the shape `SentenceParameters`."""
         from nltk.tokenize.punkt import PunktParameters
 
         parameters = PunktParameters()
-        try:
-            parameters.abbrev_types.update(value["abbreviations"])
-            parameters.collocations.update((first, second) for first, second in value["collocations"])
-            parameters.sent_starters.update(value["sentence_starters"])
-            parameters.ortho_context.update(value["orthography"])
-        except (KeyError, TypeError, ValueError):
-            todo = "run `pipedec segment` again"
-            raise UserError("not what `pipedec segment` writes", where=where, todo=todo) from None
+        parameters.abbrev_types.update(value["abbreviations"])
+        parameters.collocations.update((first, second) for first, second in value["collocations"])
+        parameters.sent_starters.update(value["sentence_starters"])
+        parameters.ortho_context.update(value["orthography"])
         return cls(parameters)
 
 

@@ -21,11 +21,12 @@ from typing import Any, Final, Self
 import msgspec
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
-from pipedec_cli.data.sentences import SentenceModel
-from pipedec_cli.data.writing import atomic_writer, naming, read_json, record_fields, to_json, write_json
+from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
+from pipedec_cli.data.writing import atomic_writer, naming, record_fields, to_json, write_json
 
 SEGMENTATION_FILE: Final = "segmentation.json"
 SENTENCES_FILE: Final = "sentences.json"
@@ -75,11 +76,7 @@ def load_split(path: Path) -> list[Record]:
 
 def load_segmentation(path: Path) -> Segmentation:
     """How a data set was segmented, from its segmentation.json."""
-    try:
-        return msgspec.convert(read_json(_there(path)), Segmentation)
-    except msgspec.ValidationError:
-        todo = "run `pipedec segment` again"
-        raise UserError("not what `pipedec segment` writes", where=str(path), todo=todo) from None
+    return msgspec.convert(read_json(_there(path), Segmentation, "pipedec segment"), Segmentation)
 
 
 def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Segmenter:
@@ -88,7 +85,8 @@ def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Se
     if segmentation.level == "phrase":
         return make_segmenter("phrase", separators=segmentation.separators)
     path = _there(folder / SENTENCES_FILE)
-    return make_segmenter(segmentation.level, model=SentenceModel.from_json(read_json(path), str(path)))
+    parameters = read_json(path, SentenceParameters, "pipedec segment")
+    return make_segmenter(segmentation.level, model=SentenceModel.from_json(parameters))
 
 
 def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
@@ -122,7 +120,7 @@ def save_segmented(
 
 def recipe_of(path: Path) -> str | None:
     """The recipe that data were segmented with, as their segmentation.json tells; None if there is none."""
-    content: Any = read_json(path) if path.is_file() else None
+    content: Any = read_json(path, Segmentation, "pipedec segment") if path.is_file() else None
     for key in ("manifest", "settings", "recipe"):
         content = content.get(key) if isinstance(content, dict) else None
     return content if isinstance(content, str) else None

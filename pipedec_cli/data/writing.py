@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import as_json
 from pipedec_cli.data.records import Record
 
 PACKAGES: Final = ("pipedec", "torch", "transformers", "tokenizers", "datasets", "nltk")
@@ -101,16 +102,6 @@ def record_fields(record: Record) -> dict[str, Any]:
     return fields
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file of ours; a `UserError` if it is not there, or not JSON."""
-    try:
-        return json.loads(path.read_bytes().decode("utf-8"))
-    except FileNotFoundError:
-        raise UserError("no such file", where=str(path)) from None
-    except ValueError as error:
-        raise UserError(f"not a JSON file: {error}", where=str(path)) from None
-
-
 class JsonLinesAppender:
     """A JSON-lines file that grows by one flushed line at a time, so that a kill costs at most the line in hand.
 
@@ -153,8 +144,8 @@ def _whole_lines_size(path: Path) -> int:
     with path.open("rb") as file:
         for last in file:
             size += len(last)
-    with suppress(ValueError):
-        json.loads(last)
+    with suppress(UserError):
+        as_json(last, str(path))
         if last.endswith(b"\n"):
             return size
     return size - len(last)
@@ -166,8 +157,8 @@ def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
         while file.tell() < end:
             number, value = number + 1, None
-            with suppress(ValueError):
-                value = json.loads(file.readline())
+            with suppress(UserError):
+                value = as_json(file.readline(), str(path), number)
             if not isinstance(value, dict):
                 todo = "this file was not written by pipedec"
                 raise UserError("not a JSON object", where=f"{path}:{number}", todo=todo)

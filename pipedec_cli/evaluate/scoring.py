@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import RECIPES
-from pipedec_cli.data.records import Generated, Record
+from pipedec_cli.data.reading import read_json
+from pipedec_cli.data.records import Generated, Manifest, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, recipe_of
-from pipedec_cli.data.writing import read_json
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
@@ -142,8 +142,8 @@ def load_runs(
     for path, stem, name in zip(paths, stems, names, strict=True):
         predictions, form = load_predictions(path, gold=gold, sources=sources)
         beside = path.with_name(f"{stem}.manifest.json")
-        content = read_json(beside) if beside.is_file() else {}
-        runs.append(LoadedRun(path, name, predictions, form, content if isinstance(content, dict) else {}))
+        content = read_json(beside, Manifest, "pipedec generate") if beside.is_file() else {}
+        runs.append(LoadedRun(path, name, predictions, form, content))
     return runs
 
 

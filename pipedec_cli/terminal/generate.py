@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import Inputs, look_through
+from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import DecoderKind, Delay, FieldNames, Generated, Record, whole_text
 from pipedec_cli.data.rows import STDIN, given_splits, read_records
 from pipedec_cli.data.workspace import Workspace, load_segmenter
@@ -149,7 +150,7 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
             raise UserError("is a folder", where=out, todo="name a file in it")
         if path.suffix == ".gz":
             raise UserError("predictions are not compressed", where=out, todo="leave out .gz")
-        if settings.data is not None and path.exists() and path.resolve() == Path(settings.data).resolve():
+        if settings.data is not None and path.exists() and real(path) == real(settings.data):
             todo = "give another --out"
             raise UserError("would be written over with what is read from it", where=out, todo=todo)
 

@@ -18,6 +18,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics, describe_targets
+from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import make_segmenter
@@ -141,7 +142,7 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
     for path in paths.values():
         for given in filter(None, (place, settings.targets)):
             taken = path.parent if given.is_dir() else path
-            if given.exists() and taken.resolve() == given.resolve() and not settings.to_stdout:
+            if given.exists() and real(taken) == real(given) and not settings.to_stdout:
                 over = "into the folder" if given.is_dir() else "over the file"
                 what, todo = f"would be written {over} that is read", "give another place as --out"
                 raise UserError(what, where=str(path), todo=todo)

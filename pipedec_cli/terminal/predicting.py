@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import GenerationFiles, Inputs, first_lines, line, other_versions
+from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.rows import STDIN
 from pipedec_cli.data.workspace import Workspace
@@ -256,7 +257,7 @@ class Predictions:
 def _name(settings: GenerateSettings, method: Method, usual: Limits) -> str:
     plain, data = isinstance(method.schedule, Whole), None
     if settings.data is not None:  # a file's name without its endings, a data set's without its owner
-        name = Path(settings.data).resolve().name
+        name = real(settings.data).name
         data = "stdin" if settings.data == STDIN else name.removesuffix(".gz").rpartition(".")[0] or name
     limits = asdict(method.limits).items()
     parts = [
@@ -265,7 +266,7 @@ def _name(settings: GenerateSettings, method: Method, usual: Limits) -> str:
         *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
         settings.max_source_tokens and f"source{settings.max_source_tokens}",
         settings.dtype if settings.dtype != "float32" else None,
-        settings.model and Path(settings.model).resolve().name,
+        settings.model and real(settings.model).name,
         "text" if settings.text else data,
         settings.split if settings.split != "test" else None,
         settings.limit and f"first{settings.limit}",

@@ -12,6 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import real
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal.console import Talk, make_console, visible, write_stdout
@@ -153,7 +154,7 @@ def _save(
     examples = [path.with_name(f"{path.stem}.examples.jsonl") for path in files[: len(runs)]]
     inputs = [*(run.run.path for run in runs), *filter(None, (settings.gold, settings.sources))]
     for path in (*files, *examples):
-        if any(path.resolve() == file.resolve() for file in inputs):
+        if any(real(path) == real(file) for file in inputs):
             raise UserError("would be written over", where=str(path), todo="give another file as --out")
     options = {
         "recipe": settings.recipe,

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.preparation import Counts, Preparer, TargetStatistics, describe_targets, measure_of
+from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
@@ -177,9 +178,9 @@ def _check_inputs(inputs: Sequence[str], folder: Path) -> None:
     if inputs.count("-") > 1:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
-    written = {folder.resolve(), *((folder / f"{name}.jsonl").resolve() for name in SPLITS)}
+    written = {real(folder), *(real(folder / f"{name}.jsonl") for name in SPLITS)}
     for given in inputs:
-        if given != "-" and Path(given).resolve() in written:
+        if given != "-" and real(given) in written:
             what = f"{given} would be written over with what is read from it"
             raise UserError(what, todo="give another --out")
 

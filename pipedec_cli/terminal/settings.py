@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 import typer
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import read_toml
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -135,12 +135,7 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     """Make the config file's values this command's defaults, so that a flag still wins."""
     if path is None or context.resilient_parsing:
         return path
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read the config file: {error.strerror}", where=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"not a TOML file: {error}", where=str(path)) from error
+    content = read_toml(path)
     command = context.info_name or ""
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
     own = content.get(command)

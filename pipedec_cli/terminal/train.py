@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import DecoderKind, Record
+from pipedec_cli.data.reading import read_json
+from pipedec_cli.data.records import DecoderKind, Manifest, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
-from pipedec_cli.data.writing import manifest, read_json, to_json, write_json
+from pipedec_cli.data.writing import manifest, to_json, write_json
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import show_training
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, number_or, option
@@ -170,11 +171,11 @@ def _is_main_process() -> bool:  # the one that writes and talks, under torchrun
 def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettings) -> None:
     """Refuse to lose or to mix: a training is resumed as it was begun, a model given up on purpose."""
     path = target / MANIFEST
-    before = read_json(path) if path.exists() else {}
+    before = read_json(path, Manifest, "pipedec train") if path.exists() else {}
     begun = list(target.glob("checkpoint-*"))
     if settings.resume:
         wanted = json.loads(to_json(record))
-        old, new = before.get("settings", {}), wanted["settings"]
+        old, new = before.get("settings") or {}, wanted["settings"]
         for made in (old, new):
             made.update(made.pop("training", {}))
         changes = [

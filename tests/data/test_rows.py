@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+from datetime import date, datetime, time
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
@@ -174,7 +176,7 @@ def test_a_json_array_and_json_lines_in_a_json_file_give_the_same_and_a_broken_o
     assert [row.value for row in read_rows(array)] == [row.value for row in read_rows(one_a_line)] == ROWS
     assert [row.where for row in read_rows(array)] == [f"{array} item 1", f"{array} item 2"]
     path = write_lines("data.json", '[{"source": "a"},', ' {"source": b}]')
-    with pytest.raises(UserError, match=r"data\.json: not JSON: Expecting value at line 2, column 13"):
+    with pytest.raises(UserError, match=r"data\.json:2: not JSON: Expecting value at column 13"):
         list(read_rows(path))
 
 
@@ -194,6 +196,32 @@ def test_csv_cells_may_hold_line_breaks_and_very_long_texts(write_lines):
     path = write_lines("data.csv", table, end="")
     first, second = read_records(path)
     assert (first.source, len(first.target.split()), second.where) == ("a\nb", 100_000, f"{path}:4")
+
+
+def test_what_json_lacks_in_parquet_is_carried_along_as_text_and_bytes_that_are_none_are_refused(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    path, day, moment = tmp_path / "data.parquet", date(2024, 1, 2), datetime(2024, 1, 2, 3, 4)
+    row = {
+        "id": day,
+        "source": b"s",
+        "price": Decimal("1.50"),
+        "at": moment,
+        "in": {"days": [day], "t": time(5)},
+    }
+    parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    (record,) = read_records(path)
+    assert (record.id, record.source) == ("2024-01-02", "s")
+    assert json.loads(to_json(record_fields(record))) == {
+        "id": "2024-01-02",
+        "source": "s",
+        "price": "1.50",
+        "at": "2024-01-02T03:04:00",
+        "in": {"days": ["2024-01-02"], "t": "05:00:00"},
+    }
+    parquet.write_table(pyarrow.Table.from_pylist([{"source": "s", "image": b"\xff"}]), path)
+    assert "data.parquet row 1 field 'image': bytes that are not UTF-8; leave the column out" in refusal(path)
 
 
 def test_parquet_keeps_lists_and_is_read_without_the_network(tmp_path, monkeypatch):

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, SentenceSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, train_sentences
+from pipedec_cli.data.workspace import load_segmenter
 
 #: Arbitrary text, with more of what segmenters look for than chance would give.
 ANY = st.text(st.characters(codec="utf-8") | st.sampled_from(" \n.,;:!?'\"()[]0123—…。，；！？、；：।؟A"))
@@ -102,16 +103,17 @@ def test_a_long_line_is_cut_as_its_parts_are(model):
 
 def test_the_model_reads_back_equal_from_json(model):
     text = json.dumps(model.to_json())
-    again = SentenceModel.from_json(json.loads(text), "sentences.json")
+    again = SentenceModel.from_json(json.loads(text))
     assert json.dumps(again.to_json()) == text
     for target in TARGETS:
         assert again.ends(target) == model.ends(target)
 
 
 @pytest.mark.parametrize("value", [{}, {"abbreviations": 3}, []])
-def test_what_is_no_model_is_refused(value):
+def test_what_is_no_model_is_refused(value, tmp_path):
+    (tmp_path / "sentences.json").write_text(json.dumps(value))
     with pytest.raises(UserError, match=r"sentences\.json: not what `pipedec segment` writes"):
-        SentenceModel.from_json(value, "sentences.json")
+        load_segmenter(tmp_path, Segmentation("sentence", (), " "))
 
 
 def solid(text):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data import writing
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.writing import JsonLinesAppender, atomic_writer, manifest, read_json, read_whole_lines
+from pipedec_cli.data.writing import JsonLinesAppender, atomic_writer, manifest, read_whole_lines
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()),
@@ -122,18 +122,6 @@ out.__exit__()
 """
     assert run(program) == '{"n": 1}\n'
     assert path.read_text() == '{"n": 1}\n{"n": 3}\n'
-
-
-def test_json_files_read_back_and_bad_ones_are_refused(tmp_path):
-    path = tmp_path / "a.json"
-    writing.write_json(path, {"é": [1]})
-    assert "é" in path.read_text(encoding="utf-8")
-    assert read_json(path) == {"é": [1]}
-    path.write_text("{")
-    with pytest.raises(UserError, match=r"a\.json: not a JSON file"):
-        read_json(path)
-    with pytest.raises(UserError, match="no such file"):
-        read_json(tmp_path / "b.json")
 
 
 def test_a_manifest_holds_versions_settings_and_hashes_as_plain_json(tmp_path):

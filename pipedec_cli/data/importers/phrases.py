@@ -6,7 +6,6 @@ al. (2019) and the hub's copies of both, MultiSpanQA of Li et al. (2022), parall
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -24,6 +23,7 @@ from pipedec_cli.data.importers.layout import (
     qa_source,
     rows_at,
 )
+from pipedec_cli.data.reading import as_json
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.rows import RawRow, text_lines
 
@@ -85,11 +85,8 @@ def multispanqa(location: str, split: SplitName | None) -> Iterator[Example]:
 
 def _whole_json(file: Path) -> RawRow:
     """The file as one value, on however many lines it stands."""
-    try:
-        return RawRow(1, str(file), json.loads("".join(f"{line}\n" for _, line in text_lines(file))))
-    except json.JSONDecodeError as error:
-        what, where = f"not JSON: {error.msg} at column {error.colno}", f"{file}:{error.lineno}"
-        raise UserError(what, where=where) from None
+    content = "".join(f"{line}\n" for _, line in text_lines(file)).encode()
+    return RawRow(1, str(file), as_json(content, str(file)))
 
 
 def _questions(row: RawRow) -> Iterator[RawRow]:

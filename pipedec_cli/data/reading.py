@@ -1,0 +1,94 @@
+"""Bytes as text, JSON and TOML; whatever is wrong with them, or with what they hold, is a `UserError` with its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import checked
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # which some editors begin a file with
+#: How deep values may be nested: they are written again, which takes several of Python's calls a level.
+DEEPEST: Final = 100
+
+
+def as_text(content: bytes, where: str) -> str:
+    """Bytes as UTF-8."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}"
+        raise UserError(what, where=where, todo="save the file as UTF-8") from None
+
+
+def as_json(
+    content: bytes,
+    file: str,
+    line: int | None = None,
+    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> Any:
+    """The value that a line of a file holds, or all of the file; `pairs` is what makes its objects."""
+    where = f"{file}:{line}" if line else file
+    text = as_text(content, where)
+    try:
+        value = json.loads(text, object_pairs_hook=pairs)
+        if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value, DEEPEST):
+            raise RecursionError
+    except json.JSONDecodeError as error:
+        what, where = f"not JSON: {error.msg} at column {error.colno}", f"{file}:{line or error.lineno}"
+        raise UserError(what, where=where, todo="write one JSON object a line" if line else None) from None
+    except RecursionError:
+        what = f"not JSON that can be read: nested more than {DEEPEST} deep"
+        raise UserError(what, where=where) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise UserError(f"not JSON that can be read: {error}", where=where) from None
+    return value
+
+
+def _is_deeper(value: object, most: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inner is not None and (most == 0 or any(_is_deeper(one, most - 1) for one in inner))
+
+
+def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
+    """The object of a JSON file that a command made, as it stands there; it must be of that shape."""
+    where = str(path)
+    value = as_json(contents(path), where)
+    try:
+        checked(value, shape, where)
+    except UserError as error:
+        what, todo = f"not what `{made_by}` writes: {error.what}", f"run `{made_by}` again"
+        raise UserError(what, where=where, todo=todo) from None
+    return dict(value)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    text = as_text(contents(path), str(path))
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UserError("not a TOML file that can be read: nested too deep", where=str(path)) from None
+    except ValueError as error:
+        raise UserError(f"not a TOML file: {error}", where=str(path)) from None
+
+
+def real(path: Path | str) -> Path:
+    """The path with links followed; a loop of links, at which `Path.resolve` fails before Python 3.13, stays as it is."""
+    return Path(os.path.realpath(path))
+
+
+def contents(path: Path) -> bytes:
+    """A file's bytes."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read: {error.strerror}"
+        raise UserError(why, where=str(path)) from None

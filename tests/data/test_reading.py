@@ -1,0 +1,90 @@
+"""JSON and TOML as they are read: what is refused is refused in one line that names the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import DEEPEST, as_json, read_json, read_toml, real
+from pipedec_cli.data.records import Manifest, Segmentation
+from pipedec_cli.data.writing import write_json
+
+DEEP = "[" * 100_000
+LONG = "9" * 5_000
+
+
+def test_a_file_of_ours_is_read_as_it_stands_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"examples": 3, "é": [1], "settings": None})
+    assert "é" in path.read_text(encoding="utf-8")
+    assert read_json(path, Manifest, "pipedec generate") == {"examples": 3, "é": [1], "settings": None}
+
+
+@pytest.mark.parametrize(
+    ("shape", "content", "message"),
+    [
+        (Manifest, b"{", "a.json:1: not JSON: "),
+        (Manifest, b'{\n"a": \xff}', "a.json: not UTF-8: byte 0xff"),
+        (
+            Manifest,
+            b"[1]",
+            "not what `pipedec x` writes: a list where an object belongs; run `pipedec x` again",
+        ),
+        (Manifest, DEEP.encode(), "nested more than 100 deep"),
+        (Manifest, b'{"examples": ' + LONG.encode() + b"}", "Exceeds the limit"),
+        (Manifest, b'{"settings": [1]}', "'settings' is a list, not an object"),
+        (Manifest, b'{"settings": {"limit": "many"}}', "'settings.limit' is a string, not a whole number"),
+        (Manifest, b'{"settings": {"training": 1}}', "'settings.training' is a number, not an object"),
+        (Manifest, b'{"examples": -1}', "'examples' does not fit: Expected `int` >= 0"),
+        (Manifest, b'{"data": {"sha256": 1}}', "'data.sha256' is a number, not a string"),
+        (Segmentation, b'{"level": "phrase", "separators": [], "joiner": " ", "sub_max": 1}', "'sub_max'"),
+        (Segmentation, b'{"level": "word", "separators": [], "joiner": " "}', "'level' does not fit"),
+    ],
+)
+def test_what_is_not_of_the_shape_is_refused(
+    tmp_path: Path, shape: type[Struct], content: bytes, message: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as raised:
+        read_json(path, shape, "pipedec x")
+    assert message in str(raised.value)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_not_there_and_what_is_a_folder_are_refused(tmp_path: Path) -> None:
+    for path, message in ((tmp_path / "b.json", "no such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(UserError, match=message):
+            read_json(path, Manifest, "pipedec x")
+
+
+@pytest.mark.parametrize(
+    "content", [f"a = {DEEP}", f"a = {LONG}", "a = 1\na = 2", "a =", "a = 2024-13-40", "a\0 = 1", "\ufeff"]
+)
+def test_what_is_no_toml_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.toml: not a TOML file"):
+        read_toml(path)
+
+
+def test_values_may_be_nested_as_deep_as_they_can_be_written_again() -> None:
+    for deep in (DEEPEST, DEEPEST + 1):
+        nested = b"[" * deep + b"]" * deep
+        if deep == DEEPEST:
+            assert as_json(nested, "a")
+        else:
+            with pytest.raises(UserError, match="a:7: not JSON that can be read: nested more than 100 deep"):
+                as_json(nested, "a", 7)
+
+
+def test_a_loop_of_links_leads_nowhere_and_raises_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    (tmp_path / "c").symlink_to(tmp_path)
+    assert real(tmp_path / "c") == real(tmp_path)
+    assert real(tmp_path / "a" / "x").name == "x"
