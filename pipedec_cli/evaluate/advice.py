@@ -12,6 +12,7 @@ from pipedec_cli.pipeline.schedule import Fixed
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.competitor import Competitor
+    from pipedec_cli.evaluate.significance import Difference
 
 WORTHWHILE: Final = 1.3  # fewer steps, or less time, by less than this factor are not worth it
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its
@@ -77,13 +78,14 @@ def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do: ``take`` a delay, ``trade`` quality for speed, or stay sequential for one of two reasons.
+    """What to do: ``take`` a delay, ``trade`` quality for speed, or stay with the baseline, for one of two reasons.
 
-    `options` are those of `pipedec generate` that are advised, None for the sequential decoder; `text` is the advice in
-    a sentence or two, and `cautions` what speaks against relying on it.
+    Or nothing, because a decoder is of no use yet (``unfit``) or its times say nothing (``unclear``). `options` are those of
+    `pipedec generate` that are advised, None for none; `text` is the advice in a sentence or two, and `cautions` what
+    speaks against relying on it.
     """
 
-    verdict: Literal["take", "trade", "few-subsequences", "no-gain"]
+    verdict: Literal["take", "trade", "few-subsequences", "no-gain", "unfit", "unclear"]
     options: str | None
     text: str
     cautions: tuple[str, ...] = ()
@@ -104,37 +106,67 @@ def advise(
     """
     if not tried:
         raise ValueError("no decoder to choose from")
-    fast = [one for one in tried if one.speedup >= WORTHWHILE]
+    fit = [one for one in tried if not one.faults]
+    why = tuple(f"{one.name}: {'; '.join(one.faults)}." for one in (baseline, *tried) if one.faults)
+    if baseline.faults or not fit:
+        return Advice("unfit", None, _unfit(baseline, fit, called), why)
+    fast = [one for one in fit if one.gain.speedup >= WORTHWHILE and one.gain.low > 1]
     if not fast:
-        return _stay(max(tried, key=lambda one: one.speedup), baseline, called, subsequences)
+        best = max(fit, key=lambda one: one.gain.speedup)
+        return replace(_stay(best, baseline, called, subsequences), cautions=why)
 
     def quality(one: Competitor) -> float:
         return one.differences[metric].value if metric in one.differences else 0.0
 
     good = [one for one in fast if quality(one) >= -TOLERANCE]
-    fastest = max((one.speedup for one in good), default=0.0)
-    chosen = max([one for one in good if one.speedup * AS_FAST >= fastest] or fast, key=quality)
+    fastest = max((one.gain.speedup for one in good), default=0.0)
+    chosen = max([one for one in good if one.gain.speedup * AS_FAST >= fastest] or fast, key=quality)
     take = f"{chosen.name} (`pipedec generate {chosen.options}`)"
-    found = chosen.differences.get(metric)
-    change = "" if found is None else f", {label} {found.value:+.1f}"
-    if found is not None and found.low is not None:
-        change += f", 95 % interval {found.low:+.1f} to {found.high:+.1f}"
+    found, speed = chosen.differences.get(metric), f"{chosen.gain.speedup:.1f} times as fast as {called}"
+    change = _change(found, label, baseline)
     if good:
+        fewer = _fewer("steps", chosen, baseline)
+        steps = f", with {fewer:.1f} times fewer decoder steps" if fewer >= AS_FAST else ""
+        text = f"Take {take}: {speed}{steps}{change}"
+    elif found is not None and found.excludes_zero:
         text = (
-            f"Take {take}: {chosen.speedup:.1f} times as fast as {called}, "
-            f"with {_fewer('steps', chosen, baseline):.1f} times fewer decoder steps{change}."
+            f"Every delay that saves time costs quality. {take} costs least: {speed}{change} Take it if the speed is "
+            f"worth that, try larger delays, which give some quality back, or stay with {called}."
         )
     else:
-        costs = "costs quality."
-        if found is not None and found.low is not None and not found.excludes_zero:
-            costs = "seems to cost quality, but that may be chance: score more examples."
         text = (
-            f"Every delay that is worthwhile {costs} {take} costs least: {chosen.speedup:.1f} times as fast as "
-            f"{called}{change}. Take it if the speed is worth that, try larger delays, which give some quality back, or "
-            "stay with the sequential decoder."
+            f"{take} is {speed}{change} What it costs is open: score more examples before you take it, or stay with "
+            f"{called}."
         )
-    cautions = tuple(_cautions(chosen, baseline, metric, label))
+    cautions = (*_cautions(chosen, baseline, metric, label), *why)
     return Advice("take" if good else "trade", chosen.options, text, cautions)
+
+
+def _unfit(baseline: Competitor, fit: Sequence[Competitor], called: str) -> str:
+    """That nothing is advised, and what to do."""
+    again = "and read some predictions, before you compare again."
+    if not baseline.faults:
+        return (
+            f"No advice: what the pipelined decoder writes is of no use yet, however fast it comes. Stay with {called}; "
+            f"train the pipelined decoder further, {again}"
+        )
+    useless = f"what {called} writes is of no use yet, so that a comparison with it"
+    if not fit:
+        useless = f"neither {called} nor the pipelined decoder writes anything of use yet, so that which one is faster"
+    return f"No advice: {useless} says nothing. Train further, {again}"
+
+
+def _change(found: Difference | None, label: str, baseline: Competitor) -> str:
+    """How a sentence about speed ends: with what becomes of the quality. A difference that may be chance is none."""
+    if found is None or found.low is None or found.high is None:
+        return "."
+    if found.low == found.high == 0:
+        return f". {label} is the same."
+    interval = f"95 % interval {found.low:+.1f} to {found.high:+.1f}"
+    if found.excludes_zero:
+        return f", {label} {found.value:+.1f}, {interval}."
+    examples = baseline.totals.examples if baseline.totals else 0
+    return f". In {label} there is no difference that {examples:,} examples could show ({interval})."
 
 
 def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competitor) -> float:
@@ -146,8 +178,15 @@ def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competit
 
 def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: float | None) -> Advice:
     """Why nothing that was tried is worth it."""
+    gain, steps = best.gain, _fewer("steps", best, baseline)
+    spread = f"{gain.low:.1f} to {gain.high:.1f} times as fast as {called}"
+    if gain.speedup >= WORTHWHILE:
+        text = (
+            f"No advice: the times differ too much from repeat to repeat. {best.name} was {spread}. Time again while the "
+            "machine does nothing else, with more --repeats or --timing-examples."
+        )
+        return Advice("unclear", None, text)
     few = subsequences is not None and subsequences <= FEW_SUBSEQUENCES
-    steps = _fewer("steps", best, baseline)
     if few:
         why = (
             f"the targets have {subsequences:.1f} subsequences on average, and with one or two there is hardly anything "
@@ -155,13 +194,16 @@ def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: flo
         )
     elif steps >= WORTHWHILE:
         why = (
-            f"it saves decoder steps, {steps:.1f} times, but not time: the encoder takes most of it, or a step with "
-            "more rows costs more on this machine"
+            f"it takes {steps:.1f} times fewer decoder steps, but hardly less time: the encoder takes most of it, or a "
+            "step with more rows costs more on this machine"
         )
     else:
-        why = f"it saves hardly any decoder steps, {steps:.1f} times: one long subsequence sets the pace"
-    speed = f"at best it is {best.speedup:.1f} times as fast as {called} ({best.name})"
-    text = f"The method does not help here: {why}; {speed}. Stay with the sequential decoder."
+        saved = f"hardly any decoder steps ({steps:.1f} times fewer)" if steps >= 1.05 else "no decoder steps"
+        why = f"it saves {saved}: one long subsequence sets the pace"
+    speed = f"at best it is {gain.speedup:.1f} times as fast as {called} ({best.name})"
+    if gain.low <= 1 <= gain.high:
+        speed = f"the repeats show no difference in speed ({best.name} was {spread})"
+    text = f"The method does not help here: {why}; {speed}. Stay with {called}."
     return Advice("few-subsequences" if few else "no-gain", None, text)
 
 

@@ -66,8 +66,8 @@ class Agreement(NamedTuple):
 class Competitor:
     """A decoder from the plan to the table; what has not been measured, or is for others only, is None or empty.
 
-    Ours have `options` of `pipedec generate` that give them and are `scored`, with `totals`, on all examples; peers have
-    their tokens compared instead (`agreement`). The pipelined ones have a `delay`, and the share of the timed examples in
+    Ours have `options` of `pipedec generate` that give them and are `scored`, with `totals`, on all examples; `faults` are
+    why their texts are of no use. Peers have their tokens compared instead (`agreement`). The pipelined ones have a `delay`, and the share of the timed examples in
     which explorations `used_up` sub_max. `sources` are what is timed, in ids of its own tokenizer. `differences` of scores,
     by metric, and `gains`, by batch size, are those over the baseline.
     """
@@ -79,6 +79,7 @@ class Competitor:
     delay: int | None = None
     sources: Sequence[Source] = ()
     scored: ScoredRun | None = None
+    faults: tuple[str, ...] = ()
     totals: Totals | None = None
     used_up: float | None = None
     differences: Mapping[str, Difference] = field(default_factory=dict)
@@ -88,9 +89,9 @@ class Competitor:
     agreement: Agreement | None = None
 
     @property
-    def speedup(self) -> float:
+    def gain(self) -> Gain:
         """Over the baseline, at the smallest batch size."""
-        return self.gains[min(self.gains)].speedup
+        return self.gains[min(self.gains)]
 
     def gains_over(self, other: Competitor) -> dict[int, Gain]:
         """How much faster it is, by batch size, where both were timed."""
@@ -107,6 +108,7 @@ class Competitor:
             "options": self.options,
             "delay": self.delay,
             "quality": self.scored and self.scored.as_json(),
+            "faults": self.faults,
             "differences": {metric: asdict(difference) for metric, difference in self.differences.items()},
             "totals": self.totals and self.totals.as_json(),
             "used_up_sub_max": self.used_up,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pipedec_cli.data.paper import DelayRow, PaperRow, SpeedupBySubsequences
 from pipedec_cli.evaluate.advice import Advice, advise
 from pipedec_cli.evaluate.competitor import Agreement, Competitor, Totals
+from pipedec_cli.evaluate.fitness import faults
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.peers import Absent
 
@@ -201,6 +202,7 @@ def assemble(
             steps = {each.id: each.steps for each in made}
             spent, tokens = (sum(getattr(each, what) for each in made) for what in ("steps", "tokens"))
             one.totals = Totals(len(made), spent, tokens)
+            one.faults = tuple(faults(one.scored))
             if one is not first and timing is not None:
                 one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
             alone = one.timings[1].example_seconds if 1 in one.timings else ()

@@ -63,6 +63,9 @@ class Failures(NamedTuple):
     duplicated_rate: float  # of the predicted subsequences
     dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
     truncated_rate: float  # of the predictions
+    alike_rate: (
+        float  # of the texts that should differ (so many as sources and right answers do) those that do not
+    )
 
 
 def count_failures(items: Sequence[ScoringItem]) -> Failures:
@@ -75,6 +78,9 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
     missing = [max(0, right - predicted) for predicted, right in compared]
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
+    right = {(item.references, item.gold) for item in items}
+    different = min(len({item.source for item in items}), len(right))
+    texts = len({words(item.prediction) for item in items})
     subsequences, expected = sum(len(item.segments) for item in items), sum(right for _, right in compared)
     return Failures(
         *(len(items), subsequences, sum(repeats), sum(map(bool, repeats))),
@@ -83,6 +89,7 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
         duplicated_rate=sum(repeats) / max(1, subsequences),
         dropped_rate=sum(missing) / max(1, expected) if compared else None,
         truncated_rate=truncated.total() / max(1, len(items)),
+        alike_rate=max(0.0, 1 - texts / max(1, different)),
     )
 
 

@@ -41,6 +41,7 @@ _FAILURES: Final = {
     "duplicated subsequences": "duplicated_rate",
     "dropped subsequences": "dropped_rate",
     "truncated predictions": "truncated_rate",
+    "alike predictions": "alike_rate",
 }
 
 
@@ -137,6 +138,7 @@ def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[str, s
 def _notes(report: Report) -> Iterator[str]:
     yield f"baseline: {report.baseline}"
     yield "times are those of an example; a call is one of the decoder, which serves a whole batch"
+    yield "alike predictions: the same text for different sources with different right answers"
     yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
     if any(one.agreement for one in report.entries):
         yield f"same tokens: timed examples with the very tokens of {report.first.name}"

@@ -192,7 +192,12 @@ def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair
             f"the same prediction in both: {pair['identical_predictions']:,} of {len(runs[0].items):,}",
         ]
     failures = borderless(Column("", no_wrap=True), *figures(*(names if len(runs) > 1 else ("rate",))))
-    for what in ("duplicated subsequences", "dropped subsequences", "truncated predictions"):
+    for what in (
+        "duplicated subsequences",
+        "dropped subsequences",
+        "truncated predictions",
+        "alike predictions",
+    ):
         rates = [getattr(run.failures, f"{what.split()[0]}_rate") for run in runs]
         failures.add_row(what, *("unknown" if rate is None else f"{rate:.1%}" for rate in rates))
     for shown in (table, "", failures, ""):

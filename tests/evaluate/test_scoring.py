@@ -189,6 +189,20 @@ def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_
     assert failures.truncated_rate == pytest.approx(3 / 4)
 
 
+def test_texts_are_alike_as_far_as_neither_equal_sources_nor_equal_right_answers_explain_it() -> None:
+    def of(*texts: str, sources: str = "pqrs", right: str = "wxyz") -> float:
+        rows = zip(texts, sources, right, strict=True)
+        items = [
+            ScoringItem(source + text, text, (text,), references=(answer,), source=source)
+            for text, source, answer in rows
+        ]
+        return count_failures(items).alike_rate
+
+    assert of("a", "A.", "b", "a") == 0.5
+    assert of("a", "a", "b", "b", sources="ppqq") == of("a", "a", "b", "b", right="xxyy") == 0
+    assert of("a", "b", "c", "d") == of(*"abcd", sources="pppp") == 0
+
+
 @pytest.mark.parametrize(
     ("items", "dropped_rate"), [([], None), ([item("a")], None), ([item("a", gold=0)], 0.0)]
 )

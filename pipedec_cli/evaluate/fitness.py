@@ -1,0 +1,57 @@
+"""Whether a decoder is any good, asked before it is compared: of two that say nothing the faster one is no gain."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from pipedec_cli.evaluate.metrics.measure import score
+from pipedec_cli.evaluate.scoring import ScoredRun
+from pipedec_cli.evaluate.significance import score_differences
+
+MOSTLY: Final = 0.5  # of the texts, as a share of 1
+ENOUGH: Final = 300  # examples, to tell a decoder from chance
+#: Points of 100 by which texts must score better for their own sources than for others'; an untrained model's do not.
+ABOVE_CHANCE: Final = 1.0
+
+
+def faults(run: ScoredRun) -> Iterator[str]:
+    """Why the texts of a run are of no use, in words; nothing if they may be of some."""
+    failures = run.failures
+    if failures.truncated_rate > MOSTLY:
+        cut = f"{failures.truncated_rate:.0%} of its texts are cut short by {' or '.join(failures.truncated)}"
+        yield f"{cut}: it does not find the end, or the limit is too low"
+    if failures.alike_rate > MOSTLY:
+        yield f"{failures.alike_rate:.0%} of its texts are the same as another example's, though the right answers differ"
+    if told := _as_good_as_exchanged(run):
+        yield told
+
+
+def _as_good_as_exchanged(run: ScoredRun) -> str | None:
+    """That the texts score hardly better than the same ones with places changed, each held against another's answer.
+
+    Which takes no second model. None if they do score better, or if all right answers are the same.
+    """
+    scorable = set(run.scores.ids)
+    items = [item for item in run.items if item.id in scorable]
+    items = random.Random(0).sample(items, min(len(items), ENOUGH))  # noqa: S311  # chance, not secrecy
+    pairs = zip(items, items[1:] + items[:1], strict=True)
+    apart = [
+        (one, other) for one, other in pairs if (one.references, one.gold) != (other.references, other.gold)
+    ]
+    if not apart:
+        return None
+    exchanged = [replace(one, prediction=other.prediction, segments=other.segments) for one, other in apart]
+    measure = run.scores.measure
+    own, others = score((one for one, _ in apart), measure), score(exchanged, measure)
+    name, found = measure.primary, score_differences(own, others, resamples=999)[measure.primary]
+    told = f"{measure.headline[name]} is {own.values[name]:.1f}, and {others.values[name]:.1f} with texts exchanged"
+    if found.value < ABOVE_CHANCE:
+        return f"its texts hardly depend on the sources: {told} between examples"
+    return (
+        None
+        if found.excludes_zero
+        else f"{len(apart)} examples do not tell it from chance: {told} between them"
+    )
