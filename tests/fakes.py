@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Grid, Limits, Slot
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
-from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, sees
+from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, oracle_fresh, sees
 
 BOS, EOS = 0, 1
 VOCABULARY = 12
@@ -55,6 +57,14 @@ class Fake:
         self.calls.append(list(rows))
         return [self.answer(self.sources[number], self.memory[number], slot) for number, slot in rows]
 
+    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
+        return self.step(rows), [self.certainty(self.memory[number], slot) for number, slot in rows]
+
+    def take_back(self, sequence: int, count: int) -> None:
+        newest = [row.slot for row in self.calls[-1] if row.sequence == sequence][-count:]
+        for slot in newest:
+            self.forget(self.memory[sequence], slot)
+
     def release(self, sequence: int) -> None:
         del self.sources[sequence], self.memory[sequence]
         self.releases.append(sequence)
@@ -74,6 +84,12 @@ class ScriptedModel(Fake):
         start = memory.setdefault(slot.subsequence, slot.time)
         return scripted_token(self._scripts[source[0]], slot.subsequence, slot.time - start + 1)
 
+    def certainty(self, memory: dict[Any, Any], slot: Slot) -> float:
+        return 1.0
+
+    def forget(self, memory: dict[Any, Any], slot: Slot) -> None:
+        del memory[slot.subsequence]
+
 
 class HashedModel(Fake):
     """A cached model: the state of a token is a number made of its id, the source and all that it sees."""
@@ -83,6 +99,13 @@ class HashedModel(Fake):
         memory[placed] = _state(source, placed, memory)
         logits = _logits(memory[placed])
         return logits.index(max(logits))
+
+    def certainty(self, memory: dict[Any, Any], slot: Slot) -> float:
+        logits = _logits(memory[Placed(slot.subsequence, slot.time, slot.token)])
+        return float(torch.tensor(logits).softmax(dim=0).max())
+
+    def forget(self, memory: dict[Any, Any], slot: Slot) -> None:
+        del memory[Placed(slot.subsequence, slot.time, slot.token)]
 
 
 def hashed_next_logits(source: Sequence[int]) -> NextLogits:
@@ -105,7 +128,7 @@ def _state(source: tuple[int, ...], placed: Placed, states: dict[Placed, int]) -
 
 def _logits(state: int) -> list[float]:
     """Scores over the vocabulary, of which <bos> is never the best and <eos> often."""
-    scores = [float(hash((state, token)) % 10_007) for token in range(VOCABULARY)]
+    scores = [hash((state, token)) % 10_007 / 1_000 for token in range(VOCABULARY)]
     scores[BOS] = -1.0
     scores[EOS] *= 1.3
     return scores
@@ -148,10 +171,13 @@ def scripted_next_logits(texts):
 KINDS = {Fixed: "fixed", Waiting: "wait", Drawn: "drawn", Whole: "whole"}
 
 
-def ask_oracle(next_logits, schedule, limits=None, explore="retry"):
-    """`oracle_decode` under the settings of a grid."""
+def ask_oracle(next_logits, schedule, limits=None, explore="retry", start_when=0.0):
+    """`oracle_decode`, or `oracle_fresh`, under the settings of a grid."""
     given = OracleSchedule(KINDS[type(schedule)], **asdict(schedule))
-    return oracle_decode(next_logits, given, bos=BOS, eos=EOS, explore=explore, **asdict(limits or Limits()))
+    settings = {"bos": BOS, "eos": EOS} | asdict(limits or Limits())
+    if explore == "fresh":
+        return oracle_fresh(next_logits, given, start_when=start_when, **settings)
+    return oracle_decode(next_logits, given, explore=explore, **settings)
 
 
 def rows_of(grid):

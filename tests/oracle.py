@@ -7,6 +7,7 @@ and buckets of transformers, with a mask and distances that are filled in pair b
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,12 +61,17 @@ class OracleCall(NamedTuple):
 
 @dataclass
 class OracleResult:
-    """The whole decoding; `gap` is the smallest difference between the best two logits of any answer."""
+    """The whole decoding; `gap` is the smallest difference between the best two logits of any answer.
+
+    `doubt` is the smallest difference between a probability and the bound that it was held against.
+    """
 
     subsequences: list[OracleSubsequence]
     calls: list[OracleCall]
     truncated: str | None
     gap: float
+    taken_back: int = 0
+    doubt: float = math.inf
 
     @property
     def steps(self) -> int:
@@ -139,6 +145,65 @@ def oracle_decode(
     elif len(rows) == sub_max and rows[-1].tokens != [eos]:
         truncated = "sub_max"
     return OracleResult(rows, calls, truncated, gap)
+
+
+def oracle_fresh(
+    next_logits: NextLogits,
+    schedule: OracleSchedule,
+    *,
+    bos: int,
+    eos: int,
+    start_when: float = 0.0,
+    time_max: int | None = None,
+    sub_max: int | None = 20,
+    max_tokens: int | None = 512,
+) -> OracleResult:
+    """Decode with attempts that leave no trace where they come to nothing; as `oracle_decode` otherwise."""
+    result = OracleResult([], [], "time_max", math.inf)
+    rows, last_attempt = result.subsequences, 0
+    seen: set[Placed] = set()
+    for time in itertools.count() if time_max is None else range(time_max):
+        alone = all(row.tokens[-1] == eos for row in rows)
+        if len(rows) == sub_max:
+            attempt = False
+        else:
+            attempt = alone or (schedule.kind == "fixed" and time == last_attempt + schedule.delay)
+        if alone and not attempt:
+            break
+        if attempt:
+            last_attempt = time
+            rows.append(OracleSubsequence(start=time))
+
+        asked = [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]
+        grid = _placed(rows, bos)
+        newest = [max(k for k, placed in enumerate(grid) if placed.subsequence == i) for i in asked]
+        answers = [torch.tensor(logits, dtype=torch.float32) for logits in next_logits(grid, newest)]
+        for i, logits in zip(asked, answers, strict=True):
+            best, second = logits.topk(2).values.tolist()
+            result.gap = min(result.gap, best - second)
+            rows[i - 1].tokens.append(int(logits.argmax()))
+
+        refused = False
+        if attempt:
+            empty, certainty = rows[-1].tokens == [eos], float(answers[-1].softmax(dim=0).max())
+            if not alone and not empty and start_when > 0:
+                result.doubt = min(result.doubt, abs(certainty - start_when))
+            refused = empty or (not alone and certainty < start_when)
+            if refused:
+                rows.pop()
+                result.taken_back += 1
+        made = [Placed(i, time + 1, rows[i - 1].tokens[-1]) for i in asked if i <= len(rows)]
+        result.calls.append(OracleCall(time + 1, [placed for placed in grid if placed not in seen], made))
+        seen |= set(grid)
+        if refused and alone:
+            result.truncated = None
+            break
+        if max_tokens is not None and sum(token != eos for row in rows for token in row.tokens) >= max_tokens:
+            result.truncated = "max_tokens"
+            break
+    if result.truncated == "time_max" and len(rows) == sub_max and all(row.tokens[-1] == eos for row in rows):
+        result.truncated = "sub_max"
+    return result
 
 
 def _due(schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: int) -> bool:

@@ -182,7 +182,7 @@ class ForcedAnswers:
     def __init__(self, model: StepModel, targets: Sequence[int], eos: int) -> None:
         self._model, self._targets, self._eos = model, targets, eos
         self._made: dict[int, Counter[int]] = {}
-        self.release = model.release
+        self.release, self.take_back = model.release, model.take_back
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Pass on."""
@@ -191,7 +191,12 @@ class ForcedAnswers:
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """Compute, then force."""
-        return [self._forced(row, token) for row, token in zip(rows, self._model.step(rows), strict=True)]
+        return list(map(self._forced, rows, self._model.step(rows)))
+
+    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], Sequence[float]]:
+        """The same; the probabilities are the model's."""
+        answers, probabilities = self._model.step_with_probabilities(rows)
+        return list(map(self._forced, rows, answers)), probabilities
 
     def _forced(self, row: Row, token: int) -> int:
         made, number = self._made[row.sequence], row.slot.subsequence
@@ -277,7 +282,7 @@ class _Meter:
     def __init__(self, model: StepModel, clock: Clock) -> None:
         self.model, self.clock, self.calls = model, clock, 0
         self.admitting = 0.0  # seconds in encoder and set-up
-        self.release = model.release
+        self.release, self.take_back = model.release, model.take_back
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         self.admitting += took(self.clock, lambda: self.model.admit(newcomers))
@@ -285,3 +290,7 @@ class _Meter:
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
         self.calls += 1
         return self.model.step(rows)
+
+    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
+        self.calls += 1
+        return self.model.step_with_probabilities(rows)

@@ -29,23 +29,34 @@ class StepModel(Protocol):
         Rows come by sequence, subsequence and time. What is said of those that do not answer has no meaning.
         """
 
+    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
+        """The same, and the probability of each of those tokens."""
+
+    def take_back(self, sequence: int, count: int) -> None:
+        """Forget the newest `count` rows of a sequence: nothing later sees them."""
+
     def release(self, sequence: int) -> None:
         """Forget an example: its number is free for another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How to decode: everything but the model and the sources; `bos` opens a subsequence, `eos` ends it."""
+    """How to decode: everything but the model and the sources; `bos` opens a subsequence, `eos` ends it.
+
+    `start_when` is the least probability with which a subsequence may start early; see `Grid`.
+    """
 
     schedule: Schedule
     bos: int
     eos: int
     limits: Limits = field(default_factory=Limits)
     explore: Explore = "retry"
+    start_when: float = 0.0
 
     def new_grid(self) -> Grid:
         """An empty grid under this method."""
-        return Grid(self.schedule, self.limits, self.explore, bos=self.bos, eos=self.eos)
+        ids = {"bos": self.bos, "eos": self.eos}
+        return Grid(self.schedule, self.limits, self.explore, start_when=self.start_when, **ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +148,24 @@ def decode(
             if ended:
                 continue  # whoever waits takes their places before the next call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
-            answers = model.step(rows)
-            if len(answers) != len(rows):
-                raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
-            following = iter(answers)
+            answers, certainty = _ask(model, rows, certainty=method.start_when > 0)
+            done = 0
             for number, slots in planned.items():
                 example, grid = running[number]
-                yield Stepped(example, grid.commit([next(following) for _ in slots]))
+                own = slice(done, done := done + len(slots))
+                step = grid.commit(answers[own], certainty[own])
+                if step.taken_back:
+                    model.take_back(number, 1)
+                yield Stepped(example, step)
     except GeneratorExit:  # the reader has had enough: the next one finds every sequence free
         for number in running:
             model.release(number)
         raise
+
+
+def _ask(model: StepModel, rows: Sequence[Row], *, certainty: bool) -> tuple[Sequence[int], Sequence[float]]:
+    """One decoder call: a token for each row and, if asked for, its probability."""
+    answers, probabilities = model.step_with_probabilities(rows) if certainty else (model.step(rows), ())
+    if len(answers) != len(rows):
+        raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
+    return answers, probabilities

@@ -14,7 +14,9 @@ from typing import Literal
 
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
 
-Explore = Literal["retry", "once"]
+#: What becomes of an exploration that comes out empty: the paper's ``retry`` and ``once`` leave it in the grid, and
+#: go on or stop; ``fresh`` takes it back and tries the same subsequence again.
+Explore = Literal["retry", "once", "fresh"]
 Truncated = Literal["time_max", "sub_max", "max_tokens"]
 
 
@@ -57,14 +59,16 @@ class Step:
     time: int  # the time-step t of the call, at which the new tokens stand
     fed: tuple[Slot, ...]
     made: tuple[Slot, ...]
+    taken_back: Slot | None = None  # the answer to an attempt that came to nothing; it is none of those made
 
 
 @dataclass(slots=True)
 class Grid:
     """The subsequences of one example, and the clock. It starts with nothing established, at time 0.
 
-    `explore` says whether explorations go on after an empty one (``retry``) or stop (``once``); `subsequences` are
-    those established, empty ones included, `time` is that of the newest tokens, `steps` counts decoder calls.
+    `subsequences` are those established, empty ones included but for those taken back, which are counted; `time` is that
+    of the newest tokens, `steps` counts decoder calls. Under ``fresh``, an attempt made while something is live is kept
+    only if its first token has at least the probability `start_when`.
     """
 
     schedule: Schedule
@@ -72,10 +76,27 @@ class Grid:
     explore: Explore
     bos: int = field(kw_only=True)
     eos: int = field(kw_only=True)
+    start_when: float = field(default=0.0, kw_only=True)
     subsequences: list[Subsequence] = field(default_factory=list, init=False)
     time: int = field(default=0, init=False)
     steps: int = field(default=0, init=False)
+    taken_back: int = field(default=0, init=False)
     _planned: tuple[Slot, ...] = field(default=(), init=False)
+    _alone: bool = field(
+        default=False, init=False
+    )  # the newest subsequence was established while nothing was live
+    _tried: int = field(default=-1, init=False)  # when a subsequence was last tried and taken back
+    _over: bool = field(
+        default=False, init=False
+    )  # such an attempt, made while nothing was live, came out empty
+
+    def __post_init__(self) -> None:
+        if self.explore == "fresh" and isinstance(self.schedule, Whole):
+            raise ValueError("the whole text is one subsequence, and no other is ever tried")
+        if self.start_when and self.explore != "fresh":
+            raise ValueError(
+                f"start_when needs attempts that can be taken back, which {self.explore!r} does not"
+            )
 
     @property
     def live(self) -> list[Subsequence]:
@@ -93,13 +114,15 @@ class Grid:
         if self.live:
             return "max_tokens" if self._out_of_tokens else "time_max"
         stood = len(self.subsequences) == self.limits.sub_max and not isinstance(self.schedule, Whole)
-        return "sub_max" if stood and not self.subsequences[-1].empty else None
+        if stood and not self.subsequences[-1].empty:
+            return "sub_max"
+        return "time_max" if self.explore == "fresh" and not self._over else None
 
     @property
     def used_up(self) -> bool:
         """Whether empty explorations had, in the end, taken up places of sub_max when another one was due."""
         rows = self.subsequences
-        if self.explore == "once" or len(rows) != self.limits.sub_max or not any(row.empty for row in rows):
+        if self.explore != "retry" or len(rows) != self.limits.sub_max or not any(row.empty for row in rows):
             return False
         due = self.schedule.next_start(rows)
         end = max(row.start + len(row.tokens) for row in rows)
@@ -114,6 +137,7 @@ class Grid:
         self._planned = ()
         while not (self._out_of_tokens or self.time >= (self.limits.time_max or math.inf)):
             while (following := self._next_start()) is not None and following <= self.time:
+                self._alone = not self.live
                 self.subsequences.append(Subsequence(following))
             if self.live:
                 self._planned = tuple(
@@ -128,10 +152,16 @@ class Grid:
             self.time = following
         return self._planned
 
-    def commit(self, answers: Sequence[int]) -> Step:
-        """Put the answer to each planned row, a token id, in its place and let the clock tick; some rows ignore theirs."""
+    def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
+        """Put the answer to each planned row, a token id, in its place and let the clock tick; some rows ignore theirs.
+
+        Their probabilities are needed where `start_when` is not 0. The row of an attempt that is taken back was the last
+        of those planned.
+        """
         if len(answers) != len(self._planned) or not self._planned:
             raise ValueError(f"{len(answers)} answers to {len(self._planned)} planned rows")
+        if self.start_when and len(probabilities) != len(answers):
+            raise ValueError(f"{len(probabilities)} probabilities of {len(answers)} answers")
         self.time += 1
         self.steps += 1
         made: list[Slot] = []
@@ -143,9 +173,21 @@ class Grid:
             subsequence.tokens.append(token)
             subsequence.ended = token == self.eos
             made.append(Slot(slot.subsequence, self.time, token))
-        step = Step(self.steps, self.time, self._planned, tuple(made))
+        certain = not self.start_when or probabilities[-1] >= self.start_when
+        gone = made.pop() if self.explore == "fresh" and self._take_back(certain=certain) else None
+        step = Step(self.steps, self.time, self._planned, tuple(made), gone)
         self._planned = ()
         return step
+
+    def _take_back(self, *, certain: bool) -> bool:
+        """Take the newest subsequence back if it was an attempt, and came to nothing."""
+        newest = self.subsequences[-1]
+        if len(newest.tokens) != 1 or not (newest.empty or not (certain or self._alone)):
+            return False
+        self._over, self._tried = self._alone, newest.start
+        self.taken_back += 1
+        self.subsequences.pop()
+        return True
 
     @property
     def _out_of_tokens(self) -> bool:
@@ -153,11 +195,23 @@ class Grid:
 
     def _next_start(self) -> int | None:
         """When the next subsequence is to be established; None if not known yet or never."""
+        if len(self.subsequences) == self.limits.sub_max or self._over:
+            return None
         if not self.subsequences:
             return 0
+        if self.explore == "fresh":
+            return self._next_attempt()
         over = self.subsequences[-1].empty and (self.explore == "once" or not self.live)
-        full = len(self.subsequences) == self.limits.sub_max
-        return None if over or full else self.schedule.next_start(self.subsequences)
+        return None if over else self.schedule.next_start(self.subsequences)
+
+    def _next_attempt(self) -> int | None:
+        """At once when nothing is live, else as the schedule says, counted from the last attempt."""
+        if not self.live:
+            return self.time
+        *before, newest = self.subsequences
+        return self.schedule.next_start(
+            [*before, newest if newest.start > self._tried else Subsequence(self._tried)]
+        )
 
 
 def replay(

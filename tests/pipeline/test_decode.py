@@ -3,12 +3,12 @@
 from collections.abc import Generator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.decode import Admitted, Finished, Method, Stepped, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
 from tests.fakes import (
     BOS,
     EOS,
@@ -28,8 +28,8 @@ FOUR = [[token] * 5 for token in (A, B, C, D)]
 SCRIPTS = [[[A] * 3, [B]], [], [[A] * 12], [[C], [D]], FOUR, [[E]], [[A] * 8, [], [B]]]
 
 
-def method(schedule=None, limits=None, explore="retry"):
-    return Method(schedule or Fixed(1), bos=BOS, eos=EOS, limits=limits or Limits(), explore=explore)
+def method(schedule=None, limits=None, explore="retry", start_when=0.0):
+    return Method(schedule or Fixed(1), BOS, EOS, limits or Limits(), explore, start_when)
 
 
 def numbered(scripts):
@@ -151,6 +151,70 @@ def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_every
     assert model.sources == {}
     assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
     assert set(model.releases) <= set(range(sequences))
+
+
+sources = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=5)
+bounds = st.one_of(
+    st.builds(Limits, time_max=st.integers(1, 12), sub_max=st.integers(1, 5)),
+    st.builds(Limits, st.none(), st.one_of(st.none(), st.integers(1, 5)), st.integers(1, 30)),
+)
+
+
+@settings(max_examples=60)
+@given(
+    sources,
+    st.one_of(st.builds(Fixed, st.integers(1, 4)), st.just(Waiting())),
+    bounds,
+    st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.1]),
+    st.integers(1, 6),
+)
+def test_attempts_that_are_taken_back_leave_no_trace_in_any_batch(
+    sources, schedule, limits, start_when, size
+):
+    """Of the oracle's grid, which is made anew for every answer, they are simply no part; nor of its count of places."""
+    model = HashedModel()
+    how = method(schedule, limits, "fresh", start_when)
+    ends = [event for event in decode(model, enumerate(sources), how, size) if isinstance(event, Finished)]
+    for end in ends:
+        answers = hashed_next_logits(sources[end.example])
+        oracle = ask_oracle(answers, schedule, limits, "fresh", start_when)
+        assume(oracle.doubt > 1e-5)
+        assert rows_of(end.grid) == oracle.rows
+        assert (end.steps, end.truncated, end.grid.taken_back) == (
+            oracle.steps,
+            oracle.truncated,
+            oracle.taken_back,
+        )
+    assert model.sources == {}
+
+
+@settings(max_examples=60)
+@given(sources, st.integers(1, 4), bounds)
+def test_above_1_nothing_starts_early_which_is_the_schedule_that_waits(sources, delay, limits):
+    how = method(Fixed(delay), limits, "fresh", 1.1), method(Waiting(), limits, "once")
+    never, waiting = (
+        {
+            event.example: event
+            for event in decode(HashedModel(), enumerate(sources), one)
+            if isinstance(event, Finished)
+        }
+        for one in how
+    )
+    for number, end in never.items():
+        assert (end.texts, end.steps) == (waiting[number].texts, waiting[number].steps)
+        # The schedule that waits does not say that time ran out between two subsequences.
+        assert end.truncated in {waiting[number].truncated, "time_max"}
+
+
+def test_a_bound_on_certainty_needs_attempts_that_can_be_taken_back_and_probabilities():
+    with pytest.raises(ValueError, match="start_when"):
+        method(start_when=0.5).new_grid()
+    with pytest.raises(ValueError, match="whole text"):
+        method(Whole(), explore="fresh").new_grid()
+    grid = method(explore="fresh", start_when=0.5).new_grid()
+    grid.plan()
+    with pytest.raises(ValueError, match="0 probabilities of 1 answers"):
+        grid.commit([A])
 
 
 def test_a_method_is_the_papers_unless_told_otherwise():

@@ -86,6 +86,26 @@ def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, explo
     assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
 
 
+@given(
+    texts,
+    st.one_of(st.builds(Fixed, st.integers(1, 9)), st.just(Waiting())),
+    st.one_of(time_limits, token_limits),
+)
+@example([[A], DE], Fixed(5), Limits())  # at once when nothing is live: the clock need not run on
+@example(
+    [LONG, [], [], [D]], Fixed(1), Limits()
+)  # the same subsequence again: the empty ones are no more there
+@example([[A] * 3, [], DE], Fixed(2), Limits())
+@example([LONG, []], Fixed(1), Limits(time_max=6))  # no time for the last attempt
+@example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2))
+def test_fresh_attempts_equal_the_oracle(texts, schedule, limits):
+    grid, steps = drive(texts, schedule, limits, "fresh")
+    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, "fresh")
+    assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
+    assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
+    assert sum(step.taken_back is not None for step in steps) == grid.taken_back == oracle.taken_back
+
+
 def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
     grid, steps = drive([ABC, DE], Fixed(1))
     assert [[(slot.subsequence, slot.token) for slot in step.made] for step in steps] == [
