@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -107,7 +108,8 @@ class Decoder:
         self,
         delay: Delay | None = None,
         *,
-        explore: Explore = "retry",
+        explore: Explore | None = None,
+        start_when: float | None = None,
         time_max: int | None = None,
         sub_max: int | None = None,
         max_tokens: int | None = None,
@@ -116,16 +118,33 @@ class Decoder:
         """How to decode: by the checkpoint's own settings where nothing is given.
 
         The delay is Δt, or ``wait`` for the schedule that waits; by default as trained, 2 if trained for any. An
-        ordinary T5 takes none. With a fixed delay, time_max and sub_max are the checkpoint's by default, and max_tokens
-        is not bounded; else max_tokens is 512 by default, and the other two have no bound. A UserError where the
-        checkpoint was not trained for that delay, and `untrained` does not allow it.
+        ordinary T5 takes none. `explore` is ``retry`` by default, ``fresh`` with a `start_when`, which is a probability and
+        needs that rule. sub_max is the checkpoint's by default (an ordinary T5 has none); so is time_max under a fixed delay
+        with ``retry`` or ``once``, where max_tokens is not bounded; else max_tokens is 512 by default, and time_max has
+        no bound. A UserError where the checkpoint was not trained for that delay or, trained for one alone, is to
+        start at other times, and `untrained` does not allow it.
         """
-        schedule, usual = self._schedule("wait" if delay == "sequential" else delay, untrained), self.settings
-        if isinstance(schedule, Fixed):
-            limits = Limits(time_max or usual.time_max, sub_max or usual.segmentation.sub_max, max_tokens)
-        else:
+        usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
+        schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
+        rule: Explore = explore or ("retry" if start_when is None else "fresh")
+        if start_when is not None and (rule != "fresh" or not 0 <= start_when < math.inf):
+            told = "is no probability" if rule == "fresh" else f"does not go with --explore {rule}"
+            raise UserError(
+                f"--start-when {start_when:g} {told}", todo="use --explore fresh and a number from 0 on"
+            )
+        if isinstance(schedule, Whole):
             limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
-        return Method(schedule, self.checkpoint.bos, self.checkpoint.eos, limits, explore)
+            return Method(schedule, *ends, limits, "retry")
+        sub_max = sub_max or usual.segmentation.sub_max
+        if rule != "fresh" and isinstance(schedule, Fixed):
+            return Method(schedule, *ends, Limits(time_max or usual.time_max, sub_max, max_tokens), rule)
+        if rule == "fresh" and usual.delay != "any" and not untrained:
+            only = f"{self.checkpoint.name} was trained for delay {usual.delay} only, and attempts start at any time"
+            raise UserError(
+                only, todo="leave --explore fresh and --start-when out, or train with --delay any"
+            )
+        limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
+        return Method(schedule, *ends, limits, rule, start_when or 0.0)
 
     def _schedule(self, delay: Delay | None, untrained: bool) -> Schedule:
         if self.settings.decoder == "sequential":
@@ -192,7 +211,7 @@ class Decoder:
             truncated=event.truncated,
             seconds=time.perf_counter() - source.admitted,
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
-            empty=sum(row.empty for row in event.subsequences),
+            empty=sum(row.empty for row in event.subsequences) + event.grid.taken_back,
             used_up=event.used_up,
             source_ids=tuple(source.ids),
             source_cut=source.cut,

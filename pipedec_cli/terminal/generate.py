@@ -62,24 +62,32 @@ class GenerateSettings(WorkflowSettings):
     untrained_delay: bool = _decoding(
         False, "Allow a delay that the model was not trained for; it is likely to drop text."
     )
-    explore: Literal["retry", "once"] = _decoding(
-        "retry",
-        "After a subsequence came out empty: try again at the next start, as the paper does, or never.",
+    explore: Literal["retry", "once", "fresh"] | None = _decoding(
+        None,
+        "After a subsequence came out empty: leave it and try again at the next start, as the paper does (retry), or "
+        "never (once); or take it back and try the same one afresh \\[default: retry; fresh with --start-when].",
+    )
+    start_when: float | None = _decoding(
+        None,
+        "Start a subsequence early only if its first token has at least this probability, from 0 to 1; above 1 each "
+        "waits for the ones before.",
+        min=0,
+        metavar="P",
     )
     time_max: int | None = _decoding(
         None,
-        "The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait and "
-        "sequential].",
+        "The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait, fresh "
+        "and sequential].",
         min=1,
     )
     sub_max: int | None = _decoding(
         None,
-        "The most subsequences, empty ones included \\[default: as segmented, which is 20 unless you say "
-        "otherwise; no bound for wait and sequential].",
+        "The most subsequences, empty ones included where they are not taken back \\[default: as segmented, which is "
+        "20 unless you say otherwise; no bound for sequential].",
         min=1,
     )
     max_tokens: int | None = _decoding(
-        None, "The most tokens \\[default: 512 for wait and sequential, else no bound].", min=1
+        None, "The most tokens \\[default: 512 for wait, fresh and sequential, else no bound].", min=1
     )
     split: Literal["test", "dev", "train"] | None = _data(
         None, "Of the workspace, of a folder or of a hub data set \\[default: test]."

@@ -52,7 +52,13 @@ class Predictions:
         self.settings, self.decoder, self.inputs, self.talk = settings, decoder, inputs, talk
         checkpoint, trained, longest = decoder.checkpoint, decoder.settings, decoder.text.max_source_tokens
         allowed = settings.untrained_delay
-        chosen = partial(decoder.method, settings.delay, explore=settings.explore, untrained=allowed)
+        chosen = partial(
+            decoder.method,
+            settings.delay,
+            explore=settings.explore,
+            untrained=allowed,
+            start_when=settings.start_when,
+        )
         limits = {name: getattr(settings, name) for name in ("time_max", "sub_max", "max_tokens")}
         self.method = chosen(**limits)
         self.name = _name(settings, self.method, usual=chosen().limits)
@@ -66,6 +72,7 @@ class Predictions:
             "decoder": trained.decoder,
             "delay": schedule.delay if isinstance(schedule, Fixed) else None if plain else "wait",
             "explore": None if plain else self.method.explore,
+            "start_when": self.method.start_when or None,
             **asdict(self.method.limits),
             "source_prefix": trained.source_prefix,
             "max_source_tokens": longest,
@@ -98,7 +105,8 @@ class Predictions:
     def _described(self) -> str:
         delay = self.manifest["settings"]["delay"]
         kind = "waiting schedule" if delay == "wait" else f"Δt = {delay}"
-        return f"{kind}, explore {self.method.explore}" if delay else "sequential decoder"
+        early = f", start when {self.method.start_when:g}" if self.method.start_when else ""
+        return f"{kind}, explore {self.method.explore}{early}" if delay else "sequential decoder"
 
     def announce(self) -> None:
         """Say what was chosen."""
@@ -262,7 +270,8 @@ def _name(settings: GenerateSettings, method: Method, usual: Limits) -> str:
     limits = asdict(method.limits).items()
     parts = [
         "sequential" if plain else f"pipelined-{method.schedule.name}",
-        "once" if method.explore == "once" and not plain else None,
+        method.explore if method.explore != "retry" else None,
+        f"start{method.start_when:g}" if method.start_when else None,
         *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
         settings.max_source_tokens and f"source{settings.max_source_tokens}",
         settings.dtype if settings.dtype != "float32" else None,

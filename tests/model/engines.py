@@ -105,13 +105,13 @@ STEPPINGS = [
 
 
 @cache
-def expected_of(kind, schedule, explore, source):
+def expected_of(kind, schedule, explore, source, start_when=0.0):
     """The oracle's answer, kept for the tests that ask again."""
-    return ask_oracle(small_model(kind), SOURCES[source], *SCHEDULES[schedule], explore)
+    return ask_oracle(small_model(kind), SOURCES[source], *SCHEDULES[schedule], explore, start_when)
 
 
-def ask_oracle(model, source, schedule, limits, explore):
-    return fakes.ask_oracle(next_logits_of(model, source), schedule, limits, explore)
+def ask_oracle(model, source, schedule, limits, explore, start_when=0.0):
+    return fakes.ask_oracle(next_logits_of(model, source), schedule, limits, explore, start_when)
 
 
 @cache
@@ -128,8 +128,8 @@ def make_engine(kind, stepping, sequences):
     return engine
 
 
-def method_of(schedule, explore="retry"):
-    return Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], explore)
+def method_of(schedule, explore="retry", start_when=0.0):
+    return Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], explore, start_when)
 
 
 def grid_rows(sequence, count, first=0):

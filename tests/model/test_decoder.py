@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -159,11 +161,35 @@ def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_
     assert (method.schedule, method.explore) == (Fixed(2), "retry")
     assert method.limits == Limits(time_max=50, sub_max=20, max_tokens=None)
     waiting = pipelined.method("wait")  # bounded by tokens, and with an older name
-    assert (waiting.schedule, waiting.limits) == (Waiting(), Limits(None, None, max_tokens=512))
+    assert (waiting.schedule, waiting.limits) == (Waiting(), Limits(None, 20, max_tokens=512))
     assert pipelined.method("sequential") == waiting
     decoder = tiny_decoder(tmp_path, time_max=33, sub_max=9)
     assert decoder.method().limits == Limits(time_max=33, sub_max=9)
     assert decoder.method(time_max=7).limits.time_max == 7
+
+
+def test_fresh_attempts_are_bounded_as_the_schedule_that_waits_is_and_go_with_start_when(pipelined, tmp_path):
+    fresh = pipelined.method(3, explore="fresh")
+    assert (fresh.schedule, fresh.limits) == (Fixed(3), Limits(None, 20, max_tokens=512))
+    assert pipelined.method(1, start_when=0.6) == replace(fresh, schedule=Fixed(1), start_when=0.6)
+    assert pipelined.method(time_max=40, start_when=0).limits == Limits(40, 20, max_tokens=512)
+    for rule in ("retry", "once"):
+        with pytest.raises(UserError, match=f"--start-when 0.5 does not go with --explore {rule}"):
+            pipelined.method(explore=rule, start_when=0.5)
+    for nonsense in (-0.1, math.nan, math.inf):
+        with pytest.raises(UserError, match="is no probability"):
+            pipelined.method(start_when=nonsense)
+    for chosen in ({"explore": "fresh"}, {"start_when": 0.5}):
+        decoder = tiny_decoder(tmp_path, delay=1)
+        with pytest.raises(UserError, match="trained for delay 1 only, and attempts start at any time"):
+            decoder.method(**chosen)
+        assert decoder.method(**chosen, untrained=True).explore == "fresh"
+
+
+def test_rows_that_were_taken_back_are_counted_and_not_in_the_grid(pipelined):
+    for result in pipelined.texts(SOURCES, pipelined.method(1, start_when=1.1)):
+        assert all(tokens != (pipelined.checkpoint.eos,) for _, tokens in result.grid)
+        assert result.empty > len(result.segments) > 0
 
 
 def test_an_ordinary_t5_has_no_delay(sequential, pipelined):

@@ -62,6 +62,35 @@ def test_every_family_gets_the_oracles_tokens(kind, schedule, stepping):
     assert run_engine(engine, SOURCES[:3], method_of("1")) == expected_outcomes(kind, "1", count=3)
 
 
+@pytest.mark.parametrize("stepping", STEPPINGS)
+@pytest.mark.parametrize("start_when", [0.0, 0.1, 0.15, 0.5, 1.1])
+@pytest.mark.parametrize("schedule", ["1", "2", "wait"])
+@pytest.mark.parametrize("kind", ["t5", "umt5"])
+def test_attempts_that_are_taken_back_get_the_oracles_tokens(kind, schedule, start_when, stepping):
+    """Alone, and three at a time, each on its own clock."""
+    results = [expected_of(kind, schedule, "fresh", number, start_when) for number in range(3)]
+    assert (
+        min(min(result.gap for result in results) / TIE, min(result.doubt for result in results) / 1e-5) > 1
+    )
+    for sequences in (1, 3):
+        engine = make_engine(kind, stepping, sequences)
+        outcomes = run_engine(engine, SOURCES[:3], method_of(schedule, "fresh", start_when))
+        assert outcomes == [outcome_of(result) for result in results]
+
+
+def test_what_is_taken_back_is_worth_testing():
+    """Attempts that came out empty, those that were not certain enough, and those that were."""
+    taken_back = {
+        start_when: sum(expected_of("t5", "1", "fresh", number, start_when).taken_back for number in range(3))
+        for start_when in (0.0, 0.1, 0.15)
+    }
+    assert 0 < taken_back[0.0] < taken_back[0.1] < taken_back[0.15]
+    early = [
+        row.start for number in range(3) for row in expected_of("t5", "1", "fresh", number, 0.1).subsequences
+    ]
+    assert {1, 5} <= set(early)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_texts_that_are_compared_are_worth_comparing(kind):
     """Many lengths, failed explorations, texts that end and texts that are cut."""

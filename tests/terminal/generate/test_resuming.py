@@ -115,6 +115,8 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
         ("--dtype bfloat16", 'dtype was "float32" and is now "bfloat16"'),
         ("--limit 2", "limit was null and is now 2; the data changed"),
         ("--explore once --sub-max 9", 'explore was "retry" and is now "once"; sub_max was 20'),
+        ("--explore fresh", 'explore was "retry" and is now "fresh"; time_max was 50 and is now null'),
+        ("--start-when 0.6", "start_when was null and is now 0.6"),
         ("--model other --untrained-delay", "the model changed"),
         ("", "cannot go on: the data changed"),
     ],

@@ -32,6 +32,7 @@ def test_bad_data_is_refused_before_anything_is_written(place: Path, content: st
     ("options", "what"),
     [
         ("--text=", "--text 1: is empty"),
+        ("--start-when 0.5 --explore once", "--start-when 0.5 does not go with --explore once"),
         ("--text a --resume", "--resume goes on with a file"),
         ("data.jsonl --text a", "--text and DATA are both given"),
         ("--dtype float16 --device cpu", "float16"),
@@ -107,6 +108,10 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place: Path) -> None:
 def test_what_went_short_is_counted(place: Path, options: str, told: str) -> None:
     assert told in done(*options.split()).stderr
     assert "used up" not in done(*options.split(), "--explore", "once").stderr
+
+
+def test_a_start_that_waits_for_certainty_is_announced(place: Path) -> None:
+    assert "Δt = 1, explore fresh, start when 0.6" in done("--delay", "1", "--start-when", "0.6").stderr
 
 
 def test_nothing_of_the_libraries_noise_is_on_the_terminal(place: Path) -> None:

@@ -57,6 +57,8 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("--delay sequential", "pipelined-wait"),
         ("--decoder sequential", "sequential"),
         ("--explore once", "pipelined-delay2-once"),
+        ("--start-when 0.60", "pipelined-delay2-fresh-start0.6"),
+        ("--start-when 0", "pipelined-delay2-fresh"),
         ("--sub-max 4 --time-max 30", "pipelined-delay2-timemax30-submax4"),
         ("--sub-max 20 --max-source-tokens 99", "pipelined-delay2-source99"),
         ("--dtype bfloat16", "pipelined-delay2-bfloat16"),
