@@ -118,10 +118,10 @@ def save_segmented(
     return list(files)
 
 
-def recipe_of(path: Path) -> str | None:
-    """The recipe that data were segmented with, as their segmentation.json tells; None if there is none."""
+def segmented_with(path: Path, setting: str) -> str | None:
+    """A setting that data were segmented with, the recipe for one, as their segmentation.json tells; None if it does not."""
     content: Any = read_json(path, Segmentation, "pipedec segment") if path.is_file() else None
-    for key in ("manifest", "settings", "recipe"):
+    for key in ("manifest", "settings", setting):
         content = content.get(key) if isinstance(content, dict) else None
     return content if isinstance(content, str) else None
 

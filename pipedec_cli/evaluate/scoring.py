@@ -14,7 +14,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import RECIPES
 from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import Generated, Manifest, Record
-from pipedec_cli.data.workspace import Workspace, load_segmentation, recipe_of
+from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
@@ -182,7 +182,7 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
     for task, name in ANSWER_FIELDS.items():
         listed = record is not None and isinstance(record.fields.get(name), list)
         yield listed and task, f"the records have a list `{name}`"
-    recipe = recipe_of(workspace.segmentation) or ""
+    recipe = segmented_with(workspace.segmentation, "recipe") or ""
     settings = RECIPES[recipe].settings_for("score") if recipe in RECIPES else {}
     yield settings.get("task"), f"the workspace's data were segmented with the recipe {recipe}"
     of_level = {"sentence": "summarization", "clause": "summarization", "phrase": "keyphrases"}

@@ -122,7 +122,7 @@ def train(
 ) -> Mapping[str, float]:
     """Train a checkpoint in place and save it; gives ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
 
-    Dev examples are looked at but never trained on, and `score` is called at each look. The folder gets the result and
+    Of the last look at the dev set it gives ``dev_update``, ``dev_loss`` and ``dev_score``. Dev examples are looked at but never trained on, and `score` is called at each look. The folder gets the result and
     the ``checkpoint-N`` folders, from the last of which `resume` goes on. A UserError if there is none, or no example.
     """
     _require(examples)
@@ -169,7 +169,7 @@ def train(
         train_dataset=examples,
         eval_dataset=dev or None,
         data_collator=collator(checkpoint, hyper.seed),
-        callbacks=[_Reporter(show, score)],
+        callbacks=[reporter := _Reporter(show, score)],
     )
     trainer.remove_callback(PrinterCallback)
     began = time.perf_counter()
@@ -182,6 +182,7 @@ def train(
         "updates": outcome.global_step,
         "loss": outcome.training_loss,
         "examples_seen": outcome.global_step * hyper.batch_size * hyper.accumulation * arguments.world_size,
+        **reporter.dev,
     }
 
 
@@ -241,6 +242,7 @@ class _Reporter(TrainerCallback):
     def __init__(self, show: Callable[[Progress], None], score: Callable[[], float] | None) -> None:
         self.show, self.score = show, score
         self.loss: float | None = None
+        self.dev: dict[str, float] = {}
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
@@ -251,5 +253,7 @@ class _Reporter(TrainerCallback):
         if state.is_world_process_zero:
             loss, score = float(metrics["eval_loss"]), self.score() if self.score else None
             metrics |= {} if score is None else {"eval_score": score}
+            self.dev = {"dev_update": state.global_step, "dev_loss": loss}
+            self.dev |= {} if score is None else {"dev_score": score}
             so_far = (state.global_step, state.max_steps, state.epoch or 0.0, self.loss)
             self.show(Progress(*so_far, loss, score))

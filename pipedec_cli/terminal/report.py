@@ -175,10 +175,14 @@ def compare(
 def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
     """The paper's figures for the recipe that was given, or that the workspace's data were segmented with."""
     from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
-    from pipedec_cli.data.workspace import recipe_of
+    from pipedec_cli.data.workspace import segmented_with
     from pipedec_cli.evaluate.report import Paper
 
-    name = settings.recipe or (recipe_of(place.segmentation) if settings.data is None else None) or ""
+    name = (
+        settings.recipe
+        or (segmented_with(place.segmentation, "recipe") if settings.data is None else None)
+        or ""
+    )
     row = paper_row(name)
     return Paper(row, delay_rows(name), SPEEDUP_BY_SUBSEQUENCES.get(name)) if row else None
 

@@ -20,6 +20,7 @@ from pipedec_cli.data.records import DecoderKind, Manifest, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.writing import manifest, to_json, write_json
 from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, number_or, option
 
@@ -96,9 +97,10 @@ class TrainSettings(WorkflowSettings):
 def train(settings: TrainSettings) -> None:
     """Train a pipelined decoder, or the ordinary sequential one, on what `pipedec segment` wrote.
 
-    The parameters and the architecture are those of the ordinary T5: any T5 checkpoint is a starting point, and what
-    comes out loads in plain transformers. Only train.jsonl is trained on; dev.jsonl is looked at, test.jsonl is not
-    touched.
+    The parameters and the architecture are those of the ordinary T5, so any T5 checkpoint is a starting point. What comes
+    out of `--decoder sequential` is one for plain transformers, too; of a pipelined model transformers' generate() writes
+    the first subsequence only. A model card, README.md, lies beside the weights. Only train.jsonl is trained on;
+    dev.jsonl is looked at, test.jsonl is not touched.
     """
     talk = Talk(quiet=settings.quiet or not _is_main_process())
     run(settings, talk)
@@ -159,7 +161,9 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     result = {"checkpoint": str(target), **outcome}
     talk.say(f"trained in {_duration(outcome['seconds'])}; checkpoint in {target}")
     if _is_main_process():
-        write_json(target / MANIFEST, {**record, "result": result})
+        record |= {"result": result}
+        write_card(target, checkpoint, record, folder, len(examples), talk)
+        write_json(target / MANIFEST, record)
         if settings.as_json:
             write_stdout(to_json(result) + "\n")
 

@@ -1,0 +1,124 @@
+"""The README.md of a trained folder: a model card as Hugging Face shows it. A user's text in it is data, not Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import to_builtins
+
+from pipedec_cli.data.rows import is_hub_name
+from pipedec_cli.data.workspace import SEGMENTATION_FILE, segmented_with
+from pipedec_cli.data.writing import to_json, write_text
+from pipedec_cli.terminal.console import Talk, many
+from pipedec_cli.terminal.tables import Section, Sheet, as_markdown, plain, points, written
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
+
+CARD: Final = "README.md"
+_MARK: Final = b"written by `pipedec train`"
+#: The licence in the first lines of a card; `other` and `unknown` name none.
+_LICENCE: Final = re.compile(r"---\n(?:(?!---).*\n)*?license: *(?!other|unknown)([\w.-]{1,40}) *\n")
+#: Settings of a training that name its owner's files, or that the card tells otherwise.
+_UNTOLD: Final = ("model", "data", "training", "cpu")
+_PIPELINED: Final = """\
+`transformers` loads these weights as the T5 that they are, but **its `generate()` writes the first subsequence only**: a text
+is several of them here, and each ends as a whole text does. pipedec writes all of it:
+"""
+_SEQUENTIAL: Final = """\
+This is an ordinary T5, which needs nothing but `transformers`:
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+model, tokenizer = (kind.from_pretrained("FOLDER") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
+settings = model.config.pipedec
+source = settings["source_prefix"] + "a source"
+ids = tokenizer(source, return_tensors="pt", truncation=True, max_length=settings["max_source_tokens"])
+print(tokenizer.decode(model.generate(**ids, max_new_tokens=512)[0], skip_special_tokens=True))
+```
+
+pipedec writes the same text:
+"""
+
+
+def write_card(
+    folder: Path, checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int, talk: Talk
+) -> None:
+    """Write a trained checkpoint's card into its folder, unless somebody else's README.md is there.
+
+    The record is the manifest of its training, with the ``result``; `data` is the folder that `segment` wrote.
+    """
+    path = folder / CARD
+    if path.exists() and _MARK not in path.read_bytes():
+        talk.warn(
+            f"{path} is there already and was not made by pipedec: it stays, and no model card is written"
+        )
+    else:
+        write_text(path, model_card(checkpoint, record, data, examples))
+
+
+def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
+    """The card as Markdown. A licence that the base model's own card does not name is said to be unknown."""
+    from pipedec_cli.model.scratch import SHAPES
+
+    name, asked, result = checkpoint.name, record["settings"], record["result"]
+    pipelined, fresh, local = asked["decoder"] == "pipelined", name in SHAPES, Path(name).is_dir()
+    given = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
+    hub = is_hub_name(given)
+    licence = None if fresh else licence_of(name)
+    todo = "Before you publish the model, put the one that holds into the first lines of this file."
+    terms = f"That of the base model, as its card names it: {licence}. The data may bind you further."
+    if licence is None:
+        why = "No card of the base model names one that could be read."
+        terms = f"{'The model was trained from scratch: none has been chosen.' if fresh else why} {todo}"
+    front = {
+        "license": licence or "unknown",
+        "base_model": None if fresh or local else name,
+        "datasets": [given.partition(":")[0]] if hub else None,
+        "library_name": "pipedec" if pipelined else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["t5", "pipedec", "pipelined-decoding"] if pipelined else ["t5", "pipedec"],
+    }
+    settings = asked | asked["training"] | to_builtins(checkpoint.settings)["segmentation"]
+    scores = {
+        "training loss a token, over all updates": f"{result['loss']:.3f}",
+        "dev loss a token": written("{:.3f}", result.get("dev_loss")),
+        "dev ROUGE-L": points(result.get("dev_score")),
+        "updates at that look at the dev set": written("{:,}", result.get("dev_update")),
+    }
+    told = {
+        "Settings": {label: to_json(value) for label, value in settings.items() if label not in _UNTOLD},
+        "Scores": scores,
+        "Versions": {package: version or "" for package, version in record["versions"].items()},
+    }
+    sheets = (Sheet(title, ("",), (Section("", tuple(rows.items())),)) for title, rows in told.items())
+    return Template(Path(__file__).with_suffix(".md").read_text(encoding="utf-8")).substitute(
+        front="\n".join(f"{key}: {to_json(value)}" for key, value in front.items() if value),
+        kind="a pipelined" if pipelined else "an ordinary, sequential",
+        size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
+        start=f"fresh weights (`{name}`)" if fresh else plain(Path(name).resolve().name if local else name),
+        examples=many(examples, "example"),
+        data=plain(given if hub else Path(given).name),
+        level=settings["level"],
+        use=_PIPELINED if pipelined else _SEQUENTIAL,
+        licence=terms,
+        sheets="\n".join(line for sheet in sheets for line in as_markdown(sheet)),
+    )
+
+
+def licence_of(name: str) -> str | None:
+    """The licence that the card of a local folder or of a hub model names; None if there is none."""
+    from huggingface_hub import hf_hub_download
+
+    with suppress(OSError, ValueError):  # no such file, no network, no text
+        path = Path(name) / CARD if Path(name).is_dir() else Path(hf_hub_download(name, CARD))
+        with path.open(encoding="utf-8") as file:
+            found = _LICENCE.match(file.read(10_000))
+        return found and found[1]
+    return None
