@@ -239,7 +239,6 @@ def _forced(bench: Bench) -> Sheet:
         f"Forced lengths: {bench.lengths.line}",
         tuple(one.name for one in bench.entries),
         tables.columns_side_by_side(list(map(column, bench.entries))),
-        kept=1,
         notes=(
             "times are those of all examples in flight together, in milliseconds, medians of the repeats",
             "the lengths are forced: every step is computed in earnest, and the texts mean nothing",

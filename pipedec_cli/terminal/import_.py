@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
-from rich.table import Column, Table
-from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
@@ -24,10 +22,10 @@ from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import to_json, write_json_lines
-from pipedec_cli.terminal.console import Talk, visible, write_stdout
+from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import track
 from pipedec_cli.terminal.settings import Settings, argument, config_option, json_option, option, quiet_option
-from pipedec_cli.terminal.tables import borderless, figures
+from pipedec_cli.terminal.tables import Section, Sheet, show_sheet
 
 EXAMPLES = """
 pipedec import msqa MultiSpanQA_data                     [dim]# its folder: msqa/train.jsonl, msqa/dev.jsonl, …[/dim]
@@ -107,7 +105,7 @@ def import_data(settings: ImportSettings) -> None:
         files = _import(settings, paths, talk)
         talk.say(f"wrote {', '.join(path for path, *_ in files)}")
     if not settings.quiet:
-        talk.console.print(_target_table(files, settings.name))
+        show_sheet(talk.console, _targets(files, settings.name))
     if settings.as_json:
         paper = TARGET_LENGTHS.get(settings.name)
         written = [
@@ -209,16 +207,15 @@ def _training_text(path: Path) -> Iterator[str]:
             yield record.target
 
 
-def _target_table(files: Sequence[_Imported], dataset: str) -> Table:
+def _targets(files: Sequence[_Imported], dataset: str) -> Sheet:
     """Examples, words a target, subsequences a target and words a subsequence, of each file and of the paper."""
-    columns = figures("examples", "words a\ntarget", "subseqs a\ntarget", "words a\nsubseq")
-    table = borderless(Column("targets", overflow="fold"), *columns)
+    columns, rows = ("examples", "words a target", "subseqs a target", "words a subseq"), []
     for path, _, tally, row in files:
         means = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
         shown = (f"{mean:.1f}" if row.examples else "no targets" for mean in means)
-        table.add_row(Text(visible(path)), f"{tally.examples:,}", *shown)
+        rows.append((path, f"{tally.examples:,}", *shown))
     if (paper := TARGET_LENGTHS.get(dataset)) is not None:
-        examples = f"train {paper.train_examples:,}\ntest {paper.test_examples:,}"
         shown = (f"{mean:.1f}" for mean in paper.means)
-        table.add_row(Text(f"the paper, {paper.table}"), examples, *shown, style="dim")
-    return table
+        rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *shown))
+        rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
+    return Sheet("", columns, (Section("", tuple(rows)),), corner="targets")

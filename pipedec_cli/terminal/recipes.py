@@ -7,15 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from pipedec_cli.data import paper
 from pipedec_cli.data.paper import RECIPES, Recipe, recipe
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal.console import make_console, write_stdout
 from pipedec_cli.terminal.settings import Settings, argument, json_option
-from pipedec_cli.terminal.tables import borderless, figures
+from pipedec_cli.terminal.tables import Row, Section, Sheet, show_lines, show_sheet
 
 EXAMPLES = """
 pipedec recipes                                [dim]# all of them, with the paper's figures[/dim]
@@ -43,31 +41,24 @@ def recipes(settings: RecipesSettings) -> None:
         write_stdout(to_json([_as_json(entry) for entry in chosen], indent=2) + "\n")
         return
     console = make_console(stderr=False)
-    columns = figures("words a\ntarget", "subseqs a\ntarget", "words a\nsubseq")
-    table = borderless("recipe", "data", "level", "metrics", *columns)
+    columns = ("data", "level", "metrics", "words a target", "subseqs a target", "words a subseq")
+    entries = []
     for entry in chosen:
         score, lengths = entry.settings_for("score"), paper.TARGET_LENGTHS.get(entry.name)
-        table.add_row(
-            Text(entry.name, style="bold"),
-            entry.title,
-            entry.settings_for("segment").get("level", "yours"),
-            f"{score['task']} ({score['protocol']})" if score else "yours",
-            *(f"{mean:.1f}" for mean in (lengths.means if lengths else ())),
-        )
-    console.print(table)
+        level = entry.settings_for("segment").get("level", "yours")
+        metrics = f"{score['task']} ({score['protocol']})" if score else "yours"
+        means = map("{:.1f}".format, lengths.means) if lengths else ("", "", "")
+        entries.append((entry.name, entry.title, level, metrics, *means))
     segment, train = map(chosen[0].settings_for, ("segment", "train"))
-    console.print(
+    shared = (
         f"all: Δt {train['delay']}, time_max {segment['time_max']}, sub_max {segment['sub_max']}; "
         f"batch {train['batch_size']}, {_OPTIMIZERS[train['optimizer']]}, learning rate {train['learning_rate']:g}, "
         f"{train['epochs']} epochs, at most {train['max_source_tokens']} source tokens; "
-        + "; ".join(f"{backbone} on {device}" for backbone, device in paper.DEVICES.items()),
-        soft_wrap=True,
+        + "; ".join(f"{backbone} on {device}" for backbone, device in paper.DEVICES.items())
     )
+    show_sheet(console, Sheet("", columns, (Section("", tuple(entries)),), (0,), (shared,), "recipe"))
     if rows := [row for entry in chosen for row in paper.paper_rows(entry.name)]:
-        console.print()
-        console.print(_results_table(rows))
-        note = "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090"
-        console.print(note, soft_wrap=True)
+        show_sheet(console, _results(rows))
     if settings.name is not None:
         _show_more(console, chosen[0])
 
@@ -103,40 +94,37 @@ def _show_more(console: Console, recipe: Recipe) -> None:
     """Print what is shown of a recipe by itself: the paper's figures by delay, and the options that it sets."""
     if delays := paper.delay_rows(recipe.name):
         metrics = (paper.METRIC_TITLES[metric] for metric in delays[0].quality)
-        table = borderless("T5-Base", *figures(*metrics, "examples/s"))
-        for row in delays:
-            shown = (*row.quality.values(), row.throughput)
-            table.add_row(f"Δt {row.delay}", *(f"{figure:.1f}" for figure in shown))
-        console.print()
-        console.print(table)
-    if ends := paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name):
-        curve = f"{ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9"
-        console.print(f"{ends.figure}: {curve}", soft_wrap=True)
-    console.print()
+        figures = ((*row.quality.values(), row.throughput) for row in delays)
+        rows = (
+            (f"Δt {row.delay}", *map("{:.1f}".format, shown))
+            for row, shown in zip(delays, figures, strict=True)
+        )
+        ends = paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
+        curve = f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9" if ends else None
+        section, notes = Section("", tuple(rows)), (curve,) if curve else ()
+        show_sheet(console, Sheet("", (*metrics, "examples/s"), (section,), notes=notes, corner="T5-Base"))
     for command in _COMMANDS:
         if settings := recipe.settings_for(command):
             told = ", ".join(f"{name} {_shown(value)}" for name, value in settings.items())
-            console.print(f"pipedec {command}: {told}", soft_wrap=True)
+            show_lines(console, [f"pipedec {command}: {told}"])
 
 
-def _results_table(rows: Sequence[paper.PaperRow]) -> Table:
+def _results(rows: Sequence[paper.PaperRow]) -> Sheet:
     """What the paper reports: quality, throughput, speedup and memory of both decoders."""
-    table = borderless("paper", "backbone", "quality", *figures("examples/s", "speedup", "memory, MB"))
+    made: list[Row] = []
     for row in rows:
         quality = [
             f"{paper.METRIC_TITLES[metric]} {value:.1f} → {row.pipelined.quality[metric]:.1f}"
             for metric, value in row.sequential.quality.items()
         ]
         memory = (row.sequential.memory_mb, row.pipelined.memory_mb)
-        table.add_row(
-            Text(row.dataset, style="bold"),
-            row.backbone,
-            "\n".join(quality),
-            f"{row.sequential.throughput:.1f} → {row.pipelined.throughput:.1f}",
-            f"{row.speedup:.1f}×",
-            paper.NOT_AVAILABLE if None in memory else " → ".join(f"{value:,}" for value in memory),
-        )
-    return table
+        speed = f"{row.sequential.throughput:.1f} → {row.pipelined.throughput:.1f}"
+        peak = paper.NOT_AVAILABLE if None in memory else " → ".join(f"{value:,}" for value in memory)
+        made.append((row.dataset, row.backbone, quality[0], f"{row.speedup:.1f}×", speed, peak))
+        made += [("", "", more, "", "", "") for more in quality[1:]]
+    columns = ("backbone", "quality", "speedup", "examples/s", "memory, MB")
+    note = "test sets, sequential → pipelined (Δt 1); speed at batch 1 on one RTX 4090"
+    return Sheet("", columns, (Section("", tuple(made)),), notes=(note,), corner="paper")
 
 
 def _shown(value: object) -> str:

@@ -8,14 +8,12 @@ from types import SimpleNamespace
 from typing import Final
 
 from rich.console import Console
-from rich.text import Text
 
 from pipedec_cli.data.paper import NOT_AVAILABLE
 from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.evaluate.report import MANY, Report
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.terminal import tables
-from pipedec_cli.terminal.console import visible
 from pipedec_cli.terminal.tables import Label, Section, Sheet, points, rate, times, told, under
 
 #: Δt of the paper's main tables.
@@ -49,9 +47,8 @@ def show_report(console: Console, report: Report) -> None:
     """Print every table, and the advice at the end."""
     for sheet in report_sheets(report):
         tables.show_sheet(console, sheet)
-    console.print(Text(visible(report.advice.text), style="bold"))
-    for caution in report.advice.cautions:
-        console.print(Text(visible(caution)))
+    tables.show_lines(console, [report.advice.text], "bold")
+    tables.show_lines(console, report.advice.cautions)
 
 
 def markdown(report: Report) -> str:
@@ -92,7 +89,6 @@ def _side_by_side(report: Report) -> Sheet:
         "Decoders side by side",
         (*(one.name for one in report.entries), *papers),
         tables.columns_side_by_side([_column(one, report) for one in report.entries], list(papers.values())),
-        kept=1,
         notes=tuple(_notes(report)),
     )
 
@@ -180,6 +176,8 @@ def _by_subsequences(report: Report) -> Sheet:
     columns = ["targets", "timed", f"{metric}, {report.first.name}"]
     for name in names:
         columns += [f"fewer steps, {name}", f"speedup, {name}", f"{metric}, {name}"]
+    # the steps are left out first, then the bars, then the qualities from the right
+    spare = [*range(3, len(columns), 3), len(columns), *range(len(columns) - 1, 3, -3)]
     rows = []
     for place, first in enumerate(report.sizes[names[0]]):
         count = f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
@@ -194,7 +192,7 @@ def _by_subsequences(report: Report) -> Sheet:
         "By number of target subsequences, as in the paper's Figures 4 and 5",
         (*columns, f"speedup, {drawn}, drawn"),
         (Section("", tuple(rows)),),
-        kept=3,
+        spare=tuple(spare),
         notes=tuple(notes),
         corner="subsequences",
     )

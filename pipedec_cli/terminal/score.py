@@ -8,16 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Column
-from rich.text import Text
-
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
-from pipedec_cli.terminal.console import Talk, make_console, visible, write_stdout
+from pipedec_cli.terminal.console import Talk, make_console, write_stdout
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
-from pipedec_cli.terminal.tables import borderless, figures
+from pipedec_cli.terminal.tables import Row, Section, Sheet, show_lines, show_sheet
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
@@ -172,38 +169,41 @@ def _save(
 
 def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair: Mapping[str, Any]) -> None:
     """Print scores: the table, what went wrong in particular, and the signature that makes the scores comparable."""
-    console, measure = make_console(stderr=False), runs[0].scores.measure
-    values, names = [run.scores.values for run in runs], [visible(run.run.name) for run in runs]
-    label = Column("", no_wrap=True)
-    lines = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
+    measure, values = runs[0].scores.measure, [run.scores.values for run in runs]
+    names = tuple(run.run.name for run in runs)
+    notes = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
+    columns: Row
     if len(runs) == 1:
-        headings = ("score", "P", "R") if measure.precision_recall else ("score",)
-        table = borderless(label, *figures(*headings), title=names[0])
-        for metric, name in measure.headline.items():
-            parts = (metric, *measure.precision_recall.get(metric, ()))
-            table.add_row(name, *(_number(values[0][part]) for part in parts))
+        title, columns = names[0], ("score", "P", "R") if measure.precision_recall else ("score",)
+        parts = {metric: (metric, *measure.precision_recall.get(metric, ())) for metric in measure.headline}
+        shown = {metric: tuple(_number(values[0][part]) for part in parts[metric]) for metric in parts}
     else:
-        table = borderless(label, *figures(*names, "difference", "95 % interval"))
-        for metric, name in measure.headline.items():
-            scores = (_number(each[metric]) for each in values)
-            table.add_row(name, *scores, *_difference(differences.get(metric)))
-        lines += [
+        title, columns = "", (*names, "difference", "95 % interval")
+        shown = {
+            metric: (*(_number(each[metric]) for each in values), *_difference(differences.get(metric)))
+            for metric in measure.headline
+        }
+        notes += [
             f"difference: first minus second; {pair['method']}",
             f"the same prediction in both: {pair['identical_predictions']:,} of {len(runs[0].items):,}",
         ]
-    failures = borderless(Column("", no_wrap=True), *figures(*(names if len(runs) > 1 else ("rate",))))
+    rows = [
+        (name, *shown[metric], *[""] * (len(columns) - len(shown[metric])))
+        for metric, name in measure.headline.items()
+    ]
+    failures = []
     for what in (
         "duplicated subsequences",
         "dropped subsequences",
         "truncated predictions",
         "alike predictions",
     ):
-        rates = [getattr(run.failures, f"{what.split()[0]}_rate") for run in runs]
-        failures.add_row(what, *("unknown" if rate is None else f"{rate:.1%}" for rate in rates))
-    for shown in (table, "", failures, ""):
-        console.print(shown)
-    for line in lines:
-        console.print(Text(visible(line)), soft_wrap=True)
+        rates = (getattr(run.failures, f"{what.split()[0]}_rate") for run in runs)
+        failures.append((what, *("unknown" if rate is None else f"{rate:.1%}" for rate in rates)))
+    console, wrong = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
+    show_sheet(console, Sheet(title, columns, (Section("", tuple(rows)),), spare=(2,)))
+    show_sheet(console, Sheet("", wrong, (Section("", tuple(failures)),)))
+    show_lines(console, notes)
 
 
 def _rows(run: ScoredRun) -> str:
@@ -219,12 +219,11 @@ def _number(value: float | None) -> str:
     return "not scorable" if value is None else f"{value:.2f}"
 
 
-def _difference(difference: Difference | None) -> tuple[str, Text]:
-    """A difference and its interval, in bold where it excludes zero."""
+def _difference(difference: Difference | None) -> Row:
+    """A difference and its interval."""
     if difference is None:
-        return "", Text()
-    ends = Text("needs two examples")
+        return "", ""
+    ends = "needs two examples"
     if difference.low is not None and difference.high is not None:
-        bold = "bold" if difference.excludes_zero else ""
-        ends = Text(f"{difference.low:+.2f} to {difference.high:+.2f}", style=bold)
+        ends = f"{difference.low:+.2f} to {difference.high:+.2f}"
     return f"{difference.value:+.2f}", ends

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from itertools import chain, zip_longest
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from pipedec_cli.terminal.console import visible
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.report import Comparison
 
 NONE: Final = "–"
-_BETWEEN: Final = 3  # cells that Rich puts between two columns
-_WORDY: Final = 40  # a column with wider cells holds words, which may be broken
-_SHORT: Final = 12  # a heading of so many cells is not broken at its spaces
+_BETWEEN: Final = 2  # cells between two columns
+_WORDS: Final = 30  # the last column is not made narrower than this
+_SHORT: Final = 8  # a heading of so many cells is not broken
+_LONG: Final = re.compile(r"\S{13,}")  # a word in a heading that may be broken after its hyphens
+_FIGURE: Final = re.compile(r"[-+]?\d")
 _BAR_PER_TIME, _LONGEST_BAR = 3, 30
 
 Row = tuple[str, ...]
@@ -40,13 +44,14 @@ class Section(NamedTuple):
 class Sheet:
     """A table: its title, headings of all columns but the first (which has the corner's), sections, notes beneath.
 
-    So many columns after the first as are `kept` stand in every part of a table that is too wide and is cut.
+    Where a table is too wide, the `spare` columns are left out first, in this order, by their place after the labels;
+    then those to the right.
     """
 
     title: str
     columns: Row
     sections: tuple[Section, ...]
-    kept: int = 0
+    spare: tuple[int, ...] = ()
     notes: Row = ()
     corner: str = ""
 
@@ -58,12 +63,6 @@ class Sheet:
 def figures(*headings: str) -> list[Column]:
     """Columns of a Rich table that hold figures."""
     return [Column(heading, justify="right") for heading in headings]
-
-
-def borderless(*columns: Column | str, title: str = "") -> Table:
-    """A Rich table without lines."""
-    shown = Text(title) if title else None
-    return Table(*columns, title=shown, title_justify="left", box=None, pad_edge=False)
 
 
 def told(thing: object, write: Callable[[Any], str], rows: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -97,71 +96,91 @@ def settings_sheet(title: str, comparison: Comparison, what: str, notes: Row) ->
 
 
 def show_sheet(console: Console, sheet: Sheet) -> None:
-    """Print one table with its title and notes, in as many parts as the width needs."""
-    console.print(Text(visible(sheet.title), style="bold"))
-    for part in fitted(sheet, console.width):
-        console.print(table(part))
-    for note in sheet.notes:
-        console.print(Text(visible(note), style="dim"), soft_wrap=True)
+    """Print one table with its title and notes; what a narrow terminal has no room for is named beneath."""
+    fits, left_out = fitted(sheet, _room(console))
+    show_lines(console, [sheet.title] if sheet.title else [], "bold")
+    for line in drawn(fits, _room(console)):
+        console.print(line, soft_wrap=True)
+    more = [f"no room for {'; '.join(left_out)}: a wider terminal, a pipe or --json shows all"]
+    show_lines(console, [*(more if left_out else ()), *sheet.notes], "dim")
     console.print()
 
 
-def table(sheet: Sheet) -> Table:
-    """A sheet as a Rich table; the headings of its sections are rows of their own."""
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    made.add_column(Text(sheet.corner), no_wrap=True)
-    for place, heading in enumerate(sheet.columns, start=1):
-        width = _width(sheet, place)
-        words, bars = width > _WORDY, any(cell.startswith("█") for cell in sheet.column(place))
-        side: Literal["left", "right"] = "left" if words or bars else "right"
-        made.add_column(Text("\n".join(_lines(heading))), justify=side, width=None if words else width)
-    for section in sheet.sections:
-        if section.heading:
-            made.add_row(Text(section.heading, style="italic"))
-        for label, *cells in section.rows:
-            name = f"  {label}" if section.heading else label
-            made.add_row(Text(visible(name)), *(Text(visible(cell)) for cell in cells))
-        made.add_section()
-    return made
+def show_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
+    """Print lines, on a terminal broken between words, off one as they are."""
+    for part in chain(*(_broken(line, _room(console)) for line in lines)):
+        console.print(Text(part, style), soft_wrap=True)
 
 
-def fitted(sheet: Sheet, width: int) -> Iterator[Sheet]:
-    """The sheet in as many parts as a terminal of so many cells needs; the kept columns stand in each that has room."""
+def _room(console: Console) -> int:
+    """Cells in a line: a terminal has so many, a pipe or a file as many as are needed, whatever COLUMNS says."""
+    return console.width if console.file.isatty() else sys.maxsize
+
+
+def _broken(text: str, room: int) -> list[str]:
+    """The text in lines that are broken between words, never within one, and never at the sign in ``Δt = 2``."""
+    kept = visible(text).replace(" = ", "\xa0=\xa0")
+    lines = wrap(kept, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+def fitted(sheet: Sheet, room: int) -> tuple[Sheet, list[str]]:
+    """The sheet without the columns that so many cells have no room for, and the headings of these."""
     widths = [_width(sheet, place) + _BETWEEN for place in range(1, 1 + len(sheet.columns))]
-    room, kept = width - _width(sheet, 0), sheet.kept
-    if sum(widths[:kept]) + max(widths[kept:], default=0) > room:
-        kept = 0
-    parts: list[list[int]] = [[]]
-    for place in range(kept, len(sheet.columns)):
-        if parts[-1] and sum(widths[other] for other in (*range(kept), *parts[-1], place)) > room:
-            parts.append([])
-        parts[-1].append(place)
-    for part in parts:
-        places, sections = [*range(kept), *part], []
-        for heading, rows in sheet.sections:  # without rows that tell nothing about this part
-            told = [row for row in rows if {row[1 + place] for place in part} - {"", NONE}]
-            cut = tuple((row[0], *(row[1 + place] for place in places)) for row in told)
-            sections += [Section(heading, cut)] if cut else []
-        columns = tuple(sheet.columns[place] for place in places)
-        yield replace(sheet, columns=columns, sections=tuple(sections))
+    places = list(range(len(widths)))
+    for spare in dict.fromkeys((*sheet.spare, *reversed(places))):
+        if len(places) > 1 and _width(sheet, 0) + sum(widths[place] for place in places) > room:
+            places.remove(spare)
+    sections = []
+    for heading, rows in sheet.sections:  # without rows that tell nothing about these columns
+        told = [row for row in rows if {row[1 + place] for place in places} - {"", NONE}]
+        cut = tuple((row[0], *(row[1 + place] for place in places)) for row in told)
+        sections += [Section(heading, cut)] if cut else []
+    columns = tuple(sheet.columns[place] for place in places)
+    left_out = [heading for place, heading in enumerate(sheet.columns) if place not in places]
+    return replace(sheet, columns=columns, sections=tuple(sections)), left_out
+
+
+def drawn(sheet: Sheet, room: int = sys.maxsize) -> Iterator[Text]:
+    """The lines of a table. Columns of figures stand to the right; words are broken where the last one has too many."""
+    places = range(1 + len(sheet.columns))
+    widths = [_width(sheet, place) for place in places]
+    last = room - sum(widths[:-1]) - _BETWEEN * len(sheet.columns)
+    widths[-1] = min(widths[-1], max(_WORDS, last))
+    right = [place > 0 and any(_FIGURE.match(cell) for cell in sheet.column(place)) for place in places]
+
+    def lines(cells: Iterable[list[str]], style: str = "") -> Iterator[Text]:
+        for parts in zip_longest(*cells, fillvalue=""):
+            blanks = [" " * (width - cell_len(part)) for width, part in zip(widths, parts, strict=True)]
+            told = zip(right, blanks, parts, strict=True)
+            line = (blank + part if to_right else part + blank for to_right, blank, part in told)
+            yield Text((" " * _BETWEEN).join(line).rstrip(), style)
+
+    headings = [_headed(sheet, place, widths[place])[::-1] for place in places]
+    yield from reversed(list(lines(headings, "bold")))
+    yield Text("─" * (sum(widths) + _BETWEEN * len(sheet.columns)), "dim")
+    for number, (heading, rows) in enumerate(sheet.sections):
+        if heading:
+            yield from (*([Text()] if number else ()), Text(visible(heading), "italic"))
+        for label, *cells in rows:
+            name = visible(f"  {label}" if heading else label)
+            yield from lines([[name], *map(_broken, cells, widths[1:])])
 
 
 def _width(sheet: Sheet, place: int) -> int:
-    """Cells that a column needs; headings may be broken, cells may not."""
-    if place == 0:
-        headings = [section.heading for section in sheet.sections]
-        indent = "  " if any(headings) else ""
-        needed = [*(indent + cell for cell in sheet.column(0)), sheet.corner, *headings]
-    else:
-        lines = _lines(sheet.columns[place - 1])
-        words = chain(*([line] if cell_len(line) <= _SHORT else line.split() for line in lines))
-        needed = [*sheet.column(place), *words]
-    return max(map(cell_len, needed))
+    """Cells that a column needs: of its heading, which may be broken, the longest word, but `_SHORT` if it has as many."""
+    indent = "  " if place == 0 and any(section.heading for section in sheet.sections) else ""
+    cells = (cell_len(visible(indent + cell)) for cell in sheet.column(place))
+    words = map(cell_len, _headed(sheet, place, _SHORT))
+    return max(*words, *cells, 0)
 
 
-def _lines(heading: str) -> list[str]:
-    """A heading broken after its commas."""
-    return visible(heading).replace(", ", ",\n").split("\n")
+def _headed(sheet: Sheet, place: int, width: int) -> list[str]:
+    """The heading of a column, broken between words, and long words after their hyphens."""
+    heading = (sheet.corner, *sheet.columns)[place]
+    if cell_len(visible(heading)) > width:
+        heading = _LONG.sub(lambda word: word[0].replace("-", "- "), heading)
+    return _broken(heading, width)
 
 
 def as_markdown(sheet: Sheet) -> Iterator[str]:

@@ -49,7 +49,7 @@ def test_tables_name_the_lengths_the_limit_and_the_machine(folder: Path) -> None
         "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4",
         "decoding, ms a call",
         "over sequential",
-        "limit ÷ step",
+        "limit ÷",
         "the probe (",
         "peak, MB",
         "threads used",

@@ -3,8 +3,8 @@
 import io
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
-from rich.measure import Measurement
 
 from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
 from pipedec_cli.evaluate.advice import Advice
@@ -16,7 +16,7 @@ from pipedec_cli.evaluate.report import Paper, Report, Sample, SizeRow
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.terminal.report_sheets import markdown, show_report
 from pipedec_cli.terminal.report_sheets import report_sheets as sheets
-from pipedec_cli.terminal.tables import bar, figure, fitted, plain, table, times
+from pipedec_cli.terminal.tables import Section, Sheet, bar, drawn, figure, fitted, plain, times
 from tests.evaluate.decoders import competitor, scored, timing
 
 
@@ -69,10 +69,12 @@ def cells(report, title, name):
     return [row[1:] for section in sheet.sections for row in section.rows if row[0] == name]
 
 
-def printed(report, width):
-    console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False)
+def printed(report, width, *, terminal=True):
+    file = io.StringIO()
+    file.isatty = lambda: terminal
+    console = Console(file=file, width=width, markup=False, emoji=False, highlight=False, color_system=None)
     show_report(console, report)
-    return console.file.getvalue()
+    return file.getvalue()
 
 
 def side(report, name):
@@ -136,25 +138,58 @@ def test_breakdown_draws_the_advised_delay_and_leaves_open_what_is_not_known():
     assert [sheet.title for sheet in sheets(report)] == ["Decoders side by side", "What was compared"]
 
 
-@pytest.mark.parametrize("width", [70, 80, 120, 250])
-def test_table_fits_the_terminal_and_loses_no_column(width):
-    report = make_report(
-        peers=["transformers", "prompt-lookup", "ctranslate2"], recipe="msqa", delays=(1, 2, 3)
+ALL = {"peers": ["transformers", "prompt-lookup", "ctranslate2"], "recipe": "msqa", "delays": (1, 2, 3)}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 250])
+def test_a_table_fits_the_terminal_in_one_part_with_the_columns_named_that_have_no_room(width):
+    report = make_report(**ALL)
+    lines = printed(report, width).splitlines()
+    assert max(cell_len(line) for line in lines if not line.startswith("rouge|")) <= width  # one long word
+    assert sum("─" in line for line in lines) == len(sheets(report)), "no table is cut into parts"
+    text = " ".join(" ".join(lines).split())
+    for sheet in sheets(report):
+        fits, left_out = fitted(sheet, width)
+        assert sorted([*fits.columns, *left_out]) == sorted(sheet.columns)
+        assert not left_out or f"no room for {'; '.join(left_out)}: a wider terminal" in text
+    assert ("no room" in text) == (width < 250)
+
+
+def test_what_matters_most_is_left_out_last():
+    main, by_delay, by_number, _ = sheets(make_report(**ALL))
+    assert fitted(main, 80)[0].columns == ("sequential", "Δt = 1", "Δt = 2", "Δt = 3")
+    assert fitted(main, 55)[0].columns == ("sequential", "Δt = 1")
+    assert fitted(by_delay, 80)[0].columns[-1] == "decoder steps"
+    assert [name for name in fitted(by_number, 80)[0].columns if "speedup" in name] == [
+        f"speedup, Δt = {n}" for n in (1, 2, 3)
+    ]
+
+
+def test_off_a_terminal_nothing_is_left_out_or_broken_whatever_the_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    report = make_report(**ALL, baseline="a folder " * 40)
+    text = printed(report, None, terminal=False)
+    assert f"baseline: {report.baseline.strip()}\n" in text
+    assert "no room" not in text
+    assert any(
+        line.split()[:2] == ["sequential", "Δt"] and "ctranslate2" in line for line in text.splitlines()
     )
-    main = sheets(report)[0]
-    parts = list(fitted(main, width))
-    assert all(part.columns[0] == "sequential" for part in parts)
-    assert [name for part in parts for name in part.columns[1:]] == list(main.columns[1:])
-    console = Console(width=width)
-    for part in (part for sheet in sheets(report)[:-1] for part in fitted(sheet, width)):
-        needed = Measurement.get(console, console.options.update(max_width=1000), table(part)).maximum
-        assert needed <= width
-    assert "…" not in printed(report, width)
 
 
-def test_narrow_terminal_does_without_the_kept_column_and_text_of_the_users_is_shown_as_it_is():
-    main = sheets(make_report())[0]
-    assert [part.columns for part in fitted(main, 56)] == [("sequential",), ("Δt = 1",), ("Δt = 2",)]
+def test_a_heading_stands_out_over_the_columns_beside_it_and_figures_stand_to_the_right():
+    rows = (("one", "1.0", "word"), ("two", "10.0", "longer"))
+    sheet = Sheet("", ("a heading", "text"), (Section("a section that is long", rows),))
+    assert [line.plain for line in drawn(sheet)] == [
+        "             a",
+        "       heading  text",
+        "─" * 22,
+        "a section that is long",
+        "  one      1.0  word",
+        "  two     10.0  longer",
+    ]
+
+
+def test_text_of_the_users_is_shown_as_it_is():
     text = printed(make_report(delays=(1,), baseline="[bold]a\x1b[31m:smile:"), 200)
     assert "[bold]a␛[31m:smile:" in text
     assert text.rstrip().endswith("Take it.\nMind the gap.")
