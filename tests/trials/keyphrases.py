@@ -1,0 +1,141 @@
+"""The keyphrase scripts of Chan et al. and of Chen et al., as plain readings of their rules, beside our chan2019.
+
+``python -m tests.trials.keyphrases FILE...`` prints docs/metrics.md's table for JSON lines with `source` and `keyphrases`. The
+predictions are made up: of the right answers, each kept with probability 1/2, and of five runs of 1 to 3 words of the
+source, in random order; one document in five has an empty phrase, as where a model writes two separators in a row.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nltk.stem.porter import PorterStemmer
+
+from pipedec_cli.evaluate.metrics.keyphrases import Chan2019
+from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+
+Values = dict[str, float]
+Phrases = list[str]
+_STEM = PorterStemmer().stem
+
+
+class Document(NamedTuple):
+    """A document as the published files have it: words between spaces, and `;` between phrases on one line."""
+
+    source: str
+    targets: str
+    predictions: str
+
+
+def chan(documents: Sequence[Document]) -> Values:
+    """Chan et al., ACL 2019: an empty line is one empty phrase, which is absent; a word `,` `.` `<unk>` drops a prediction."""
+
+    def phrases(line: str, *, predicted: bool) -> Phrases:
+        words = [phrase.split(" ") for phrase in line.strip().split(";")]
+        kept = [one for one in words if not (predicted and {",", ".", "<unk>"} & set(one))]
+        return [" ".join(_STEM(word.strip().lower()) for word in one) for one in kept]
+
+    return _scores(documents, phrases)
+
+
+def chen(documents: Sequence[Document]) -> Values:
+    """Chen et al., ACL 2020: a phrase ends at `/` too, empty ones are none; only `<unk>` drops a prediction."""
+
+    def phrases(line: str, *, predicted: bool) -> Phrases:
+        cut = [phrase.strip() for phrase in line.replace("/", ";").split(";")]
+        stemmed = [" ".join(map(_STEM, phrase.split())) for phrase in cut if phrase]
+        return [phrase for phrase in stemmed if not (predicted and "<unk>" in phrase)]
+
+    return _scores(documents, phrases)
+
+
+def ours(documents: Sequence[Document]) -> Values:
+    """The protocol chan2019, for data that are tokenised already."""
+    items = [
+        ScoringItem(str(number), "", made.split(";"), gold=right.split(";"), source=source)
+        for number, (source, right, made) in enumerate(documents)
+    ]
+    values = score(items, Chan2019(pretokenized=True)).values
+    return {name: value or 0.0 for name, value in values.items() if name in Chan2019.headline}
+
+
+def _scores(documents: Sequence[Document], phrases: Callable[..., Phrases]) -> Values:
+    """F1 of the mean precision and the mean recall over all documents, which both scripts take."""
+    parts: dict[str, list[tuple[float, float]]] = {name: [] for name in Chan2019.headline}
+    for document in documents:
+        source = f" {' '.join(map(_STEM, document.source.lower().split()))} "
+        predicted, right = (
+            list(dict.fromkeys(phrases(line, predicted=guess)))
+            for line, guess in ((document.predictions, True), (document.targets, False))
+        )
+        for kind in ("present", "absent"):
+            there = [
+                [one for one in group if (one != "" and f" {one} " in source) == (kind == "present")]
+                for group in (predicted, right)
+            ]
+            for cut, first in (("5", 5), ("M", len(there[0]))):
+                hits = len(set(there[0][:first]) & set(there[1]))
+                precision = hits / first if first and there[0] else 0.0
+                parts[f"{kind}_f1@{cut}"].append((precision, hits / len(there[1]) if there[1] else 0.0))
+    values = {}
+    for name, pairs in parts.items():
+        p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+        values[name] = 2 * p * r / (p + r) if p + r else 0.0
+    return values
+
+
+SCRIPTS = {"Chan et al.": chan, "Chen et al.": chen, "`chan2019`": ours}
+
+
+def made_up(rows: Iterable[dict[str, list[str] | str]], seed: int = 0) -> list[Document]:
+    """Documents with predictions that are partly right, each word and punctuation mark between spaces."""
+    chance = random.Random(seed)
+    documents = []
+    for row in rows:
+        words = _words(str(row["source"]))
+        right = [" ".join(_words(phrase)) for phrase in row["keyphrases"]]
+        starts = [chance.randrange(len(words)) for _ in range(5)]
+        predicted = [one for one in right if chance.random() < 0.5]
+        predicted += [" ".join(words[start : start + chance.randint(1, 3)]) for start in starts]
+        predicted += [""] if chance.random() < 0.2 else []
+        chance.shuffle(predicted)
+        documents.append(Document(" ".join(words), ";".join(right), ";".join(predicted)))
+    return documents
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+(?:[-'/.]\w+)*|[^\w\s;]", text.lower())
+
+
+def cleaned(documents: Iterable[Document]) -> list[Document]:
+    """Without phrases that hold a `/` or a word `,` or `.`, and without documents that have no phrase left on a side."""
+
+    def clean(line: str) -> str:
+        kept = (one for one in line.split(";") if "/" not in one and not {",", "."} & set(one.split()))
+        return ";".join(one for one in kept if one)
+
+    made = [one._replace(targets=clean(one.targets), predictions=clean(one.predictions)) for one in documents]
+    return [one for one in made if one.targets and one.predictions]
+
+
+def main(files: Sequence[str]) -> None:
+    """Print the table."""
+    print("| documents | script |", " | ".join(Chan2019.headline.values()), "|")  # noqa: T201
+    print("|---|---|" + "---|" * len(Chan2019.headline))  # noqa: T201
+    for file in files:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        whole = made_up(map(json.loads, lines))
+        for name, documents in (("as they are", whole), ("cleaned", cleaned(whole))):
+            for script, run in SCRIPTS.items():
+                cells = (f"{value:.2f}" for value in run(documents).values())
+                print(f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
