@@ -62,6 +62,18 @@ class Agreement(NamedTuple):
         return cls(sum(one.tokens == mine.tokens for one, mine in zip(outputs, ours, strict=True)), len(ours))
 
 
+class Quality(NamedTuple):
+    """How good a decoder is on one split: its scores, and by metric what they are over the baseline's."""
+
+    scored: ScoredRun | None = None
+    differences: Mapping[str, Difference] = {}
+
+    def as_json(self) -> dict[str, Any]:
+        """Both as plain values."""
+        differences = {metric: asdict(difference) for metric, difference in self.differences.items()}
+        return {"quality": self.scored and self.scored.as_json(), "differences": differences}
+
+
 @dataclass(slots=True)
 class Competitor:
     """A decoder from the plan to the table; what has not been measured, or is for others only, is None or empty.
@@ -69,7 +81,7 @@ class Competitor:
     Ours have `options` of `pipedec generate` that give them and are `scored`, with `totals`, on all examples; `faults` are
     why their texts are of no use. Peers have their tokens compared instead (`agreement`). The pipelined ones have a `delay`, and the share of the timed examples in
     which explorations `used_up` sub_max. `sources` are what is timed, in ids of its own tokenizer. `differences` of scores,
-    by metric, and `gains`, by batch size, are those over the baseline.
+    by metric, and `gains`, by batch size, are those over the baseline; `beside` has the quality on other splits.
     """
 
     name: str
@@ -83,6 +95,7 @@ class Competitor:
     totals: Totals | None = None
     used_up: float | None = None
     differences: Mapping[str, Difference] = field(default_factory=dict)
+    beside: dict[str, Quality] = field(default_factory=dict)
     timings: dict[int, Timing] = field(default_factory=dict)
     gains: Mapping[int, Gain] = field(default_factory=dict)
     memory: Memory | None = None
@@ -107,9 +120,9 @@ class Competitor:
             "settings": dict(self.runner.settings),
             "options": self.options,
             "delay": self.delay,
-            "quality": self.scored and self.scored.as_json(),
+            **Quality(self.scored, self.differences).as_json(),
             "faults": self.faults,
-            "differences": {metric: asdict(difference) for metric, difference in self.differences.items()},
+            "other_splits": {split: quality.as_json() for split, quality in self.beside.items()},
             "totals": self.totals and self.totals.as_json(),
             "used_up_sub_max": self.used_up,
             "speed": [one.as_json() | {"over_baseline": gains.get(at)} for at, one in self.timings.items()],

@@ -17,8 +17,9 @@ from pipedec_cli.evaluate.peers import Absent
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.metrics.measure import Scores
 
-#: Targets with so many subsequences or more share a line: there are few of each.
-MANY: Final = 10
+#: The numbers of target subsequences in the paper's Figures 4 and 5; targets with `MANY` or more share a line.
+PAPER_SIZES: Final = range(2, 10)
+MANY: Final = PAPER_SIZES.stop
 
 
 class Sample(NamedTuple):
@@ -51,12 +52,12 @@ def choose_sample(count: int, wanted: int) -> list[int]:
 class SizeRow(NamedTuple):
     """One decoder against the baseline on the targets of one number of subsequences, `MANY` for that many or more.
 
-    Steps and quality (None if nothing could be scored) are those of all of these examples, the speedup of the timed ones.
+    Steps and quality are those of all of these examples, the speedup of the timed ones; None where there is none.
     """
 
     subsequences: int
     examples: int
-    fewer_steps: float
+    fewer_steps: float | None
     timed: int
     speedup: float | None
     quality: float | None
@@ -72,8 +73,11 @@ class Run(NamedTuple):
 
 
 def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: str) -> tuple[SizeRow, ...]:
-    """Steps, speed and quality on the same examples; `ids` are these by number of target subsequences."""
-    groups: dict[int, list[str]] = {}
+    """Steps, speed and quality on the same examples; `ids` are these by number of target subsequences, if any are known.
+
+    Every number of the paper's figures has its row.
+    """
+    groups: dict[int, list[str]] = {size: [] for size in PAPER_SIZES if ids}
     for size, members in ids.items():
         groups.setdefault(min(size, MANY), []).extend(members)
     rows = []
@@ -81,7 +85,7 @@ def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: s
         timed = [example for example in members if example in run.seconds and example in baseline.seconds]
         seconds, usual_seconds = (sum(map(one.seconds.__getitem__, timed)) for one in (run, baseline))
         steps, usual_steps = (sum(map(one.steps.__getitem__, members)) for one in (run, baseline))
-        fewer, speedup = usual_steps / steps if steps else 1.0, usual_seconds / seconds if seconds else None
+        fewer, speedup = usual_steps / steps if steps else None, usual_seconds / seconds if seconds else None
         quality, usual = (one.scores.values_of(members)[metric] for one in (run, baseline))
         rows.append(SizeRow(size, len(members), fewer, len(timed), speedup, quality, usual))
     return tuple(rows)
@@ -140,7 +144,8 @@ class Comparison:
 class Report(Comparison):
     """A comparison of decoders on one data set, by the primary metric; `sizes` goes by the names of ours but the baseline.
 
-    `baseline` and `significance` (of differences) are words; `subsequences` is their mean number in a target, if segmented.
+    `baseline` and `significance` (of differences) are words; `subsequences` is their mean number in a target, if segmented;
+    `split` is the one that all is measured on, where it was named: the quality alone stands beside it on others.
     """
 
     baseline: str
@@ -151,6 +156,7 @@ class Report(Comparison):
     sample: Sample
     dtype: str
     significance: str
+    split: str | None = None
     paper: Paper | None = None
 
     @property
@@ -170,6 +176,7 @@ class Report(Comparison):
         return {
             "baseline": {"name": self.first.name, "is": self.baseline},
             "metric": self.metric,
+            "split": self.split,
             "subsequences_per_target": self.subsequences,
             "advice": asdict(self.advice),
             "decoders": [entry.as_json() for entry in self.entries],

@@ -100,8 +100,9 @@ def _show_more(console: Console, recipe: Recipe) -> None:
             for row, shown in zip(delays, figures, strict=True)
         )
         ends = paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
-        curve = f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9" if ends else None
-        section, notes = Section("", tuple(rows)), (curve,) if curve else ()
+        curve = f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9" if ends else ""
+        notes = tuple(filter(None, (curve, ends.quality))) if ends else ()
+        section = Section("", tuple(rows))
         show_sheet(console, Sheet("", (*metrics, "examples/s"), (section,), notes=notes, corner="T5-Base"))
     for command in _COMMANDS:
         if settings := recipe.settings_for(command):

@@ -5,33 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Delay
-from pipedec_cli.evaluate.metrics import ProtocolName, Task
+import typer
+
+from pipedec_cli.data.records import SPLITS, Delay, SplitName
+from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
-from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
 from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, number_or, numbers, option
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace
-    from pipedec_cli.evaluate.competitor import Competitor, Role
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.evaluate.report import Paper, Report
-    from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.pipeline.grid import Explore
-    from pipedec_cli.terminal.predicting import Predictions
+    from pipedec_cli.evaluate.scoring import ScoredRun
+    from pipedec_cli.terminal.line_up import LineUp
 
 EXAMPLES = """
 pipedec report --compare sequential            [dim]# at the checkpoint's own delay[/dim]
 pipedec report --delays 1,2,3 --explore both   [dim]# which delay to take on these data[/dim]
 pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
-pipedec report --recipe wikihowqa              [dim]# the paper's figures beside yours[/dim]
+pipedec report --recipe wikihowqa --split dev,test --timing-examples all  [dim]# the paper's tables, and its figures beside yours[/dim]
 """
 
 _input = partial(option, panel="Input")
@@ -45,6 +42,14 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
     parts = [part.strip() for part in written.split(",")]
     given = [part for part in parts if part not in ("wait", "sequential")]
     return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
+
+
+def parse_splits(value: Any) -> tuple[SplitName, ...]:
+    """Names of splits with commas between them, in the order train, dev, test."""
+    parts = [part.strip() for part in (value.split(",") if isinstance(value, str) else value)]
+    if not parts or not set(parts) <= set(SPLITS):
+        raise typer.BadParameter(f"give one or more of {', '.join(SPLITS)}, commas between")
+    return tuple(split for split in SPLITS if split in parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +79,24 @@ class ReportSettings(WorkflowSettings):
     data: str | None = _input(
         None, "What to generate from and to score against \\[default: the workspace's test set]."
     )
+    split: tuple[SplitName, ...] | None = _input(
+        None,
+        "Of the workspace, of a folder or of a hub data set; several, such as dev,test, for the quality on each and all "
+        "else on the last \\[default: test].",
+        parser=parse_splits,
+        metavar="NAMES",
+    )
     limit: int | None = _input(None, "The first N examples only.", min=1)
     task: Task | None = _quality(None, "What is scored \\[default: what the data suggest].")
     protocol: ProtocolName | None = _quality(None, "How \\[default: the first of the task].")
     resamples: int = _quality(9999, "Bootstrap draws for the intervals.", min=99)
     seed: int = _quality(0, "Of these draws.", min=0)
-    timing_examples: int = _speed(32, "How many examples are timed, evenly spread over all.", min=1)
+    timing_examples: int | Literal["all"] = _speed(
+        32,
+        "How many examples are timed, evenly spread over all; 'all' times every one.",
+        parser=number_or("all"),
+        metavar="N|all",
+    )
     repeats: int = _speed(3, "How often; the medians count.", min=1)
     batch_sizes: tuple[int, ...] = _speed(
         (1,), "Batch sizes that are timed, commas between.", parser=numbers, metavar="N,N"
@@ -135,41 +152,66 @@ def compare(
     """Generate, score, time and weigh; returns the files of predictions and what they and the measurements come to."""
     from pipedec_cli.evaluate.peers import MAX_TOKENS
     from pipedec_cli.evaluate.report import Sample, assemble, choose_sample
-    from pipedec_cli.evaluate.scoring import LABELS, compare_runs, load_runs
+    from pipedec_cli.evaluate.scoring import LABELS
     from pipedec_cli.evaluate.significance import method
+    from pipedec_cli.terminal.line_up import line_up
     from pipedec_cli.terminal.measuring import measure
-    from pipedec_cli.terminal.score import ScoreSettings, score_runs
 
     decoders, baseline, called = line_up(settings, peers, place, talk)
-    ours = [one for one, _ in decoders]
-    files = [predictions.complete(one.name) for one, predictions in decoders]
-    by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
-    runs = score_runs(by, load_runs(files), place, talk)
-    first = runs[0]
-    for one, scored in zip(ours, runs, strict=True):
-        one.scored = scored
-        if scored is not first:
-            one.differences = compare_runs(scored, first, resamples=settings.resamples, seed=settings.seed)
+    files, first = _score(settings, decoders, place, talk)
     records = [prediction.record for prediction in first.run.predictions]
-    chosen = choose_sample(len(records), settings.timing_examples)
+    wanted = len(records) if settings.timing_examples == "all" else settings.timing_examples
+    chosen = choose_sample(len(records), wanted)
     timed = [record for at in chosen if (record := records[at])]
     encode = cache(lambda text: [text.source(record.source)[0] for record in timed])
-    for one, predictions in decoders:
+    for one, (predictions, *_) in decoders:
         one.sources = encode(predictions.decoder.text)
-    (_, first_one), metric = decoders[0], first.scores.measure.primary
+    (_, (first_one, *_)), metric = decoders[0], first.scores.measure.primary
     most = first_one.method.limits.max_tokens or MAX_TOKENS
     return files, assemble(
-        measure(settings, ours, peers, first_one.decoder.checkpoint, most, talk),
+        measure(settings, [one for one, _ in decoders], peers, first_one.decoder.checkpoint, most, talk),
         [record.id for record in timed],
         metric=metric,
         label=LABELS[metric],
         called=called,
         baseline=baseline,
         sample=Sample(len(chosen), len(records), settings.repeats),
+        split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
         significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
         paper=_paper(settings, place),
     )
+
+
+def _score(
+    settings: ReportSettings, decoders: LineUp, place: Workspace, talk: Talk
+) -> tuple[list[Path], ScoredRun]:
+    """Generate what is missing and score all of it, split by split; returns the files and the baseline's last scores.
+
+    The last split is what all else is measured on; the quality on others stands beside.
+    """
+    from pipedec_cli.evaluate.competitor import Quality
+    from pipedec_cli.evaluate.scoring import compare_runs, load_runs
+    from pipedec_cli.terminal.score import ScoreSettings, score_runs
+
+    by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
+    files, splits = list[Path](), settings.split or ("test",)
+    for at, split in enumerate(splits):
+        some = f", {split}" if len(splits) > 1 else ""
+        made = [predictions[at].complete(one.name + some) for one, predictions in decoders]
+        runs = score_runs(by, load_runs(made), place, talk)
+        first, measure = runs[0], runs[0].scores.measure
+        by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
+        files += made
+        for (one, _), scored in zip(decoders, runs, strict=True):
+            if one.scored is not None:
+                one.beside[splits[at - 1]] = Quality(one.scored, one.differences)
+            one.scored = scored
+            if scored is not first:
+                one.differences = compare_runs(
+                    scored, first, resamples=settings.resamples, seed=settings.seed
+                )
+    return files, first
 
 
 def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
@@ -185,81 +227,3 @@ def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
     )
     row = paper_row(name)
     return Paper(row, delay_rows(name), SPEEDUP_BY_SUBSEQUENCES.get(name)) if row else None
-
-
-def line_up(
-    settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
-) -> tuple[list[tuple[Competitor, Predictions]], str, str]:
-    """Our decoders, the baseline first, with what they make of the data; and the baseline in words, and in short."""
-    from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
-    from pipedec_cli.terminal.predicting import Predictions
-
-    shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
-    usual = GenerateSettings(**{name: getattr(settings, name) for name in shared})
-    pipelined = load_decoder(usual, talk)
-    trained = pipelined.settings
-    if trained.decoder == "sequential":
-        todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
-        raise UserError(f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder", todo=todo)
-    plain = _load_plain(settings.baseline, usual, peers, place, talk)
-    inputs = read_inputs(usual, talk)
-
-    def one(name: str, role: Role, options: str, how: GenerateSettings) -> tuple[Competitor, Predictions]:
-        decoder = plain if plain and name == "sequential" else pipelined
-        runner = EngineRunner(decoder, {"delay": how.delay, "explore": how.explore})
-        delay = how.delay if isinstance(how.delay, int) else None
-        competitor = Competitor(name, role, runner, options=options, delay=delay)
-        return competitor, Predictions(how, decoder, inputs, talk)
-
-    asked, ours = settings.delays or (), []
-    delays = [delay for delay in asked if isinstance(delay, int)] or [trained.usual_delay]
-    rules: list[Explore] = ["retry", "once"] if settings.explore == "both" else [settings.explore]
-    for delay, rule in product(delays, rules):
-        name = f"Δt = {delay}" + (f", {rule}" if settings.explore != "retry" else "")
-        options = f"--delay {delay}" + (" --explore once" if rule == "once" else "")
-        ours.append(one(name, "pipelined", options, replace(usual, delay=delay, explore=rule)))
-    waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
-    if plain is not None:
-        if "wait" in asked:
-            ours.append(one("waiting schedule", "pipelined", "--delay wait", waiting))
-        options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
-        if settings.baseline is not None:
-            options, how = f"--model {settings.baseline}", replace(usual, model=settings.baseline)
-        words = f"the plain T5 ({plain.checkpoint.name}), the whole target as one string, on our engine"
-        return [one("sequential", "baseline", options, how), *ours], words, "the plain T5"
-    if trained.delay != "any":
-        lacking = "no plain T5, and this checkpoint was not trained for its waiting schedule"
-        what, where = f"there is nothing to compare with: {lacking}", pipelined.checkpoint.name
-        todo = "run `pipedec train --decoder sequential` first, or give --baseline"
-        raise UserError(what, where=where, todo=todo)
-    words = (
-        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain T5, which needs about "
-        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
-    )
-    baseline = one("waiting schedule", "baseline", "--delay wait", waiting)
-    return [baseline, *ours], words, "the same checkpoint's waiting schedule"
-
-
-def _load_plain(
-    given: str | None, usual: GenerateSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
-) -> Decoder | None:
-    """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
-    folder = place.model("sequential")
-    if given is None and not (folder / "config.json").exists():
-        if folder.exists():
-            talk.warn(
-                f"the training of {folder} has not come to its end: it is left out; the command that began it finishes "
-                "it with --resume"
-            )
-        if peers:
-            what = f"{', '.join(peers)} would run the plain T5, and there is none"
-            todo = "run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone"
-            raise UserError(what, todo=todo)
-        return None
-    # transformers runs the model itself, which our own engine can do without
-    consume = not {"transformers", "prompt-lookup"} & set(peers)
-    plain = load_decoder(replace(usual, model=given or str(folder)), talk, consume=consume)
-    if plain.settings.decoder != "sequential":
-        todo = "--baseline takes a plain T5; `pipedec train --decoder sequential` makes one"
-        raise UserError(f"{plain.checkpoint.name} is a pipelined decoder", todo=todo)
-    return plain

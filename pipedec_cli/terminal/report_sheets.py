@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 
 from pipedec_cli.data.paper import NOT_AVAILABLE
-from pipedec_cli.evaluate.competitor import Competitor
+from pipedec_cli.evaluate.competitor import Competitor, Quality
 from pipedec_cli.evaluate.report import MANY, Report
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.terminal import tables
@@ -78,9 +78,14 @@ def _side_by_side(report: Report) -> Sheet:
         peak = (f"memory, batch size {report.batch_sizes[0]}", "peak, MB")
         both = ((row.sequential, "sequential", 1.0), (row.pipelined, f"Δt = {PAPER_DELAY}", row.speedup))
         for figures, name, speedup in both:
-            known = [metric for metric in figures.quality if metric in LABELS]
+            published = {"train": {}, "dev": figures.dev_quality}
             papers[f"paper: {name}"] = {
-                **{(_quality(report), LABELS[metric]): points(figures.quality[metric]) for metric in known},
+                **{
+                    (heading, LABELS[metric]): points(value)
+                    for heading, split, _ in _qualities(report.first, report)
+                    for metric, value in published.get(split or "", figures.quality).items()
+                    if metric in LABELS
+                },
                 (speed, "examples/s"): f"{figures.throughput:.1f}",
                 (speed, "speedup"): times(speedup),
                 peak: f"{figures.memory_mb:,}" if figures.memory_mb else NOT_AVAILABLE,
@@ -93,19 +98,31 @@ def _side_by_side(report: Report) -> Sheet:
     )
 
 
-def _quality(report: Report) -> str:
-    return f"quality, {report.first.totals.examples if report.first.totals else 0:,} examples"
+def _qualities(one: Competitor, report: Report) -> Iterator[tuple[str, str | None, Quality]]:
+    """The quality on each split, the one that all else is measured on last, with its heading and the split's name."""
+    first, empty = report.first, Quality()
+    for split in first.beside:
+        of = first.beside[split].scored
+        yield (
+            f"quality, {split}, {len(of.items) if of else 0:,} examples",
+            split,
+            one.beside.get(split, empty),
+        )
+    named = f", {report.split}" if first.beside else ""
+    heading = f"quality{named}, {first.totals.examples if first.totals else 0:,} examples"
+    yield heading, report.split, Quality(one.scored, one.differences)
 
 
 def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     """All cells of a decoder, each with its section and label."""
-    for metric in report.first.scored.scores.measure.headline if report.first.scored else ():
-        found = one.differences.get(metric)
-        over = f"{found.value:+.1f}" if found else ""
-        interval = f"{found.low:+.1f} to {found.high:+.1f}" if found and found.low is not None else ""
-        value = points(one.scored.scores.values[metric] if one.scored else None)
-        cells = [(LABELS[metric], value), ("  over the baseline", over), ("  95 % interval", interval)]
-        yield from under(_quality(report), cells)
+    for heading, _, (scored, differences) in _qualities(one, report):
+        for metric in report.first.scored.scores.measure.headline if report.first.scored else ():
+            found = differences.get(metric)
+            over = f"{found.value:+.1f}" if found else ""
+            interval = f"{found.low:+.1f} to {found.high:+.1f}" if found and found.low is not None else ""
+            value = points(scored.scores.values[metric] if scored else None)
+            cells = [(LABELS[metric], value), ("  over the baseline", over), ("  95 % interval", interval)]
+            yield from under(heading, cells)
     totals = SimpleNamespace(**(one.totals.as_json() if one.totals else {}))
     yield from under("decoder steps, the same examples", told(totals, points, _TOTALS))
     for size in report.batch_sizes:
@@ -141,6 +158,8 @@ def _notes(report: Report) -> Iterator[str]:
     if report.first.scored:
         yield f"signature: {report.first.scored.scores.measure.signature}"
     yield from (f"intervals: {report.significance}", f"speed: {report.sample.line}")
+    if report.first.beside:
+        yield f"quality on {', '.join(report.first.beside)} as well; all else is that of {report.split}"
     if report.paper:
         table, backbone = report.paper.row.table, report.paper.row.backbone
         trained = "one example at a time on one RTX 4090, trained on its own data"
@@ -152,7 +171,10 @@ def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
     size, scored = report.batch_sizes[0], report.first.scored
     metrics = scored.scores.measure.headline if scored else ()
-    published = {row.delay: row for row in report.paper.delays} if report.paper else {}
+    paper = (
+        report.paper if report.split in (None, "test") else None
+    )  # which reports its Table 5 on the test sets
+    published = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
     columns += ["paper: Rouge-L", "paper: examples/s"] if published else []
     rows = []
@@ -176,21 +198,26 @@ def _by_subsequences(report: Report) -> Sheet:
     columns = ["targets", "timed", f"{metric}, {report.first.name}"]
     for name in names:
         columns += [f"fewer steps, {name}", f"speedup, {name}", f"{metric}, {name}"]
+    curve = report.paper.curve if report.paper else None
+    ends, last = ({2: curve.at_2, 9: curve.at_9}, ["paper: speedup"]) if curve else ({}, [])
     # the steps are left out first, then the bars, then the qualities from the right
-    spare = [*range(3, len(columns), 3), len(columns), *range(len(columns) - 1, 3, -3)]
+    spare = [*range(3, len(columns), 3), len(columns) + len(last), *range(len(columns) - 1, 3, -3)]
     rows = []
     for place, first in enumerate(report.sizes[names[0]]):
         count = f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
         cells = [count, f"{first.examples:,}", str(first.timed), points(first.baseline_quality)]
         for row in (report.sizes[name][place] for name in names):
             cells += [times(row.fewer_steps), times(row.speedup), points(row.quality)]
+        cells += [times(end) if (end := ends.get(first.subsequences)) else ""] if curve else []
         rows.append((*cells, tables.bar(report.sizes[drawn][place].speedup)))
-    notes = ["steps and quality: all targets; speedup: the timed ones, one at a time"]
-    if report.paper and (curve := report.paper.curve):
+    more = "" if report.sample.timed == report.sample.of else "; --timing-examples all times every target"
+    notes = [f"steps and quality: all targets; speedup: the timed ones, one at a time{more}"]
+    if curve:
         notes.append(f"paper, {curve.figure}: {curve.at_2} times at 2 subsequences, {curve.at_9} times at 9")
+        notes += [f"paper, {curve.quality}"] if curve.quality else []
     return Sheet(
         "By number of target subsequences, as in the paper's Figures 4 and 5",
-        (*columns, f"speedup, {drawn}, drawn"),
+        (*columns, *last, f"speedup, {drawn}, drawn"),
         (Section("", tuple(rows)),),
         spare=tuple(spare),
         notes=tuple(notes),

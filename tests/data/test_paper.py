@@ -101,7 +101,7 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
     }
     assert settings_for("generate") == {"delay": "1", **GRID}
     assert settings_for("score") == score
-    assert settings_for("report") == {"delays": "1", **score}
+    assert settings_for("report") == {"delays": "1,2,3" if delay_rows(name) else "1", **score}
     assert settings_for("demo") == {}
 
 

@@ -46,7 +46,11 @@ def run(segments, steps, seconds):
 def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     baseline = run([["a b", "c d"]] * 3, [10, 10, 40], {"0": 3.0, "2": 8.0})
     mine = run([["a b", "c d"], ["a b"], ["a b", "c d"]], [5, 5, 10], {"0": 1.0, "2": 2.0})
-    two, nine = by_size(mine, baseline, {2: ["0", "1"], 9: ["2"]}, "rougeL")
+    rows = by_size(mine, baseline, {1: [], 2: ["0", "1"], 9: ["2"]}, "rougeL")
+    # a row for each number of the paper's figures, and for others that there are
+    assert [row.subsequences for row in rows] == [1, *range(2, 10)]
+    _, two, three, *_, nine = rows
+    assert three == (3, 0, None, 0, None, None, None)
     assert (two.subsequences, two.examples, two.fewer_steps) == (2, 2, 2.0)
     assert (two.timed, two.speedup) == (1, 3.0)
     assert two.baseline_quality == 100.0
@@ -54,7 +58,8 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     assert (nine.fewer_steps, nine.speedup) == (4.0, 4.0)
     # many subsequences stand together, and what was not timed is left open
     baseline, mine = run([["a b"]] * 3, [9, 9, 9], {}), run([["a b"]] * 3, [3, 3, 3], {"0": 1.0})
-    (row,) = by_size(mine, baseline, {MANY: ["0"], MANY + 1: ["1"], 40: ["2"]}, "rougeL")
+    *_, row = by_size(mine, baseline, {MANY: ["0"], MANY + 1: ["1"], 40: ["2"]}, "rougeL")
+    assert by_size(mine, baseline, {}, "rougeL") == ()
     assert (row.subsequences, row.examples, row.timed, row.speedup) == (MANY, 3, 0, None)
 
 
@@ -89,7 +94,7 @@ def test_report_is_put_together_from_scores_and_timings():
     assert (first.used_up, mine.used_up, theirs.used_up) == (None, 1.0, None)
     assert theirs.agreement == Agreement(0, 1)
     assert (first.gains, report.subsequences) == ({}, 2.0)
-    (row,) = report.sizes["Δt = 1"]
+    row, *_ = report.sizes["Δt = 1"]
     assert (row.examples, row.fewer_steps, row.timed, row.speedup) == (2, 16 / 6, 1, 3.0)
     assert (report.advice.verdict, report.advice.options) == ("take", "--delay 1")
     content = json.loads(json.dumps(report.as_json()))
@@ -98,7 +103,7 @@ def test_report_is_put_together_from_scores_and_timings():
     # a peer that was not timed at a batch size has no figures there
     report = compared(sizes=(2,), peer_sizes=())
     assert (report.entries[2].agreement, report.entries[2].gains) == (None, {})
-    assert [row.timed for row in report.sizes["Δt = 1"]] == [0]
+    assert {row.timed for row in report.sizes["Δt = 1"]} == {0}
 
 
 def bench(*entries):

@@ -50,6 +50,13 @@ def write_data(place, told, recipe=None):
     write_lines(place / "data/segmentation.json", segmentation)
 
 
+def train_for(model, delay):
+    """Have a checkpoint say that it was trained for one delay."""
+    content = read_json(model / "config.json")
+    content["pipedec"]["delay"] = delay
+    (model / "config.json").write_text(json.dumps(content))
+
+
 def remove(path):
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -81,11 +88,56 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     totals = [decoders[name]["totals"] for name in ("Δt = 1", "Δt = 2", "sequential")]
     assert len({one["tokens"] for one in totals}) == 1
     assert totals[0]["steps"] < totals[1]["steps"] < totals[2]["steps"]
-    rows = content["by_subsequences"]["Δt = 1"]
-    assert {row["subsequences"]: row["examples"] for row in rows} == {1: 2, 2: 4, 3: 2, 4: 2, 5: 2}
-    assert rows[0]["fewer_steps"] < rows[-1]["fewer_steps"]
+    rows = {row["subsequences"]: row for row in content["by_subsequences"]["Δt = 1"]}
+    counts = {1: 2, 2: 4, 3: 2, 4: 2, 5: 2} | dict.fromkeys(range(6, 10), 0)
+    assert {size: row["examples"] for size, row in rows.items()} == counts
+    assert rows[1]["fewer_steps"] < rows[5]["fewer_steps"]
     assert (content["sample"]["timed"], content["manifest"]["settings"]["delays"]) == (3, [1, 2])
     assert content["paper"]["row"]["speedup"] == 5.8
+
+
+def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be_timed(workspace):
+    shutil.copy(workspace / "data/test.jsonl", workspace / "data/dev.jsonl")
+    write_data(workspace, TOLD)
+    every = ("--delays", "1", "--timing-examples", "all", "--batch-sizes", "1,4")
+    result = reported("--split", "test,dev", *every, "--recipe", "wikihowqa", columns=200)
+    content, decoders = report_of(workspace)
+    assert (content["split"], content["sample"]["timed"], content["sample"]["of"]) == ("test", 6, 6)
+    assert content["sample"]["line"].startswith("all 6 examples timed in one process")
+    assert [speed["examples"] for speed in decoders["Δt = 1"]["speed"]] == [6, 6]
+    for one in decoders.values():
+        assert one["quality"]["rows"]["scored"] == one["totals"]["examples"] == 6
+        assert one["other_splits"]["dev"]["quality"]["rows"]["scored"] == 12
+    dev = decoders["Δt = 1"]["other_splits"]["dev"]["differences"]["rougeL"]
+    assert dev == {"value": 0.0, "low": 0.0, "high": 0.0}
+    rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    first, second = rows.index("quality, dev, 12 examples"), rows.index("quality, test, 6 examples")
+    assert rows[first + 7].endswith("38.3 38.0") and rows[second + 7].endswith(
+        "34.9 34.6"
+    )  # the paper's ROUGE-L
+    names = ["pipelined-delay1-dev", "pipelined-delay1", "sequential-dev", "sequential"]
+    assert {file.stem for file in (workspace / "generations").glob("*.jsonl")} == {*names}
+    # one split alone, and data that have none
+    reported("--split", "dev", "--delays", "1")
+    content, decoders = report_of(workspace)
+    assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
+    assert "has no splits" in refused(
+        "report", "--data", workspace / "data/dev.jsonl", "--split", "dev", *QUICK
+    )
+
+
+def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(workspace):
+    shutil.copytree(workspace / "models/pipelined", workspace / "models/pipelined-delay3")
+    train_for(workspace / "models/pipelined", 1)
+    train_for(workspace / "models/pipelined-delay3", 3)
+    said = " ".join(reported("--recipe", "pubmed").stderr.split())
+    assert "Δt = 2: left out, since pipedec-workspace/models/pipelined was trained for delay 1 only" in said
+    assert "train --delay 2 --out pipedec-workspace/models/pipelined-delay2` one beside it" in said
+    content, decoders = report_of(workspace)
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 3"]
+    assert decoders["Δt = 3"]["options"] == "--model pipedec-workspace/models/pipelined-delay3 --delay 3"
+    assert [row["delay"] for row in content["paper"]["delays"]] == [1, 2, 3]
+    assert "trained for delay 1 only" in refused("report", "--recipe", "pubmed", "--delays", "1,2", *QUICK)
 
 
 def test_peers_make_the_tokens_of_our_sequential_decoder(workspace):
@@ -231,15 +283,17 @@ def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, opt
 
 
 def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
-    config = workspace / "models/pipelined/config.json"
-    content = read_json(config)
-    content["pipedec"]["delay"] = 1
-    config.write_text(json.dumps(content))
+    train_for(workspace / "models/pipelined", 1)
     assert "trained for delay 1 only" in refused("report", "--delays", "1,3", *QUICK)
     assert not (workspace / "generations").exists()
     shutil.rmtree(workspace / "models/sequential")
     said = refused("report", *QUICK)
     assert "nothing to compare with" in said and "pipedec train --decoder sequential" in said
+
+
+@pytest.mark.parametrize("options", ["--split dev,tset", "--split ,"])
+def test_unknown_split_is_a_usage_error(options):
+    assert "give one or more of train, dev, test" in run("report", *options.split(), exit_code=2).output
 
 
 @pytest.mark.parametrize("options", ["--delays 0", "--delays 1,,2", "--delays a", "--batch-sizes 1,x"])

@@ -1,0 +1,133 @@
+"""Who takes part in `pipedec report`: the baseline, our decoders at their delays, and what each makes of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.evaluate.competitor import Competitor, EngineRunner, Role
+from pipedec_cli.evaluate.peers import PeerName
+from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
+from pipedec_cli.terminal.predicting import Predictions
+
+if TYPE_CHECKING:
+    from pipedec_cli.pipeline.grid import Explore
+    from pipedec_cli.terminal.report import ReportSettings
+
+#: Decoders, each with its predictions for every split.
+LineUp = list[tuple[Competitor, list[Predictions]]]
+
+
+def line_up(
+    settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
+) -> tuple[LineUp, str, str]:
+    """Our decoders, the baseline first, with what they make of each split; and the baseline in words, and in short."""
+    shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
+    usual = GenerateSettings(**{name: getattr(settings, name) for name in shared})
+    pipelined = load_decoder(usual, talk)
+    trained = pipelined.settings
+    if trained.decoder == "sequential":
+        todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
+        raise UserError(f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder", todo=todo)
+    plain = _load_plain(settings.baseline, usual, peers, place, talk)
+    inputs = {split: read_inputs(replace(usual, split=split), talk) for split in settings.split or (None,)}
+
+    def one(
+        name: str, role: Role, options: str, how: GenerateSettings, decoder: Decoder = pipelined
+    ) -> tuple[Competitor, list[Predictions]]:
+        runner = EngineRunner(decoder, {"delay": how.delay, "explore": how.explore})
+        delay = how.delay if isinstance(how.delay, int) else None
+        competitor = Competitor(name, role, runner, options=options, delay=delay)
+        made = (
+            Predictions(replace(how, split=split), decoder, found, talk) for split, found in inputs.items()
+        )
+        return competitor, list(made)
+
+    asked, ours = settings.delays or (), []
+    rules: list[Explore] = ["retry", "once"] if settings.explore == "both" else [settings.explore]
+    for (delay, serving), rule in product(_serving(settings, usual, pipelined, place, talk), rules):
+        how = replace(usual, delay=delay, explore=rule)
+        name = f"Δt = {delay}" + (f", {rule}" if settings.explore != "retry" else "")
+        options = f"--delay {delay}" + (" --explore once" if rule == "once" else "")
+        if serving is not pipelined:
+            how = replace(how, model=serving.checkpoint.name)
+            options = f"--model {how.model} {options}"
+        ours.append(one(name, "pipelined", options, how, serving))
+    waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
+    if plain is not None:
+        if "wait" in asked:
+            ours.append(one("waiting schedule", "pipelined", "--delay wait", waiting))
+        options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
+        if settings.baseline is not None:
+            options, how = f"--model {settings.baseline}", replace(usual, model=settings.baseline)
+        words = f"the plain T5 ({plain.checkpoint.name}), the whole target as one string, on our engine"
+        return [one("sequential", "baseline", options, how, plain), *ours], words, "the plain T5"
+    if trained.delay != "any":
+        lacking = "no plain T5, and this checkpoint was not trained for its waiting schedule"
+        what, where = f"there is nothing to compare with: {lacking}", pipelined.checkpoint.name
+        todo = "run `pipedec train --decoder sequential` first, or give --baseline"
+        raise UserError(what, where=where, todo=todo)
+    words = (
+        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain T5, which needs about "
+        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+    )
+    baseline = one("waiting schedule", "baseline", "--delay wait", waiting)
+    return [baseline, *ours], words, "the same checkpoint's waiting schedule"
+
+
+def _serving(
+    settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, place: Workspace, talk: Talk
+) -> list[tuple[int, Decoder]]:
+    """The delays to try, each with its checkpoint: the pipelined one, or the workspace's that was trained for it alone.
+
+    A delay that only a recipe asks for, and no checkpoint was trained for, is left out.
+    """
+    trained, name, found, lacking = pipelined.settings, pipelined.checkpoint.name, [], list[int]()
+    for delay in (delay for delay in settings.delays or () if isinstance(delay, int)):
+        apart = place.model(f"pipelined-delay{delay}")
+        if trained.delay in ("any", delay):
+            found.append((delay, pipelined))
+        elif settings.model is None and apart.exists():
+            found.append((delay, load_decoder(replace(usual, model=str(apart)), talk)))
+        elif settings.recipe and "delays" not in settings.typed:
+            lacking.append(delay)
+        else:
+            found.append((delay, pipelined))  # which refuses it
+    if lacking:
+        talk.warn(
+            f"Δt = {', '.join(map(str, lacking))}: left out, since {name} was trained for delay {trained.delay} only; "
+            f"`pipedec train --delay any` makes one for all delays, `pipedec train --delay {lacking[0]} --out "
+            f"{place.model(f'pipelined-delay{lacking[0]}')}` one beside it"
+        )
+    return found or [(trained.usual_delay, pipelined)]
+
+
+def _load_plain(
+    given: str | None, usual: GenerateSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
+) -> Decoder | None:
+    """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
+    folder = place.model("sequential")
+    if given is None and not (folder / "config.json").exists():
+        if folder.exists():
+            talk.warn(
+                f"the training of {folder} has not come to its end: it is left out; the command that began it finishes "
+                "it with --resume"
+            )
+        if peers:
+            what = f"{', '.join(peers)} would run the plain T5, and there is none"
+            todo = "run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone"
+            raise UserError(what, todo=todo)
+        return None
+    # transformers runs the model itself, which our own engine can do without
+    consume = not {"transformers", "prompt-lookup"} & set(peers)
+    plain = load_decoder(replace(usual, model=given or str(folder)), talk, consume=consume)
+    if plain.settings.decoder != "sequential":
+        todo = "--baseline takes a plain T5; `pipedec train --decoder sequential` makes one"
+        raise UserError(f"{plain.checkpoint.name} is a pipelined decoder", todo=todo)
+    return plain
