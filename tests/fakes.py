@@ -88,7 +88,8 @@ class ScriptedModel(Fake):
         return 1.0
 
     def forget(self, memory: dict[Any, Any], slot: Slot) -> None:
-        del memory[slot.subsequence]
+        if memory[slot.subsequence] == slot.time:
+            del memory[slot.subsequence]
 
 
 class HashedModel(Fake):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from pipedec_cli.pipeline.exact import Verification, Verify
 from pipedec_cli.pipeline.grid import Explore, Grid, Limits, Slot, Step, Truncated
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence
 
@@ -53,7 +54,7 @@ class Method:
     explore: Explore = "retry"
     start_when: float = 0.0
 
-    def new_grid(self) -> Grid:
+    def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Grid:
         """An empty grid under this method."""
         ids = {"bos": self.bos, "eos": self.eos}
         return Grid(self.schedule, self.limits, self.explore, start_when=self.start_when, **ids)
@@ -64,7 +65,7 @@ class Admitted:
     """An example is about to be encoded; its clock starts. The grid is the one that decoding fills from now on."""
 
     example: int
-    grid: Grid
+    grid: Grid | Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Finished:
     """An example has left, with the grid as it then stood."""
 
     example: int
-    grid: Grid
+    grid: Grid | Verification
 
     @property
     def subsequences(self) -> list[Subsequence]:
@@ -117,7 +118,10 @@ Event = Admitted | Stepped | Finished
 
 
 def decode(
-    model: StepModel, sources: Iterable[tuple[int, Sequence[int]]], method: Method, sequences: int = 1
+    model: StepModel,
+    sources: Iterable[tuple[int, Sequence[int]]],
+    method: Method | Verify,
+    sequences: int = 1,
 ) -> Iterator[Event]:
     """Decode sources, (index, token ids), greedily, so many `sequences` at a time, each with its own grid (Algorithm 1).
 
@@ -127,14 +131,17 @@ def decode(
     if sequences < 1:
         raise ValueError(f"decoding needs at least 1 sequence, not {sequences}")
     waiting = iter(sources)
-    running: dict[int, tuple[int, Grid]] = {}
+    running: dict[int, tuple[int, Grid | Verification]] = {}
     try:
         while True:
             free = [number for number in range(sequences) if number not in running]
             # The free numbers come first: zip stops there, before it draws a source that has no place yet.
             newcomers = list(zip(free, waiting, strict=False))
             if newcomers:
-                entering = {number: (example, method.new_grid()) for number, (example, _) in newcomers}
+                entering = {
+                    number: (example, method.new_grid(example, source))
+                    for number, (example, source) in newcomers
+                }
                 yield from (Admitted(*entered) for entered in entering.values())
                 model.admit([(number, source) for number, (_, source) in newcomers])
                 running |= entering
@@ -155,7 +162,7 @@ def decode(
                 own = slice(done, done := done + len(slots))
                 step = grid.commit(answers[own], certainty[own])
                 if step.taken_back:
-                    model.take_back(number, 1)
+                    model.take_back(number, len(step.taken_back))
                 yield Stepped(example, step)
     except GeneratorExit:  # the reader has had enough: the next one finds every sequence free
         for number in running:

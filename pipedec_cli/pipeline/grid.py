@@ -59,7 +59,7 @@ class Step:
     time: int  # the time-step t of the call, at which the new tokens stand
     fed: tuple[Slot, ...]
     made: tuple[Slot, ...]
-    taken_back: Slot | None = None  # the answer to an attempt that came to nothing; it is none of those made
+    taken_back: tuple[Slot, ...] = ()  # the last ones of those fed, which nothing later is to see
 
 
 @dataclass(slots=True)
@@ -174,7 +174,10 @@ class Grid:
             subsequence.ended = token == self.eos
             made.append(Slot(slot.subsequence, self.time, token))
         certain = not self.start_when or probabilities[-1] >= self.start_when
-        gone = made.pop() if self.explore == "fresh" and self._take_back(certain=certain) else None
+        gone: tuple[Slot, ...] = ()
+        if self.explore == "fresh" and self._take_back(certain=certain):
+            made.pop()
+            gone = self._planned[-1:]
         step = Step(self.steps, self.time, self._planned, tuple(made), gone)
         self._planned = ()
         return step

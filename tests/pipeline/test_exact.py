@@ -1,0 +1,152 @@
+"""Exact mode: whatever the draft, the text is the plain model's; and the guesses are those that the method names."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipedec_cli.pipeline.decode import Finished, Method, Stepped, decode
+from pipedec_cli.pipeline.exact import Verify
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits
+from pipedec_cli.pipeline.schedule import Whole
+from tests.fakes import BOS, EOS, HashedModel, ScriptedModel
+
+A, B, C, D, E = range(2, 7)
+MOST = 8  # guesses in a call that costs the same whatever it checks
+
+
+def ends(model, sources, method, sequences=1):
+    events = list(decode(model, list(enumerate(sources)), method, sequences))
+    return {event.example: event for event in events if isinstance(event, Finished)}, events
+
+
+def behind(tokens, text, after=None):
+    """Slowly: the place in `tokens` behind the last 3, 2 or 1 of a text, the last one or the first beyond `after`."""
+    for n in (3, 2, 1):
+        places = [p for p in range(n, len(tokens)) if len(text) >= n and tokens[p - n : p] == text[-n:]]
+        places = [p for p in places if after is None or p > after]
+        if places:
+            return places[-1 if after is None else 0]
+    return None
+
+
+def calls_of(text, draft, source, max_tokens):
+    """How many calls the text takes, and the rows in each: the method's rule for guesses, read slowly.
+
+    `text` is the model's own, with its <eos> if it has one.
+    """
+    agreed, place, used, rows = [], 0, 0, []
+    while agreed[-1:] != [EOS] and len(agreed) < max_tokens:
+        if place is not None and place < len(draft):
+            guess, own = draft[place:], True
+        elif (found := behind(source, agreed)) is not None:
+            guess, own = source[found:], False
+        elif (found := behind(agreed, agreed)) is not None:
+            guess, own = agreed[found:], False
+        else:
+            guess, own = [], False
+        guess = guess[: min(MOST, max_tokens - len(agreed) - 1)]
+        rows.append(1 + len(guess))
+        new = []
+        for token in [*guess, None]:
+            new.append(text[len(agreed) + len(new)])
+            if new[-1] != token or new[-1] == EOS:
+                break
+        agreed += new
+        if place is not None:
+            told = draft[place:] if own else []
+            same = 0
+            while same < min(len(told), len(new)) and told[same] == new[same]:
+                same += 1
+            used = place = place + same
+            if same == len(new):
+                continue
+        place = behind(draft, agreed, used)
+    return rows
+
+
+tokens = st.lists(st.integers(2, 5), max_size=14)
+sources = st.lists(st.lists(st.integers(2, 5), min_size=1, max_size=9), min_size=1, max_size=4)
+
+
+@given(tokens, tokens, st.lists(st.integers(2, 5), min_size=1, max_size=9), st.integers(1, 16))
+def test_the_guesses_are_those_that_the_rule_names(text, draft, source, max_tokens):
+    model = ScriptedModel({source[0]: [text]})
+    method = Verify(BOS, EOS, Limits(None, None, max_tokens), drafts={0: [*draft, EOS]} if draft else {})
+    (end,) = ends(model, [source], method)[0].values()
+    assert end.texts == ([text[:max_tokens]] if text else [])
+    assert end.truncated == ("max_tokens" if len(text) >= max_tokens else None)
+    expected = calls_of([*text, EOS], [*draft, EOS] if draft else [], source, max_tokens)
+    assert [len(call) for call in model.calls] == expected
+    assert (end.steps, end.grid.taken_back) == (
+        len(expected),
+        sum(expected) - len(end.subsequences[0].tokens),
+    )
+
+
+@settings(max_examples=80)
+@given(sources, st.lists(tokens, max_size=4), st.booleans(), st.integers(1, 5), st.integers(1, 20))
+def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
+    texts, drafts, jacobi, size, max_tokens
+):
+    limits = Limits(None, None, max_tokens)
+    plain, _ = ends(HashedModel(), texts, Method(Whole(), BOS, EOS, limits))
+    given_drafts = {number: [*draft, EOS] for number, draft in enumerate(drafts)}
+    model = HashedModel()
+    checked, events = ends(model, texts, Verify(BOS, EOS, limits, jacobi=jacobi, drafts=given_drafts), size)
+    for number, end in plain.items():
+        assert (checked[number].texts, checked[number].truncated) == (end.texts, end.truncated)
+        assert checked[number].steps <= end.steps
+        made = [
+            slot
+            for event in events
+            if isinstance(event, Stepped) and event.example == number
+            for slot in event.step.made
+        ]
+        assert [slot.token for slot in made] == end.subsequences[0].tokens
+        assert [slot.time for slot in made] == list(range(1, len(made) + 1))
+    assert model.sources == {}
+
+
+def test_the_right_draft_takes_a_call_for_every_nine_tokens():
+    text = [*range(2, 12)] * 3
+    model = ScriptedModel([[text]])
+    (end,) = ends(model, [[0]], Verify(BOS, EOS, SEQUENTIAL_LIMITS, drafts={0: [*text, EOS]}))[0].values()
+    assert (end.texts, end.steps) == ([text], 4)
+
+
+def test_jacobis_next_guesses_are_the_models_own_answers():
+    """Nothing repeats, so that no n-gram tells anything: what was answered behind a wrong guess is guessed next."""
+    model = ScriptedModel([[[A, B, C, D, E]]])
+    list(decode(model, [(0, [0])], Verify(BOS, EOS, SEQUENTIAL_LIMITS, jacobi=True, costs=(1.0,) * 4)))
+    assert [[row.slot.token for row in call] for call in model.calls][:2] == [[BOS] * 4, [A, B, C, D]]
+
+
+@pytest.mark.parametrize(
+    ("costs", "rows"),
+    [
+        ((1.0,) * 9, 9),
+        ((1.0, 1.1, 1.2, 9.0), 3),
+        ((1.0, 5.0), 1),
+        ((1.0,), 1),
+        ((1.0, 1.0, 1.0, 1.4, 1.45), 5),
+    ],
+)
+def test_no_more_is_guessed_than_is_worth_its_cost(costs, rows):
+    model = ScriptedModel([[[A] * 20]])
+    list(decode(model, [(0, [0])], Verify(BOS, EOS, SEQUENTIAL_LIMITS, costs=costs, drafts={0: [A] * 20})))
+    assert len(model.calls[0]) == rows
+
+
+def test_where_guesses_are_wrong_there_are_soon_fewer_of_them():
+    costs = tuple(1 + 0.1 * number for number in range(9))
+    model = ScriptedModel([[[A, B] * 30]])
+    list(decode(model, [(0, [0])], Verify(BOS, EOS, SEQUENTIAL_LIMITS, costs=costs, drafts={0: [A, C] * 40})))
+    first, *_, last = [len(call) for call in model.calls]
+    assert last < first
+
+
+def test_a_text_is_no_longer_than_it_may_be():
+    model = ScriptedModel([[[A, B, C, D, E]]])
+    method = Verify(BOS, EOS, Limits(None, None, 3), drafts={0: [A, B, C, D, E, EOS]})
+    (end,) = ends(model, [[0]], method)[0].values()
+    assert (end.texts, end.truncated, end.tokens) == ([[A, B, C]], "max_tokens", 3)
