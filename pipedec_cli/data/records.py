@@ -69,6 +69,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     text: str  # the segments put together with the joiner
     segments: tuple[str, ...]  # the subsequences as text, empty ones dropped
     steps: int = 0  # decoder calls that this example took part in
+    draft_steps: int | None = None  # those of them that made a draft, in exact mode
     tokens: int = 0  # tokens generated, <eos> and <bos> not counted
     truncated: str | None = None  # what cut the text short: time_max, sub_max or max_tokens
     seconds: float = 0.0  # wall time from admission to exit

@@ -22,6 +22,7 @@ from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.checkpoint import PLAIN_T5, Checkpoint, load_checkpoint
 from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, decode
+from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 
@@ -40,9 +41,12 @@ _TELLING: Final = frozenset({".bin", ".json", ".model", ".safetensors", ".txt"})
 
 
 @dataclass(slots=True)
-class _Open:  # a source that has been read and not yet given back
+class Opened:
+    """A source that has been read, as ids, so many of them `cut` off, and not yet given back, with its draft, if any."""
+
     ids: list[int]
     cut: int
+    draft: Generated | None = None
     admitted: float = 0.0
     result: Generated | None = None
 
@@ -161,13 +165,14 @@ class Decoder:
         return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 
     def run(
-        self, sources: Iterable[str], method: Method | None = None, batch_size: int | None = None
+        self, sources: Iterable[str], method: Method | Verify | None = None, batch_size: int | None = None
     ) -> Iterator[Event | Generated]:
         """Texts, read a window at a time, to events as they happen and each `Generated` as soon as input order allows."""
-        waiting: dict[int, _Open] = {}
+        waiting: dict[int, Opened] = {}
         due, size = 0, batch_size or self.batch_size
-        admissions = self._sorted(sources, waiting, 1 if size == 1 else size * SORTED_BATCHES)
-        for event in decode(self.engine(size), admissions, method or self.method(), size):
+        how = method or self.usual_method(size)
+        window = 1 if size == 1 else size * SORTED_BATCHES
+        for event in decode(self.engine(size), self._sorted(sources, waiting, window, how), how, size):
             if isinstance(event, Admitted):
                 waiting[event.example].admitted = time.perf_counter()
             yield event
@@ -179,24 +184,31 @@ class Decoder:
                 yield result
 
     def texts(
-        self, sources: Iterable[str], method: Method | None = None, batch_size: int | None = None
+        self, sources: Iterable[str], method: Method | Verify | None = None, batch_size: int | None = None
     ) -> Iterator[Generated]:
         """Generate from texts, the results alone."""
         return (item for item in self.run(sources, method, batch_size) if isinstance(item, Generated))
 
     def _sorted(
-        self, sources: Iterable[str], waiting: dict[int, _Open], size: int
+        self, sources: Iterable[str], waiting: dict[int, Opened], size: int, how: Method | Verify
     ) -> Iterator[tuple[int, Sequence[int]]]:
         """Sources as ids, longest first within a window, so that those in flight together are alike."""
         numbered = enumerate(sources)
         while window := list(islice(numbered, size)):
-            for index, text in window:
-                ids, over = self.text.source(text)
-                waiting[index] = _Open(ids, over)
+            waiting |= self.open(window, how)
             for index in sorted((index for index, _ in window), key=lambda i: -len(waiting[i].ids)):
                 yield index, waiting[index].ids
 
-    def _result(self, event: Finished, source: _Open) -> Generated:
+    def usual_method(self, batch_size: int) -> Method | Verify:
+        """How `run` decodes unless it is told otherwise, so many examples at a time."""
+        return self.method()
+
+    def open(self, numbered: Sequence[tuple[int, str]], how: Method | Verify) -> dict[int, Opened]:
+        """Make some numbered sources ready to be decoded."""
+        return {index: Opened(*self.text.source(text)) for index, text in numbered}
+
+    def _result(self, event: Finished, source: Opened) -> Generated:
+        drafting = source.draft
         segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
         text = self.settings.segmentation.joiner.join(segments)
         if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
@@ -206,12 +218,13 @@ class Decoder:
             index=event.example,
             text=text,
             segments=segments,
-            steps=event.steps,
+            steps=event.steps + (drafting.steps if drafting else 0),
             tokens=event.tokens,
             truncated=event.truncated,
-            seconds=time.perf_counter() - source.admitted,
+            seconds=time.perf_counter() - source.admitted + (drafting.seconds if drafting else 0.0),
+            draft_steps=drafting.steps if drafting else None,
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
-            empty=sum(row.empty for row in event.subsequences) + event.grid.taken_back,
+            empty=event.grid.empty,
             used_up=event.used_up,
             source_ids=tuple(source.ids),
             source_cut=source.cut,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from pipedec_cli.pipeline.grid import Limits, Slot, Step, Truncated
 from pipedec_cli.pipeline.schedule import Subsequence
@@ -68,8 +68,7 @@ class Verification:
     costs: Sequence[float] = FLAT
     subsequences: list[Subsequence] = field(default_factory=lambda: [Subsequence(0)], init=False)
     steps: int = field(default=0, init=False)
-    taken_back: int = field(default=0, init=False)
-    used_up: bool = field(default=False, init=False)
+    wrong: int = field(default=0, init=False)  # guesses that were taken back
     _text: Grams = field(default_factory=Grams, init=False)
     _planned: tuple[Slot, ...] = field(default=(), init=False)
     _place: int | None = field(default=0, init=False)  # of the draft's next token; None where it is of no use
@@ -77,6 +76,9 @@ class Verification:
     _answers: tuple[int, ...] = field(default=(), init=False)  # what the model said behind a wrong guess
     _kept: float = field(default=_KEPT, init=False)
     _made: float = field(default=_MADE, init=False)
+
+    empty: ClassVar[int] = 0  # nothing is explored
+    used_up: ClassVar[bool] = False
 
     @property
     def time(self) -> int:
@@ -126,7 +128,7 @@ class Verification:
         self._answers = tuple(answers[kept + 1 :])
         self._follow(agreed)
         self.steps += 1
-        self.taken_back += len(fed) - len(agreed)
+        self.wrong += len(fed) - len(agreed)
         made = tuple(Slot(1, first + number, token) for number, token in enumerate(agreed, start=1))
         self._planned = ()
         return Step(self.steps, self.time, fed, made, fed[len(agreed) :])

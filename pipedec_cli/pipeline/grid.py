@@ -109,6 +109,11 @@ class Grid:
         return sum(len(subsequence.tokens) - subsequence.ended for subsequence in self.subsequences)
 
     @property
+    def empty(self) -> int:
+        """Explorations that came to nothing."""
+        return self.taken_back + sum(row.empty for row in self.subsequences)
+
+    @property
     def truncated(self) -> Truncated | None:
         """What cut the text short, once `plan` has returned nothing."""
         if self.live:

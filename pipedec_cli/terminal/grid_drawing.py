@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from pipedec_cli.pipeline.exact import Verification
 from pipedec_cli.pipeline.grid import Grid
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.terminal.console import many, visible
@@ -72,7 +73,7 @@ class GridDrawing:
     """
 
     example: int
-    grid: Grid
+    grid: Grid | Verification
     words: Words
     subject: str = ""
     heading: str = ""

@@ -77,7 +77,7 @@ def test_the_guesses_are_those_that_the_rule_names(text, draft, source, max_toke
     assert end.truncated == ("max_tokens" if len(text) >= max_tokens else None)
     expected = calls_of([*text, EOS], [*draft, EOS] if draft else [], source, max_tokens)
     assert [len(call) for call in model.calls] == expected
-    assert (end.steps, end.grid.taken_back) == (
+    assert (end.steps, end.grid.wrong) == (
         len(expected),
         sum(expected) - len(end.subsequences[0].tokens),
     )
@@ -128,7 +128,7 @@ def test_jacobis_next_guesses_are_the_models_own_answers():
         ((1.0, 1.1, 1.2, 9.0), 3),
         ((1.0, 5.0), 1),
         ((1.0,), 1),
-        ((1.0, 1.0, 1.0, 1.4, 1.45), 5),
+        ((1.0, 1.0, 1.0, 1.4, 1.45), 3),
     ],
 )
 def test_no_more_is_guessed_than_is_worth_its_cost(costs, rows):
