@@ -22,16 +22,28 @@ if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
     from pipedec_cli.model.decoder import Decoder, load
     from pipedec_cli.model.decoder import Decoder as Generator
+    from pipedec_cli.model.exact import ExactDecoder
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 
 _HOMES: Final = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.model.decoder"),
+    "ExactDecoder": "pipedec_cli.model.exact",
     "Generated": "pipedec_cli.data.records",
     "UserError": "pipedec_cli.data.errors",
 }
 
-__all__ = ["Admitted", "Decoder", "Finished", "Generated", "Generator", "Stepped", "UserError", "load"]
+__all__ = [
+    "Admitted",
+    "Decoder",
+    "ExactDecoder",
+    "Finished",
+    "Generated",
+    "Generator",
+    "Stepped",
+    "UserError",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:
