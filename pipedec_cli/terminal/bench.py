@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
 
 EXAMPLES = """
-pipedec bench                                  [dim]# T5-Base's shape, the lengths of WikiHowQA, against the sequential decoder[/dim]
-pipedec bench --compare sequential,transformers,ctranslate2 --dtypes float32,bfloat16
+pipedec bench                                  # T5-Base's shape, the lengths of WikiHowQA, against the sequential decoder
+pipedec bench --compare sequential,transformers,ctranslate2 \\
+  --dtypes float32,bfloat16
 pipedec bench --shape pubmed --delays 1,2,3 --batch-sizes 1,16
 pipedec bench --subsequences 8 --tokens 12 --source 512
-pipedec bench --model google-t5/t5-large --device cuda --json > bench.json
+pipedec bench --model google-t5/t5-large --device cuda --json \\
+  > bench.json
 """
 
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes"]

@@ -23,8 +23,8 @@ from pipedec_cli.terminal.settings import Settings, config_option, option, quiet
 from pipedec_cli.terminal.train import TrainSettings
 
 EXAMPLES = """
-pipedec demo                                    [dim]# about three minutes on two cores, no network[/dim]
-pipedec demo --updates 3000 --out longer-demo   [dim]# better texts[/dim]
+pipedec demo                                    # about three minutes on two cores, no network
+pipedec demo --updates 3000 --out longer-demo   # better texts
 """
 
 DELAY: Final = 2

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
 
 EXAMPLES = """
-pipedec generate                                [dim]# the workspace's test set with the workspace's model[/dim]
-pipedec generate --delay 2 --resume             [dim]# go on after an interruption[/dim]
+pipedec generate                                # the workspace's test set with the workspace's model
+pipedec generate --delay 2 --resume             # go on after an interruption
 pipedec generate --text "name[The Mill], food[Chinese]" --live
-pipedec generate --decoder sequential           [dim]# the ordinary T5; --delay wait is another thing[/dim]
-pipedec generate articles.csv --source-field body --model my-model --out summaries.jsonl --batch-size 16
+pipedec generate --decoder sequential           # the ordinary T5; --delay wait is another thing
+pipedec generate articles.csv --source-field body --model my-model \\
+  --out summaries.jsonl --batch-size 16
 cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 """
 

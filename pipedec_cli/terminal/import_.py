@@ -28,9 +28,10 @@ from pipedec_cli.terminal.settings import Settings, argument, config_option, jso
 from pipedec_cli.terminal.tables import Section, Sheet, show_sheet
 
 EXAMPLES = """
-pipedec import msqa MultiSpanQA_data                     [dim]# its folder: msqa/train.jsonl, msqa/dev.jsonl, …[/dim]
+pipedec import msqa MultiSpanQA_data                     # its folder: msqa/train.jsonl, msqa/dev.jsonl, …
 pipedec import kp20k kp20k_testing.json --out test.jsonl
-pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 --split test --limit 1000
+pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 \\
+  --split test --limit 1000
 pipedec import parallel train_src.txt --targets train_trg.txt
 pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
 """

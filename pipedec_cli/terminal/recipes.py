@@ -16,8 +16,8 @@ from pipedec_cli.terminal.settings import Settings, argument, json_option
 from pipedec_cli.terminal.tables import Row, Section, Sheet, show_lines, show_sheet
 
 EXAMPLES = """
-pipedec recipes                                [dim]# all of them, with the paper's figures[/dim]
-pipedec recipes wikihowqa                      [dim]# one, with its figures by delay and the options that it sets[/dim]
+pipedec recipes                                # all of them, with the paper's figures
+pipedec recipes wikihowqa                      # one, with its figures by delay and the options that it sets
 pipedec recipes --json | jq '.[].paper.results'
 """
 

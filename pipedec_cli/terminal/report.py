@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pipedec_cli.terminal.line_up import LineUp
 
 EXAMPLES = """
-pipedec report --compare sequential            [dim]# at the checkpoint's own delay[/dim]
-pipedec report --delays 1,2,3 --explore both   [dim]# which delay to take on these data[/dim]
+pipedec report --compare sequential            # at the checkpoint's own delay
+pipedec report --delays 1,2,3 --explore both   # which delay to take on these data
 pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
-pipedec report --recipe wikihowqa --split dev,test --timing-examples all  [dim]# the paper's tables, and its figures beside yours[/dim]
+pipedec report --recipe wikihowqa --split dev,test --timing-examples all  # the paper's tables, and its figures beside yours
 """
 
 _input = partial(option, panel="Input")

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.significance import Difference
 
 EXAMPLES = """
-pipedec score  [dim]# the predictions that were generated last[/dim]
-pipedec score ours.jsonl theirs.jsonl  [dim]# and the difference[/dim]
+pipedec score  # the predictions that were generated last
+pipedec score ours.jsonl theirs.jsonl  # and the difference
 pipedec score kp.jsonl --task keyphrases --protocol meng2017
-pipedec score answers.json --gold valid.json  [dim]# MultiSpanQA's files[/dim]
-pipedec score --recipe kptimes                [dim]# by the metrics that the paper reports[/dim]
+pipedec score answers.json --gold valid.json  # MultiSpanQA's files
+pipedec score --recipe kptimes                # by the metrics that the paper reports
 pipedec score kp.txt --gold test_trg.txt --sources test_src.txt
 """
 

@@ -35,11 +35,13 @@ from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
 from pipedec_cli.terminal.tables import figures
 
 EXAMPLES = """
-pipedec segment data.jsonl --level sentence     [dim]# {"source": "…", "target": "…"} a line; splits it, too[/dim]
-pipedec segment train.csv --dev dev.csv --test test.csv --source-field article --target-field highlights
-pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    [dim]# a list, or "a; b; c"[/dim]
-pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        [dim]# counts tokens instead of words[/dim]
-zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json | jq .promise
+pipedec segment data.jsonl --level sentence     # {"source": "…", "target": "…"} a line; splits it, too
+pipedec segment train.csv --dev dev.csv --test test.csv \\
+  --source-field article --target-field highlights
+pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    # a list, or "a; b; c"
+pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        # counts tokens instead of words
+zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json \\
+  | jq .promise
 """
 
 _fields = partial(option, panel="Fields of the input")

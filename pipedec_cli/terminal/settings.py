@@ -12,9 +12,15 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+from typer.core import TyperCommand
+from typer.models import OptionInfo
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_toml
@@ -54,14 +60,50 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
-    command.__doc__ = run.__doc__
-    shown = "\n\n  ".join(["\n[bold]Examples[/bold]", *examples.split("\n")[1:-1]])
-    app.command(name, epilog=f"{shown}\n")(command)
+    paragraphs = inspect.cleandoc(run.__doc__ or "").split("\n\n")
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    app.command(name, cls=_Command, epilog=examples.strip())(command)
+
+
+class _Command(TyperCommand):
+    """A command whose help text is tidy at any width; examples stand last, on lines that can be pasted into any shell."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it: usage, what the command does, each panel's options with their texts beneath, examples."""
+        console, panels = Console(highlight=False), dict[str, list[tuple[str, str]]]()
+        for parameter in self.get_params(ctx):
+            title = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name.title()}s"
+            if record := parameter.get_help_record(ctx):
+                panels.setdefault(title, []).append(record)
+        console.print(Text.assemble((self.get_usage(ctx), "bold"), f"\n\n{self.help}"))
+        for title, records in panels.items():
+            console.print(f"\n[bold]{title}[/bold]")
+            for name, text in records:
+                shown = name if len(name) <= 40 else name.replace("|", " | ")  # breaks between choices
+                console.print(Padding(Text(shown, "cyan"), (0, 0, 0, 2), expand=False))
+                console.print(Padding(Text(text.replace("\\[", "[")), (0, 0, 0, 8), expand=False))
+        console.print("\n[bold]Examples[/bold]")
+        for line in (self.epilog or "").split("\n"):
+            command, _, purpose = line.partition("  # ")
+            if purpose:
+                console.print(Padding(Text(purpose, "dim"), (0, 0, 0, 2), expand=False))
+            console.print(Text(f"    {command.rstrip()}"), soft_wrap=True)
+
+
+def _metavar(kind: Any) -> str:
+    """What stands for an option's value in the help text."""
+    if NoneType in get_args(kind):
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
 
 
 def _parameter(one: Field[Any], kind: Any) -> inspect.Parameter:
     """A field as Typer takes it: what an option's own parser returns is no business of Typer's."""
     declared, default = one.metadata["typer"], one.default
+    if declared.metavar is None and isinstance(declared, OptionInfo):
+        declared.metavar = _metavar(kind)
     if declared.parser is not None:
         kind = str
         if isinstance(default, tuple):  # as one would type it

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from pipedec_cli.model.collate import Encoded
 
 EXAMPLES = """
-pipedec train                                   [dim]# a small T5 from scratch, every delay, on the workspace's data[/dim]
+pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
 pipedec train --model google-t5/t5-base --recipe paper
-pipedec train --decoder sequential              [dim]# the ordinary T5, the baseline that a report compares with[/dim]
-pipedec train --resume                          [dim]# go on after an interruption, with the same options[/dim]
-torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf16
+pipedec train --decoder sequential              # the ordinary T5, the baseline that a report compares with
+pipedec train --resume                          # go on after an interruption, with the same options
+torchrun --nproc-per-node 2 -m pipedec_cli train \\
+  --model google-t5/t5-large --bf16
 """
 
 #: What made a checkpoint, in its folder; with a ``result`` once training has ended.

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -60,6 +61,26 @@ def test_every_command_is_explained_with_an_example_and_in_the_readme(command: s
     for parameter in get_command(app).commands[command].params:  # type: ignore[attr-defined]
         text = getattr(parameter, "help", None) or ""
         assert "[default" not in text.replace("\\[default", ""), f"taken for markup: {parameter.name}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command: str, width: int) -> None:
+    shown, unbroken = (
+        CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": columns}).stdout
+        for columns in (str(width), "1000")
+    )
+    assert shown.split() == unbroken.split(), "no word is broken"
+    lines, examples = (part.splitlines() for part in shown.split("\nExamples\n"))
+    assert max(map(len, lines)) <= width
+    pasted = re.sub(r"\\\n *", "", "\n".join(line for line in examples if line.startswith("    ")))
+    assert max(len(line) for line in examples if line.startswith("    ")) <= 80
+    assert unbroken.endswith("\n".join(examples[-1:]) + "\n"), "nothing breaks a command"
+    called = [call for line in pasted.splitlines() for call in re.split(r"[|>]|&&|-m (?=pipedec_cli)", line)]
+    calls = [shlex.split(call) for call in called if re.match(r"\s*pipedec", call)]
+    assert {command} <= {name for _, name, *_ in calls}
+    for _, name, *arguments in calls:  # with all that is typed understood
+        get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
