@@ -33,7 +33,8 @@ def measure_of(tokenizer: str | None) -> Measure:
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # it warns of texts longer than the model, which are only counted here
     try:
-        loaded: Any = AutoTokenizer.from_pretrained(tokenizer, local_files_only=Path(tokenizer).exists())
+        local: dict[str, Any] = {"local_files_only": Path(tokenizer).exists(), "trust_remote_code": False}
+        loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
     except Exception as error:  # whatever its parsers and its HTTP client raise
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
         what = f"no tokenizer can be loaded from {tokenizer!r}: {why}"

@@ -58,9 +58,8 @@ class Segmentation(Struct, frozen=True):
     level: Level
     separators: tuple[str, ...]  # what ends a phrase at level phrase; () at the other levels
     joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
-    sub_max: Annotated[int, Meta(ge=2)] = (
-        20  # the decoder's bound on subsequences, with the empty one that closes every target
-    )
+    #: The decoder's bound on subsequences, with the empty one that closes every target.
+    sub_max: Annotated[int, Meta(ge=2, le=1_000_000)] = 20
 
 
 class Generated(Struct, frozen=True, kw_only=True):

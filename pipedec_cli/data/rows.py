@@ -268,6 +268,7 @@ def _datasets(where: str, todo: str | None = None) -> Iterator[None]:
     counts = datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
     loggers = [library.utils.logging for library in (datasets, huggingface_hub)]
     levels = [logging.get_verbosity() for logging in loggers]
+    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # release 3 ran code, or asked
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # else a local file is reported over the network, too
     for logging in loggers:
         logging.set_verbosity(logging.CRITICAL)

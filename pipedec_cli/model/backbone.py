@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
 from torch import Tensor, nn
 
 #: From states to states: [..., in] → [..., out].
@@ -69,6 +70,7 @@ class Backbone:
 
     model_types: tuple[str, ...]  # what transformers calls its members
     auto_class: str  # the class of transformers that loads them
+    config: type[Struct]  # what is taken from a config.json, with types and bounds
     opener: Callable[[Any], int]  # the id that opens a subsequence, from the config
     eos: Callable[[Any], int]  # the id that ends a subsequence or a source, from the config
     encoder: Callable[[Any], Any]  # a module from input_ids and attention_mask to last_hidden_state

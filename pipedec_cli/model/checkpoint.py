@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +23,16 @@ from pipedec_cli.model.text import TextCodec
 
 _KEY: Final = "pipedec"  # of the method's settings in config.json
 
-Positive = Annotated[int, Meta(ge=1)]
+#: What transformers says in many words, and here in few.
+_WORDS: Final = {
+    "ignore_mismatched_sizes": "its weights are not of the sizes in config.json",
+    "trust_remote_code": "it wants to run code of its own, which pipedec never does",
+}
+
+#: A tokenizer that is not what it should be fails at a text, here a letter and a character that none knows.
+_TRIAL: Final = "a \U0010fffd"
+
+Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,16 +98,16 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
         raise UserError(f"no checkpoint folder {name!r}", todo=todo)
     try:
         with _quiet():
-            model, tokenizer = _load(name, dtype, local)
+            model, tokenizer, content = _load(name, dtype, local)
     except UserError:
         raise
     except Exception as error:  # loading fails in many ways, in several libraries
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        reason = next((words for key, words in _WORDS.items() if key in str(error)), reason)
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
         raise UserError(f"cannot load the checkpoint {name}: {reason}", todo=todo) from error
     try:
-        content = getattr(model.config, _KEY, None)
-        settings = msgspec.convert(content, MethodSettings) if content else None
+        settings = None if content is None else msgspec.convert(content, MethodSettings)
     except msgspec.ValidationError as error:
         what = f"the settings under {_KEY!r} are not of this version ({error})"
         todo = "train the checkpoint anew, or use the version that wrote it"
@@ -106,23 +116,56 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
     return Checkpoint(model.eval().to(device), tokenizer, settings, name, torch.device(device), segmenter)
 
 
-def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
+def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any, Any]:
+    """The model, the tokenizer, and what stands under our key in config.json. No code of the checkpoint's own is run."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(name, local_files_only=local)
-    families = backbones()
-    if config.model_type not in families:
-        todo = f"use a checkpoint of one of these families: {', '.join(families)}"
-        raise UserError(f"{name} is a {config.model_type!r} model, not a T5", todo=todo)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
-    if len(tokenizer.get_vocab()) - len(tokenizer.all_special_tokens) <= 1:
+    config, content = _config(name, local)
+    options = {"config": config, "local_files_only": local, "trust_remote_code": False}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
+    vocabulary = tokenizer.get_vocab()
+    if len(vocabulary) - len(tokenizer.all_special_tokens) <= 1:
         # Where there are no files, transformers makes one up that knows nothing but the special tokens.
         raise ValueError("it has no tokenizer")
+    trial = TextCodec(tokenizer, "", 8, 0)
+    trial.decode(trial.ids([_TRIAL])[0])
+    if (largest := max(vocabulary.values())) >= config.vocab_size:
+        what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {config.vocab_size}"
+        raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
     made = getattr(transformers, backbone_of(config).auto_class).from_pretrained
-    model, info = made(name, local_files_only=local, dtype=dtype, output_loading_info=True)
+    model, info = made(name, **options, dtype=dtype, output_loading_info=True)
     if info["missing_keys"]:  # transformers would go on with fresh weights in their place
         raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
-    return model, tokenizer
+    if unused := sorted(key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)):
+        raise ValueError(f"its weights have layers that config.json does not count, as {unused[0]}")
+    return model, tokenizer, content
+
+
+def _config(name: str, local: bool) -> tuple[Any, Any]:
+    """The family's configuration, of what its schema knows and nothing else, and what stands under our key."""
+    import transformers
+
+    raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
+    if (kind := raw.get("model_type")) is None:
+        raise ValueError("its config.json names no model_type")
+    if kind not in (families := backbones()):
+        todo = f"use a checkpoint of one of these families: {', '.join(families)}"
+        raise UserError(f"{name} is a {kind!r} model, not a T5", todo=todo)
+    given = {**transformers.AutoConfig.for_model(kind).to_dict(), **raw}
+    if given.get("decoder_start_token_id") is None:
+        with suppress(OSError):  # there need not be one
+            made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
+            given["decoder_start_token_id"] = made.decoder_start_token_id
+    if given.get("decoder_start_token_id") is None:
+        given["decoder_start_token_id"] = given["pad_token_id"]
+    try:
+        checked = msgspec.to_builtins(msgspec.convert(given, families[kind].config))
+    except msgspec.ValidationError as error:
+        what, todo = f"no {kind} can be built of it: {error}", "take the file that belongs to the weights"
+        raise UserError(what, where=f"{name}/config.json", todo=todo) from error
+    settled = {key: value for key, value in checked.items() if key in {*raw, "decoder_start_token_id"}}
+    config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
+    return config, raw.get(_KEY)
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

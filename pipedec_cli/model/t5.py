@@ -8,12 +8,55 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta, Struct
 from torch import Tensor, nn
 
 from pipedec_cli.model.backbone import Backbone, Block, Form, Function
+
+TokenId = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=1, le=1 << 20)]
+Layers = Annotated[int, Meta(ge=1, le=256)]
+Places = Annotated[int, Meta(ge=4, le=1 << 16)]
+
+
+class Config(Struct):
+    """All that is taken from a config.json, within the bounds that the code of a step relies on."""
+
+    vocab_size: Size
+    d_model: Size
+    d_kv: Size
+    d_ff: Size
+    num_heads: Size
+    num_layers: Layers
+    num_decoder_layers: Layers | None
+    relative_attention_num_buckets: Places
+    relative_attention_max_distance: Places
+    dropout_rate: Annotated[float, Meta(ge=0, le=1)]
+    layer_norm_epsilon: Annotated[float, Meta(gt=0, le=1)]
+    initializer_factor: Annotated[float, Meta(ge=0, le=1000)]
+    feed_forward_proj: str
+    dense_act_fn: str
+    is_gated_act: bool
+    tie_word_embeddings: bool
+    pad_token_id: TokenId | None
+    decoder_start_token_id: TokenId
+    eos_token_id: TokenId | Annotated[list[TokenId], Meta(min_length=1)]
+    scale_decoder_outputs: bool = True  # T5 alone has it
+
+    def __post_init__(self) -> None:
+        """Refuse, with a ValueError, what does not fit together."""
+        for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
+            given = getattr(self, name)
+            for value in given if isinstance(given, list) else [given or 0]:
+                if value >= self.vocab_size:
+                    raise ValueError(f"{name} {value} is not below vocab_size {self.vocab_size}")
+        if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
+            farthest = f"relative_attention_max_distance {self.relative_attention_max_distance}"
+            half = f"half of relative_attention_num_buckets {self.relative_attention_num_buckets}"
+            raise ValueError(f"{farthest} is not above {half}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +160,7 @@ def _head(model: Any, form: Form) -> Function:
 
 
 def _opener(config: Any) -> int:
-    start = config.decoder_start_token_id
+    start = getattr(config, "decoder_start_token_id", None)
     return int(config.pad_token_id if start is None else start)
 
 
@@ -129,6 +172,7 @@ def _eos(config: Any) -> int:
 T5 = Backbone(
     model_types=("t5", "mt5", "umt5"),
     auto_class="AutoModelForSeq2SeqLM",
+    config=Config,
     opener=_opener,
     eos=_eos,
     encoder=lambda model: model.encoder,

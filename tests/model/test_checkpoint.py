@@ -13,9 +13,9 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
-from pipedec_cli.model.checkpoint import MethodSettings, load_checkpoint, save_checkpoint
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
 from tests.checkpoints import fresh_toy
-from tests.model.engines import KINDS, SOURCES, small_model
+from tests.model.engines import KINDS, SOURCES, VOCABULARY, small_model
 
 PHRASES = Segmentation("phrase", (";", " / "), "; ", sub_max=7)
 SETTINGS = MethodSettings("pipelined", 2, PHRASES, "summarize: ", max_source_tokens=300, time_max=33)
@@ -68,12 +68,25 @@ def test_the_settings_come_back_from_config_json_and_transformers_talks_no_more_
     assert (checkpoint.codec().prefix, checkpoint.codec().max_source_tokens) == ("", 2048)
 
 
+def words_tokenizer(count):
+    """One whose ids are below `count`: the special tokens, ``w3``, ``w4`` and so on."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    names = ["<pad>", "</s>", "<unk>", *(f"w{number}" for number in range(3, count))]
+    words = {name: number for number, name in enumerate(names)}
+    backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_family_comes_back_with_the_same_logits(tmp_path, kind):
     """Also where the output matrix is its own and is not scaled, as in v1.1 and Flan-T5; saved again, too."""
-    model = small_model(kind)
+    model, tokenizer = small_model(kind), words_tokenizer(VOCABULARY)
     for name in ("once", "again"):
-        save_checkpoint(replace(fresh_toy(), model=copy.deepcopy(model), settings=SETTINGS), tmp_path / name)
+        save_checkpoint(Checkpoint(copy.deepcopy(model), tokenizer, SETTINGS, name), tmp_path / name)
         loaded = load_checkpoint(str(tmp_path / name)).model
         assert type(loaded) is type(model)
         assert logits_of(loaded).equal(logits_of(small_model(kind)))

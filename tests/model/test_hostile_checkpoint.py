@@ -1,0 +1,208 @@
+"""Checkpoints that somebody else made: nothing in them is run, read beyond its end, or taken for what it is not."""
+
+import json
+from contextlib import suppress
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.preparation import measure_of
+from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.decoder import Decoder
+from tests.checkpoints import SOURCES, tiny_checkpoint
+
+INFINITE, NONE = float("inf"), float("nan")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tiny_checkpoint(tmp_path / "given")
+
+
+def change(path, *missing, **values):
+    content = {**json.loads(path.read_text(encoding="utf-8")), **values}
+    path.write_text(
+        json.dumps({key: content[key] for key in content if key not in missing}), encoding="utf-8"
+    )
+
+
+def refused(folder):
+    """The one line with which a checkpoint is refused."""
+    with pytest.raises(UserError) as error:
+        load_checkpoint(str(folder))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# --- config.json ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("vocab_size", (0, -1, 1.5, "427", None, [427], True, 10**9)),
+        ("d_model", (0, "32", 10**9)),
+        ("d_kv", (0, [8])),
+        ("d_ff", (-64, {})),
+        ("num_heads", (0, None)),
+        ("num_layers", (0, 10**9)),
+        ("num_decoder_layers", (0, "2", 10**9)),
+        ("relative_attention_num_buckets", (0, 1, 10**9)),
+        ("relative_attention_max_distance", (0, -5, 16, 10**9, 10**20)),
+        ("layer_norm_epsilon", (0, -1e-6, INFINITE, NONE, "small", 10**9)),
+        ("dropout_rate", (NONE, 2)),
+        ("pad_token_id", (-1, 427, [0], "x")),
+        ("eos_token_id", (-1, 427, 10**20, None, [], [427], [None], 1.0)),
+        ("decoder_start_token_id", (-1, 427, 10**9, [0], "x", NONE, True)),
+        ("feed_forward_proj", (3, None)),
+    ],
+)
+def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(folder, field, values):
+    for value in values:
+        change(folder / "config.json", **{field: value})
+        line = refused(folder)
+        assert line.startswith(f"{folder}/config.json: no t5 can be built of it: ")
+        assert field in line
+
+
+def test_sizes_and_layers_are_held_against_the_weights(folder):
+    given = (folder / "config.json").read_bytes()
+    for values in (
+        {"vocab_size": 430},
+        {"d_kv": 4},
+        {"num_heads": 2},
+        {"relative_attention_num_buckets": 16},
+    ):
+        change(folder / "config.json", **values)
+        assert "its weights are not of the sizes in config.json" in refused(folder)
+        (folder / "config.json").write_bytes(given)
+    change(folder / "config.json", num_layers=3)
+    assert "its weights lack encoder.block.2." in refused(folder)
+    change(folder / "config.json", num_layers=2, num_decoder_layers=1)
+    assert "its weights have layers that config.json does not count, as decoder.block.1." in refused(folder)
+
+
+def test_what_no_t5_has_is_left_aside(folder):
+    """Other settings of transformers cannot turn up in it by the back door."""
+    others = {
+        "attribute_map": {"vocab_size": "d_ff"},
+        "hidden_size": 3,
+        "num_labels": 10**9,
+        "quantization_config": 1,
+    }
+    change(folder / "config.json", **others, _attn_implementation="nobody/kernels")
+    config = load_checkpoint(str(folder)).model.config
+    assert (config.vocab_size, config.d_model, config.num_labels) == (427, 32, 2)
+
+
+def test_the_opening_token_may_stand_in_generation_config_json_or_be_the_padding(folder):
+    change(folder / "config.json", "decoder_start_token_id")
+    change(folder / "generation_config.json", decoder_start_token_id=5)
+    assert load_checkpoint(str(folder)).bos == 5
+    change(folder / "generation_config.json", decoder_start_token_id=427)
+    assert "decoder_start_token_id 427 is not below vocab_size 427" in refused(folder)
+    (folder / "generation_config.json").unlink()
+    change(folder / "config.json", pad_token_id=3)
+    assert load_checkpoint(str(folder)).bos == 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"source_prefix": value} for value in (5, None, ["x"], {})),
+        *({"time_max": value} for value in (0, -1, 10**9, "50", True, 1.5)),
+        *({"max_source_tokens": value} for value in (0, 10**9, None)),
+        *({"delay": value} for value in (10**9, -2, True, [2])),
+        *({"segmentation": {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": value}} for value in (0, -1, 10**20, "8", None)),
+    ],
+)  # fmt: skip
+def test_settings_of_ours_outside_their_bounds_are_refused(folder, settings):
+    ours = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pipedec"]
+    change(folder / "config.json", pipedec={**ours, **settings})
+    assert f"{folder}/config.json: the settings under 'pipedec' are not of this version" in refused(folder)
+
+
+@pytest.mark.parametrize("nothing", [{}, [], 0, "", False])
+def test_settings_that_are_empty_are_not_taken_for_none(folder, nothing):
+    change(folder / "config.json", pipedec=nothing)
+    assert "the settings under 'pipedec'" in refused(folder)
+
+
+# --- The tokenizer ----------------------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused(folder):
+    path = folder / "tokenizer.json"
+    given = json.loads(path.read_text(encoding="utf-8"))
+    model, added = given["model"], given["added_tokens"]
+    change(path, model={**model, "vocab": {**model["vocab"], "a": 427}})
+    line = f"{folder}: the tokenizer has ids up to 427, vocab_size in config.json is 427; take the tokenizer"
+    assert refused(folder).startswith(line)
+    change(path, model=model, added_tokens=[*added, {**added[0], "content": "zzz", "id": 427}])
+    assert refused(folder).startswith(line)
+
+
+def test_an_embedding_larger_than_the_tokenizer_is_usual(folder):
+    """T5 has 32,128 rows for 32,100 tokens, mT5 250,112 for 250,100."""
+    weights = load_file(folder / "model.safetensors")
+    weights["shared.weight"] = torch.cat([weights["shared.weight"], torch.zeros(13, 32)])
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    change(folder / "config.json", vocab_size=440)
+    (result,) = Decoder(load_checkpoint(str(folder))).texts(SOURCES[:1])
+    assert result.segments == ("The Mill is cheap.", "It serves Chinese food.")
+
+
+@pytest.mark.parametrize("value", ["x", [], {"a": 1}, [None], 10**30, None, True, ""])
+@pytest.mark.parametrize(
+    "field",
+    ["model_max_length", "unk_token", "tokenizer_class", "added_tokens_decoder", "auto_map", "padding_side"],
+)
+def test_a_tokenizer_config_of_wrong_types_is_one_line_or_does_no_harm(folder, field, value):
+    change(folder / "tokenizer_config.json", **{field: value})
+    try:
+        checkpoint = load_checkpoint(str(folder))
+    except UserError as error:
+        assert "\n" not in str(error)
+        assert str(folder) in str(error)
+    else:
+        assert len(list(Decoder(checkpoint).texts(SOURCES))) == len(SOURCES)
+
+
+# --- Code of its own --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def code(folder, monkeypatch):
+    """Puts code into the folder that leaves a mark where it is run; whoever is asked says yes."""
+    mark = folder.parent / "it was run"
+    for name in ("configuration_x.py", "tokenization_x.py", "modeling_x.py", "custom_generate/generate.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"open({str(mark)!r}, 'w')\nclass X: pass\n")
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda text="": asked.append(text) or "y")
+    yield folder
+    assert not mark.exists()
+    assert asked == []
+
+
+def test_an_unknown_model_with_code_of_its_own_is_refused_unasked(code):
+    change(code / "config.json", model_type="x", auto_map={"AutoConfig": "configuration_x.X"})
+    assert refused(code).startswith(
+        f"{code} is a 'x' model, not a T5; use a checkpoint of one of these families"
+    )
+
+
+def test_a_tokenizer_with_code_of_its_own_is_refused_unasked(code):
+    own = {"AutoTokenizer": ["tokenization_x.X", None]}
+    change(code / "tokenizer_config.json", tokenizer_class="X", auto_map=own)
+    for load in (load_checkpoint, measure_of):
+        with suppress(UserError):
+            load(str(code))
+
+
+def test_a_t5_with_code_of_its_own_is_loaded_without_it(code):
+    own = {"AutoConfig": "configuration_x.X", "AutoModelForSeq2SeqLM": "modeling_x.X"}
+    change(code / "config.json", auto_map=own)
+    assert type(load_checkpoint(str(code)).model).__name__ == "T5ForConditionalGeneration"
