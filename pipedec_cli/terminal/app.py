@@ -108,7 +108,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_ERROR)
     except OSError as error:
-        name = f"{error.filename}: " if error.filename else ""
+        path = (
+            error.filename2 or error.filename
+        )  # of a file that was to be renamed, the name that it was to have
+        name = f"{path}: " if path else ""
         _fail(f"{name}{error.strerror or error}", EXIT_USAGE if error.errno in _OF_A_PATH else EXIT_ERROR)
 
 

@@ -89,6 +89,11 @@ def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command: str, wi
         (UserError("no target", where="a:3", todo="add one"), 2, "error: a:3: no target; add one"),
         (OSError(28, "No space left on device", "out.jsonl"), 1, "error: out.jsonl: No space left on device"),
         (IsADirectoryError(errno.EISDIR, "Is a directory", "out"), 2, "error: out: Is a directory"),
+        (
+            IsADirectoryError(errno.EISDIR, "Is a directory", ".out.partial", None, "out"),
+            2,
+            "error: out: Is a directory",
+        ),
         (OSError(errno.ELOOP, "Too many links", "a/b"), 2, "error: a/b: Too many links"),
         (UserError("a\x1b[31m\x9b\x00b\nc\u202ed\u2028\ud800\u200d"), 2, "error: a␛[31m�␀b␊c�d��\u200d"),
         (

@@ -126,15 +126,15 @@ def cleaned(documents: Iterable[Document]) -> list[Document]:
 
 def main(files: Sequence[str]) -> None:
     """Print the table."""
-    print("| documents | script |", " | ".join(Chan2019.headline.values()), "|")  # noqa: T201
-    print("|---|---|" + "---|" * len(Chan2019.headline))  # noqa: T201
+    print("| documents | script |", " | ".join(Chan2019.headline.values()), "|")
+    print("|---|---|" + "---|" * len(Chan2019.headline))
     for file in files:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
         whole = made_up(map(json.loads, lines))
         for name, documents in (("as they are", whole), ("cleaned", cleaned(whole))):
             for script, run in SCRIPTS.items():
                 cells = (f"{value:.2f}" for value in run(documents).values())
-                print(f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|")  # noqa: T201
+                print(f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,301 @@
+"""What the fuzzer hurts: small valid files of every format, the command that reads them, and what must not be lost."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.data.importers import published
+from tests.terminal.running import run
+
+#: How many records a case must have written, of those that the hurt files hold, as counted here by other means.
+Count = Callable[[Path, str], tuple[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A command line, the files that it finds, those of them that are hurt, and how often it is drawn."""
+
+    arguments: tuple[str, ...]
+    files: Mapping[str, bytes]
+    hurt: tuple[str, ...]  # names, or ends of names; the content of VALUE stands in the command line
+    counted: Count | None = None
+    share: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{' '.join(self.arguments[:2])} ({', '.join(self.hurt)})"
+
+
+VALUE = "VALUE"
+_ROWS = [
+    {
+        "id": str(n),
+        "source": source,
+        "target": " ".join(told),
+        "keyphrases": list(told),
+        "more": {"a": [None]},
+    }
+    for n, (source, told) in enumerate(TOLD * 2)
+]
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _table(rows: Iterable[Mapping[str, Any]], separator: str) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=separator)
+    writer.writerows(
+        [("id", "source", "target"), *((row["id"], row["source"], row["target"]) for row in rows)]
+    )
+    return text.getvalue().encode()
+
+
+def _parquet(rows: list[dict[str, Any]]) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    made = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(rows), made)
+    return made.getvalue()
+
+
+# ---- counting by other means ----------------------------------------------------------------------------------------
+
+
+def _filled_lines(content: bytes) -> int:
+    return sum(bool(line.removeprefix(b"\xef\xbb\xbf").strip()) for line in content.split(b"\n"))
+
+
+def _records_in(path: Path) -> int:
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    if path.suffix in (".csv", ".tsv"):
+        text = io.StringIO(content.decode("utf-8-sig"), newline="")
+        separator = "," if path.suffix == ".csv" else "\t"
+        return sum(bool(row) for row in csv.reader(text, delimiter=separator, strict=True)) - 1
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        return int(parquet.read_table(path).num_rows)
+    if path.suffix == ".json" and content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        return len(json.loads(content.decode("utf-8-sig")))
+    return _filled_lines(content)
+
+
+def _segmented(name: str) -> Count:
+    def counted(folder: Path, stdout: str) -> tuple[int, int]:
+        return sum(_filled_lines(path.read_bytes()) for path in folder.glob("out/*.jsonl")), _records_in(
+            folder / name
+        )
+
+    return counted
+
+
+def _generated(folder: Path, stdout: str) -> tuple[int, int]:
+    return _filled_lines((folder / "out.jsonl").read_bytes()), _records_in(folder / "data.jsonl")
+
+
+def _imported(folder: Path, stdout: str) -> tuple[int, int]:
+    """Each file has as many lines as were counted; that nothing else was left out, JSON lines can tell."""
+    written = told = 0
+    for file in json.loads(stdout)["files"]:
+        written += _filled_lines((folder / file["path"]).read_bytes())
+        told += file["examples"]
+    return written, told
+
+
+def _imported_lines(folder: Path, stdout: str) -> tuple[int, int]:
+    written, told = _imported(folder, stdout)
+    left_out = sum(file["left_out"] for file in json.loads(stdout)["files"])
+    read = sum(_filled_lines(path.read_bytes()) for path in (folder / "set").iterdir())
+    return (written + left_out, read) if written == told else (written, told)
+
+
+def _scored(folder: Path, stdout: str) -> tuple[int, int]:
+    return json.loads(stdout)["rows"]["scored"], _records_in(folder / "p.jsonl")
+
+
+# ---- the targets ----------------------------------------------------------------------------------------------------
+
+
+def _segment_targets() -> Iterable[Target]:
+    for name, content in (
+        ("data.jsonl", _lines(_ROWS)),
+        ("data.json", json.dumps(_ROWS, indent=1).encode()),
+        ("data.jsonl.gz", gzip.compress(_lines(_ROWS))),
+        ("data.csv", _table(_ROWS, ",")),
+        ("data.tsv", _table(_ROWS, "\t")),
+        ("data.parquet", _parquet(_ROWS)),
+    ):
+        words = ("segment", name, "--level", "phrase", "--out", "out", "--json")
+        yield Target(
+            words, {name: content}, (name,), _segmented(name), share=4 if name == "data.jsonl" else 2
+        )
+    config = b'level = "clause"\nseed = 3\n[segment]\ndev-fraction = 0.2\nsub_max = 5\nsplit-long = true\nlimit = 9\n'
+    words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
+    yield Target(words, {"data.jsonl": _lines(_ROWS), "c.toml": config}, ("c.toml",), share=3)
+    recipe = b'recipe = "cnn_dailymail"\n[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = [";"]\njoiner = " "\n'
+    yield Target(words, {"data.jsonl": _lines(_ROWS), "c.toml": recipe}, ("c.toml",))
+    files = {f"set/{name}.jsonl": _lines(_ROWS[:4]) for name in ("train", "dev", "test")}
+    yield Target(("segment", "set", "--out", "out"), files, tuple(files))
+
+
+def _import_targets() -> Iterable[Target]:
+    for name, write in published.WRITERS.items():
+        with TemporaryDirectory() as folder:
+            write(Path(folder))
+            files = {f"set/{path.name}": path.read_bytes() for path in Path(folder).iterdir()}
+        count = _imported_lines if name in ("kp20k", "kptimes", "pubmed") else _imported
+        yield Target(("import", name, "set", "--out", "out", "--json"), files, tuple(files), count, share=2)
+    rows = _lines({"title": "A b", "abstract": "c d", "keyphrases": [["a", "b"], ["c"]]} for _ in range(4))
+    yield Target(("import", "keyphrases", "k.json", "--out", "o"), {"k.json": rows}, ("k.json",))
+    story = b"It rained.\n\nAnn got wet.\n\n@highlight\n\nIt rained\n\n@highlight\n\nAnn got wet\n"
+    yield Target(("import", "cnn_dailymail", "s", "--out", "o"), {"s/1.story": story}, ("s/1.story",))
+    texts = {"a_src.txt": b"one text\nanother <eos> text\n", "a_trg.txt": b"a;b\nc;<peos>;d\n"}
+    yield Target(("import", "parallel", "a_src.txt", "--out", "o"), texts, tuple(texts))
+
+
+def _score_targets() -> Iterable[Target]:
+    predictions = [
+        {
+            "id": row["id"],
+            "prediction": row["target"],
+            "segments": row["keyphrases"],
+            "steps": 3,
+            "tokens": 9,
+            "truncated": None,
+            "seconds": 0.1,
+            "grid": [{"start": 1, "tokens": [4, 1]}],
+            "source_token_ids": [3],
+            **{name: row[name] for name in ("source", "target", "keyphrases")},
+        }
+        for row in _ROWS
+    ]
+    made = {
+        "examples": 12,
+        "model": {"name": "m", "sha256": "0"},
+        "data": {"name": "d", "sha256": "1"},
+        "segmentation": {"level": "sentence", "separators": [], "joiner": " ", "sub_max": 20},
+        "versions": {"pipedec": "0.1.0", "torch": None},
+        "settings": {"delay": 2, "limit": 12},
+        "inputs": [],
+    }
+    files = {"p.jsonl": _lines(predictions), "p.manifest.json": json.dumps(made, indent=2).encode()}
+    yield Target(("score", "p.jsonl", "--json"), files, ("p.jsonl",), _scored, share=4)
+    yield Target(("score", "p.jsonl"), files, ("p.manifest.json",), share=3)
+    keyphrases = ("score", "p.jsonl", "--task", "keyphrases", "--json")
+    yield Target(keyphrases, files, ("p.jsonl",), _scored, share=2)
+    yield Target(("score", "p.jsonl", "p.jsonl", "--resamples", "99"), files, ("p.jsonl",))
+    gold = {
+        "p.jsonl": _lines({"id": row["id"], "prediction": "a"} for row in _ROWS),
+        "g.jsonl": _lines(_ROWS),
+    }
+    yield Target(("score", "p.jsonl", "--gold", "g.jsonl"), gold, tuple(gold), share=3)
+    questions = json.dumps(
+        published.questions_file(published.question(), published.question(id="q2"))
+    ).encode()
+    answers = {"a.json": json.dumps({"q1": ["Ann", "Bo"], "q2": []}).encode(), "g.json": questions}
+    yield Target(("score", "a.json", "--gold", "g.json"), answers, tuple(answers), share=4)
+    texts = {"p.txt": b"a;b\nc\n", "g.txt": b"a;b\nc;d\n", "s.txt": b"a b c\nc and e\n"}
+    yield Target(("score", "p.txt", "--gold", "g.txt", "--sources", "s.txt"), texts, tuple(texts), share=2)
+
+
+@cache
+def _model(**settings: Any) -> Mapping[str, bytes]:
+    with TemporaryDirectory() as folder:
+        tiny_checkpoint(Path(folder), **settings)
+        return {f"model/{path.name}": path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
+
+
+@cache
+def _workspace() -> Mapping[str, bytes]:
+    """What `segment` leaves."""
+    with TemporaryDirectory() as folder:
+        data, out = Path(folder, "data.jsonl"), Path(folder, "out")
+        data.write_bytes(_lines(_ROWS))
+        run("segment", data, "--out", out, "--quiet")
+        return {f"pipedec-workspace/data/{path.name}": path.read_bytes() for path in out.iterdir()}
+
+
+def _model_targets() -> Iterable[Target]:
+    data = {"data.jsonl": _lines(_ROWS[:3])}
+    words = ("generate", "data.jsonl", "--model", "model", "--out", "out.jsonl")
+    yield Target(words, {**_model(), **data}, ("data.jsonl",), _generated, share=2)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for path, content in {**_model(), **data}.items():
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_bytes(content)
+        run(
+            "generate",
+            folder / "data.jsonl",
+            "--model",
+            folder / "model",
+            "--out",
+            folder / "out.jsonl",
+            "--quiet",
+        )
+        begun = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    started = begun | {"out.jsonl": b"".join(begun["out.jsonl"].splitlines(keepends=True)[:2])}
+    resumed = (*words, "--resume")
+    yield Target(resumed, {**_model(), **started}, ("out.jsonl", "out.manifest.json"), _generated, share=3)
+    plain = {**_model(level="sentence", decoder="sequential"), **_workspace()}
+    files = ("data/segmentation.json", "data/sentences.json", "data/test.jsonl")
+    yield Target(("generate", "--model", "model"), plain, files, share=2)
+    trained = (
+        "train",
+        "--model",
+        "model",
+        "--max-steps",
+        "1",
+        "--batch-size",
+        "2",
+        "--out",
+        "t",
+        "--dev-examples",
+        "1",
+    )
+    manifest = json.dumps({"settings": {"training": {"seed": 1}}, "versions": {}, "inputs": []}).encode()
+    files = ("data/segmentation.json", "data/sentences.json", "data/train.jsonl", "t/manifest.json")
+    yield Target((*trained, "--overwrite"), {**_model(), **_workspace(), "t/manifest.json": manifest}, files)
+
+
+def _value_targets() -> Iterable[Target]:
+    for words, value in (
+        (("generate", "--text", "a", "--delay"), "2"),
+        (("generate", "--text", "a", "--batch-size"), "auto"),
+        (("generate", "--text", "a", "--device"), "cuda:0"),
+        (("report", "--delays"), "1,2,3"),
+        (("bench", "--model", "none", "--rows"), "1,4,8"),
+        (("bench", "--model", "none", "--compare"), "sequential,transformers"),
+        (("train", "--epochs"), "1.5"),
+        (("train", "--delay"), "any"),
+        (("segment", "none.jsonl", "--level"), "phrase"),
+        (("segment",), "none.jsonl"),
+        (("score",), "none.jsonl"),
+        (("import", "kp20k"), "none.json"),
+        (("recipes",), "msqa"),
+        (("segment", "none.jsonl", "--config"), "none.toml"),
+        ((), "segment"),
+    ):
+        yield Target((*words, VALUE), {VALUE: value.encode()}, (VALUE,))
+
+
+@cache
+def targets() -> tuple[Target, ...]:
+    """All of them, each as often as its share says."""
+    found = (*_segment_targets(), *_import_targets(), *_score_targets(), *_model_targets(), *_value_targets())
+    return tuple(target for target in found for _ in range(target.share))

@@ -1,0 +1,41 @@
+"""Files that chance has hurt end a command in one line, and lose no record: some for every change, many for CI."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trials.fuzz import call, fuzz, laid_out, lost_in, wrong_with
+from tests.trials.targets import VALUE, targets
+
+FEW, MANY = 60, 2_000
+
+
+@pytest.fixture(autouse=True)
+def _log_records_as_before() -> Iterator[None]:
+    before = logging.getLogRecordFactory()
+    yield
+    logging.setLogRecordFactory(before)
+
+
+@pytest.mark.parametrize(
+    "cases", [range(FEW), pytest.param(range(FEW, MANY), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_hurt_files_end_a_command_in_one_line_and_lose_no_record(cases: range) -> None:
+    found = []
+    for number in cases:
+        target, wrong, _ = fuzz(number)
+        found += [f"case {number}, {target.name}: {what}" for what in wrong]
+    assert not found, "`python -m tests.trials.fuzz --only NUMBER --keep FOLDER` makes one again"
+
+
+@pytest.mark.slow
+def test_whole_files_are_taken(tmp_path: Path) -> None:
+    """Else all cases of a target would be refused for the same reason, and show nothing."""
+    for number, target in enumerate(dict.fromkeys(one for one in targets() if VALUE not in one.hurt)):
+        folder = tmp_path / str(number)
+        ended = call(laid_out(target, folder), folder)
+        assert (ended.code, wrong_with(ended), lost_in(target, folder, ended)) == (0, [], []), target.name
