@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import new_file
 from pipedec_cli.data.reading import as_json
 from pipedec_cli.data.records import Record
 
@@ -28,13 +28,13 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
     Its folder is made if need be. On any exception, Ctrl-C and a full disk among them, what stood at `path` stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    temporary, descriptor = new_file(path)
     try:
-        with naming(path), temporary.open("x", encoding="utf-8", newline="") as file:
+        with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(path)  # while its lock is held: what nobody holds is cleaned away
     except BaseException:
         with suppress(OSError):
             temporary.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -15,6 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.predictions import GenerationFiles, Inputs, first_lines, line, other_versions
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
@@ -182,9 +184,10 @@ class Predictions:
         stands there is kept as FILE.bak. Gives what was done, as plain values.
         """
         files, done = GenerationFiles(path) if path.is_file() or not path.exists() else None, None
-        if files and self.settings.resume and files.begun:
-            done = files.done(self.manifest, self.inputs.read())
-        self._append(path, files, done)
+        with self._only_writer(path, "choose another --out") if files else nullcontext():
+            if files and self.settings.resume and files.begun:
+                done = files.done(self.manifest, self.inputs.read())
+            self._append(path, files, done)
         return {
             "out": str(path),
             "rows": self.inputs.count,
@@ -202,22 +205,31 @@ class Predictions:
         A stopped run goes on. Of a run with --limit, the lines may be the first ones of a longer run. The label is what
         the decoder is called in what is said.
         """
-        files, settings, done = GenerationFiles(self.path(there=True)), self.manifest["settings"], None
+        files, settings = GenerationFiles(self.path(there=True)), self.manifest["settings"]
         # Lines that hold more serve as well.
         settings["trace"] |= files.made_with["settings"].get("trace") is True
-        if files.begun:
-            try:
-                done = files.done(self.manifest, self.inputs.read())
-            except UserError as error:
-                told = f"is of another run and is generated anew ({error.what})"
-                self.talk.say(f"{label}: {files.lines} {told}")
-                files = GenerationFiles(self.path())
-        if done == self.inputs.count:
-            self.talk.say(f"{label}: all {done:,} predictions are in {files.lines}")
-        elif done or not self._take_from_longer(files, label):
-            self.announce()
-            self._append(files.lines, files, done)
+        with suppress(UserError):
+            if files.begun and files.done(self.manifest, self.inputs.read()) == self.inputs.count:
+                self.talk.say(f"{label}: all {self.inputs.count:,} predictions are in {files.lines}")
+                return files.lines
+        with self._only_writer(self.path(), "choose another --workspace"):
+            done = None
+            if files.begun:
+                try:
+                    done = files.done(self.manifest, self.inputs.read())
+                except UserError as error:
+                    told = f"is of another run and is generated anew ({error.what})"
+                    self.talk.say(f"{label}: {files.lines} {told}")
+                    files = GenerationFiles(self.path())
+            if done or not self._take_from_longer(files, label):
+                self.announce()
+                self._append(files.lines, files, done)
         return files.lines
+
+    def _only_writer(self, path: Path, todo: str) -> AbstractContextManager[None]:
+        """The lock of a file, which is the same under its older name."""
+        name = path.name.replace(OLDER_WAITING, WAITING, 1)
+        return only_writer(path.with_name(name), todo=todo, warn=self.talk.warn)
 
     def _take_from_longer(self, files: GenerationFiles, label: str) -> bool:
         """Take the first lines of a longer run of the same settings, model and data, if there is one with a --limit."""
