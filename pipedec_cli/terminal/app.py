@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,7 +21,12 @@ from pipedec_cli.terminal.settings import add
 #: Whatever is wrong with the options; Typer gives the base class of its errors no public name.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
-EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a run as Ctrl-C does."""
+
 
 #: What the operating system says of a path that was given, not of a disk.
 _OF_A_PATH: Final = (
@@ -40,6 +46,8 @@ class _Commands(TyperGroup):
         try:
             with _usage_on_one_line():
                 return super().invoke(ctx)
+        except _Terminated:
+            _fail("terminated", EXIT_TERMINATED)
         except KeyboardInterrupt:
             _fail("interrupted", EXIT_INTERRUPTED)
 
@@ -98,6 +106,7 @@ add(app, "demo", demo.demo, demo.EXAMPLES)
 
 def main() -> None:
     """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
+    signal.signal(signal.SIGTERM, _terminate)
     tame_libraries()
     try:
         app()
@@ -113,6 +122,10 @@ def main() -> None:
         )  # of a file that was to be renamed, the name that it was to have
         name = f"{path}: " if path else ""
         _fail(f"{name}{error.strerror or error}", EXIT_USAGE if error.errno in _OF_A_PATH else EXIT_ERROR)
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated
 
 
 def _fail(message: str, code: int) -> NoReturn:

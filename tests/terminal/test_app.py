@@ -127,16 +127,21 @@ def test_what_libraries_warn_of_and_log_is_one_line_without_control_characters(
     assert caplog.messages == ["c␊d␛[2J"]
 
 
-def test_ctrl_c_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(
+    tmp_path: Path, number: signal.Signals, code: int, word: str
+) -> None:
     program = [sys.executable, "-m", "pipedec_cli", "segment", "-", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdin is not None  # it gets more than a pipe holds, so that it is being read
     process.stdin.write('{"source": "a", "target": "b"}\n' * 10_000)
     process.stdin.flush()
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     _, talk = process.communicate()
-    assert process.returncode == 130
-    assert talk.splitlines()[-1] == "error: interrupted"
+    assert process.returncode == code
+    assert talk.splitlines()[-1] == f"error: {word}"
     assert not list(tmp_path.rglob("*"))
 
 
