@@ -146,6 +146,7 @@ class Manifest(Struct):
     data: _Hash | None = None
     segmentation: _Level | None = None
     examples: _Count | None = None
+    result: dict[str, Any] | None = None  # of a training that has come to its end
     task: str | None = None
 
 

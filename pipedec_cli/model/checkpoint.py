@@ -17,10 +17,12 @@ from msgspec import Meta, Struct
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
+from pipedec_cli.data.trained import require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model.backbone import backbone_of, backbones
 from pipedec_cli.model.text import TextCodec
 
+_CONFIG: Final = "config.json"
 _KEY: Final = "pipedec"  # of the method's settings in config.json
 
 #: What transformers says in many words, and here in few.
@@ -96,6 +98,8 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
     if not local and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
         todo = "give a folder that `pipedec train` made or a hub name"
         raise UserError(f"no checkpoint folder {name!r}", todo=todo)
+    if local:
+        require_model(Path(name))
     try:
         with _quiet():
             model, tokenizer, content = _load(name, dtype, local)
@@ -169,7 +173,10 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write config.json, model.safetensors, the tokenizer's files and sentences.json, all of them or none."""
+    """Write config.json, model.safetensors, the tokenizer's files and sentences.json.
+
+    A folder without config.json is no model: it goes first and comes last.
+    """
     assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
     setattr(checkpoint.model.config, _KEY, msgspec.to_builtins(checkpoint.settings))
     folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +186,10 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
             checkpoint.tokenizer.save_pretrained(unfinished)
         if checkpoint.segmenter is not None:
             save_segmenter(Path(unfinished), checkpoint.segmenter)
-        for file in Path(unfinished).iterdir():
+        mode = (Path(unfinished) / _CONFIG).stat().st_mode  # safetensors' own is for the owner alone
+        (folder / _CONFIG).unlink(missing_ok=True)
+        for file in sorted(Path(unfinished).iterdir(), key=lambda file: file.name == _CONFIG):
+            file.chmod(mode)
             file.replace(folder / file.name)
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
+from msgspec import Struct
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.optimization import Adafactor
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.checkpoint import Checkpoint, save_checkpoint
+from pipedec_cli.data.reading import as_json, contents
+from pipedec_cli.data.records import checked
+from pipedec_cli.data.trained import STATE, checkpoints
+from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
 from pipedec_cli.model.collate import Encoded, collator
+from pipedec_cli.model.cost import require_examples
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 
 
@@ -77,38 +83,6 @@ class Progress(NamedTuple):
     dev_score: float | None = None
 
 
-class Cost(NamedTuple):
-    """What training will take: wall time without looks at the dev set, and disk with two ``checkpoint-N`` folders."""
-
-    updates: int
-    seconds: float
-    bytes: int
-    parameters: int
-
-
-def training_cost(checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters) -> Cost:
-    """Time a few batches forward and backward, without an update, and reckon up; an empty data set is refused."""
-    _require(examples)
-    device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
-    module = TeacherForcing(checkpoint.model).to(torch.device(device)).train()
-    typical = examples[:: max(1, len(examples) // hyper.batch_size)][: hyper.batch_size]
-    batch = {name: tensor.to(device) for name, tensor in collator(checkpoint, hyper.seed)(typical).items()}
-    seconds = []
-    for _ in range(3):  # the first one warms up
-        began = time.perf_counter()
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=hyper.bf16):
-            module(**batch)["loss"].backward()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - began)
-        module.zero_grad(set_to_none=True)
-    parameters, updates = checkpoint.model.num_parameters(), hyper.updates(len(examples))
-    # float32 weights, and in each of two checkpoint-N folders the weights and AdamW's two moments; of Adafactor's
-    # one moment a row and a column are kept for each matrix, which is next to nothing
-    size = 4 * parameters * (1 + 2 * (3 if hyper.optimizer == "adamw" else 1))
-    return Cost(updates, min(seconds[1:]) * hyper.accumulation * updates, size, parameters)
-
-
 def train(
     checkpoint: Checkpoint,
     examples: Sequence[Encoded],
@@ -117,16 +91,20 @@ def train(
     hyper: Hyperparameters,
     *,
     resume: bool = False,
+    keep: int = 2,
     show: Callable[[Progress], None] = lambda _: None,
     score: Callable[[], float] | None = None,
 ) -> Mapping[str, float]:
     """Train a checkpoint in place and save it; gives ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
 
-    Of the last look at the dev set it gives ``dev_update``, ``dev_loss`` and ``dev_score``. Dev examples are looked at but never trained on, and `score` is called at each look. The folder gets the result and
-    the ``checkpoint-N`` folders, from the last of which `resume` goes on. A UserError if there is none, or no example.
+    Of the last look at the dev set it gives ``dev_update``, ``dev_loss`` and ``dev_score``. Dev examples are looked at
+    but never trained on, and `score` is called at each look. The folder gets the result and the ``checkpoint-N``
+    folders, from the last of which `resume` goes on; the last `keep` stay, and at least one. A UserError if there is
+    none or it cannot be read, or if there is no example.
     """
-    _require(examples)
-    if resume and not _last_checkpoint(folder):
+    require_examples(examples)
+    last = next(reversed(checkpoints(folder)), None) if resume else None
+    if resume and not last:
         raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
     set_seed(hyper.seed)
     on_cpu = hyper.cpu or not torch.cuda.is_available()
@@ -150,7 +128,7 @@ def train(
         eval_steps=every,
         save_strategy="steps",
         save_steps=every,
-        save_total_limit=2,
+        save_total_limit=max(1, keep),
         remove_unused_columns=False,
         label_names=["labels"],
         prediction_loss_only=True,
@@ -162,6 +140,7 @@ def train(
     )
     relative = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
     adafactor = (Adafactor, {"lr": hyper.learning_rate, **relative})
+    reporter = _Reporter(show, score)
     trainer = _Trainer(
         checkpoint,
         args=arguments,
@@ -169,32 +148,82 @@ def train(
         train_dataset=examples,
         eval_dataset=dev or None,
         data_collator=collator(checkpoint, hyper.seed),
-        callbacks=[reporter := _Reporter(show, score)],
+        callbacks=[reporter],
     )
     trainer.remove_callback(PrinterCallback)
     began = time.perf_counter()
     checkpoint.model.train()
-    outcome = trainer.train(resume_from_checkpoint=_last_checkpoint(folder) if resume else None)
+    with _blamed(last, reporter):
+        if last and (done := _read_state(last)).global_step >= updates:
+            # It was killed between its last checkpoint and its end; the Trainer would make another update.
+            trainer._load_from_checkpoint(str(last))
+            trainer.state.global_step, trainer.state.log_history = done.global_step, done.log_history
+        else:
+            trainer.train(resume_from_checkpoint=str(last) if last else None)
     checkpoint.model.eval()
     trainer.save_model(str(folder))
+    updates = trainer.state.global_step
     return {
         "seconds": time.perf_counter() - began,
-        "updates": outcome.global_step,
-        "loss": outcome.training_loss,
-        "examples_seen": outcome.global_step * hyper.batch_size * hyper.accumulation * arguments.world_size,
-        **reporter.dev,
+        "updates": updates,
+        "examples_seen": updates * hyper.batch_size * hyper.accumulation * arguments.world_size,
+        **_told(trainer.state.log_history),
     }
 
 
-def _require(examples: Sequence[Encoded]) -> None:
-    if not examples:
-        raise UserError("there are no training examples", todo="segment a data set with at least one record")
+def _told(history: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The losses of all of a training, whether it was resumed or not, and the last look at the dev set."""
+    losses = [log["loss"] for log in history if "loss" in log]
+    told = {"loss": sum(losses) / len(losses)}
+    for log in history:
+        if "eval_loss" in log:
+            told |= {"dev_update": int(log["step"]), "dev_loss": log["eval_loss"]}
+            told |= {"dev_score": log["eval_score"]} if "eval_score" in log else {}
+    return told
 
 
-def _last_checkpoint(folder: Path) -> str | None:
-    """The newest whole ``checkpoint-N``: the Trainer writes its state last, so one without it was cut short."""
-    whole = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]
-    return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]))) if whole else None
+class _Callbacks(Struct):
+    TrainerControl: dict[str, Any]
+
+
+class _State(Struct):
+    """What the Trainer needs of a trainer_state.json; it takes the numbers that it finds there as they are."""
+
+    global_step: Positive
+    max_steps: Positive
+    epoch: float
+    logging_steps: Positive
+    save_steps: Positive
+    eval_steps: Positive
+    total_flos: float
+    num_input_tokens_seen: int
+    log_history: list[dict[str, float]]
+    stateful_callbacks: _Callbacks
+
+
+def _read_state(checkpoint: Path) -> _State:
+    try:
+        state = checked(as_json(contents(checkpoint / STATE), STATE), _State, STATE)
+    except UserError as error:
+        raise ValueError(error) from None
+    if checkpoint.name != f"checkpoint-{state.global_step}":
+        raise ValueError(f"{STATE} is of update {state.global_step:,}")
+    return state
+
+
+@contextmanager
+def _blamed(checkpoint: Path | None, reporter: _Reporter) -> Iterator[None]:
+    """Whatever goes wrong before the first update after resuming is the fault of what was read; nothing in it is run."""
+    try:
+        yield
+    except (UserError, OSError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if checkpoint is None or reporter.updated:
+            raise
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        todo = "remove that folder to go on from the one before, or start over with --overwrite"
+        raise UserError(f"cannot go on from it: {reason}", where=str(checkpoint), todo=todo) from error
 
 
 class _LikeLengths(LengthGroupedSampler):
@@ -242,7 +271,10 @@ class _Reporter(TrainerCallback):
     def __init__(self, show: Callable[[Progress], None], score: Callable[[], float] | None) -> None:
         self.show, self.score = show, score
         self.loss: float | None = None
-        self.dev: dict[str, float] = {}
+        self.updated = False
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.updated = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
@@ -252,8 +284,6 @@ class _Reporter(TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             loss, score = float(metrics["eval_loss"]), self.score() if self.score else None
-            metrics |= {} if score is None else {"eval_score": score}
-            self.dev = {"dev_update": state.global_step, "dev_loss": loss}
-            self.dev |= {} if score is None else {"dev_score": score}
+            state.log_history[-1] |= {} if score is None else {"eval_score": score}
             so_far = (state.global_step, state.max_steps, state.epoch or 0.0, self.loss)
             self.show(Progress(*so_far, loss, score))

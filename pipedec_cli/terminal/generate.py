@@ -14,6 +14,7 @@ from pipedec_cli.data.predictions import Inputs, look_through
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import DecoderKind, Delay, FieldNames, Generated, Record, whole_text
 from pipedec_cli.data.rows import STDIN, given_splits, read_records
+from pipedec_cli.data.trained import is_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.terminal import settings as common
@@ -232,8 +233,8 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
         kind = settings.decoder or "pipelined"
         maker = "pipedec train" if kind == "pipelined" else "pipedec train --decoder sequential"
         name = str(place.require(place.model(kind), maker))
-        if not (Path(name) / "config.json").exists():
-            todo = f"run `{maker} --resume` first"
+        if not is_model(Path(name)):
+            todo = f"run `{maker} --resume` first, or start over with --overwrite"
             raise UserError("its training has not come to its end", where=name, todo=todo)
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
         talk.say("Apple's GPU is not supported: the CPU is used")

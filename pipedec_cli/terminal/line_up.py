@@ -8,6 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.trained import is_model
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.competitor import Competitor, EngineRunner, Role
 from pipedec_cli.evaluate.peers import PeerName
@@ -113,7 +114,7 @@ def _load_plain(
 ) -> Decoder | None:
     """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
     folder = place.model("sequential")
-    if given is None and not (folder / "config.json").exists():
+    if given is None and not is_model(folder):
         if folder.exists():
             talk.warn(
                 f"the training of {folder} has not come to its end: it is left out; the command that began it finishes "

@@ -7,19 +7,20 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
+from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import read_json
-from pipedec_cli.data.records import DecoderKind, Manifest, Record
+from pipedec_cli.data.locking import only_writer
+from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.writing import manifest, to_json, write_json
-from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.console import Talk, many, write_stdout
 from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, number_or, option
@@ -36,9 +37,6 @@ pipedec train --resume                          # go on after an interruption, w
 torchrun --nproc-per-node 2 -m pipedec_cli train \\
   --model google-t5/t5-large --bf16
 """
-
-#: What made a checkpoint, in its folder; with a ``result`` once training has ended.
-MANIFEST: Final = "training.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +88,9 @@ class TrainSettings(WorkflowSettings):
     limit: int | None = option(None, "Train on the first N examples only.", min=1)
     seed: int = option(0, "Of weights, order, dropout and drawn schedules.")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "auto, cpu or cuda.", metavar="auto|cpu|cuda")
+    keep_checkpoints: int = option(
+        2, "The checkpoint-N folders that stay; 0 keeps the last until training has ended.", min=0
+    )
     resume: bool = option(False, "Go on from the last checkpoint-N.")
     overwrite: bool = option(False, "Give up the model, or the unfinished training, in the folder.")
     out: Path | None = option(None, "The checkpoint's folder \\[default: models/DECODER in the workspace].")
@@ -110,14 +111,24 @@ def train(settings: TrainSettings) -> None:
 
 def run(settings: TrainSettings, talk: Talk) -> None:
     """Train and save the checkpoint with its manifest, without a word on what to do next."""
-    from pipedec_cli.model.checkpoint import MethodSettings
-    from pipedec_cli.model.collate import encode
-    from pipedec_cli.model.scratch import SHAPES, start_checkpoint
-    from pipedec_cli.model.training import hyperparameters, train, training_cost
-
     place = Workspace.find(settings.workspace)
     folder = settings.data or place.require(place.data, "pipedec segment DATA")
     target = settings.out or place.model(settings.decoder)
+    if Path(settings.model).resolve() == target.resolve():
+        todo = "give another --out"
+        raise UserError("would be written over with what is made of it", where=settings.model, todo=todo)
+    alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
+    with alone if _is_main_process() else nullcontext():
+        _train(folder, target, settings, talk)
+
+
+def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> None:
+    from pipedec_cli.model.checkpoint import MethodSettings
+    from pipedec_cli.model.collate import encode
+    from pipedec_cli.model.cost import training_cost
+    from pipedec_cli.model.scratch import SHAPES, start_checkpoint
+    from pipedec_cli.model.training import hyperparameters, train
+
     records = load_split(folder / "train.jsonl")[: settings.limit]
     dev_path = folder / "dev.jsonl"
     dev_records = load_split(dev_path)[: settings.dev_examples] if dev_path.exists() else []
@@ -131,12 +142,17 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     kept = ("decoder", "delay", "source_prefix", "max_source_tokens", "time_max")
     begun = settings.some("model", *kept, "dev_examples", "limit")
     record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=[folder / "train.jsonl"])
-    _check_folder(target, record, settings)
+    if done := _check_folder(target, record, settings, talk):
+        talk.say(f"{target} has been trained to the end already")
+        if settings.as_json and _is_main_process():
+            write_stdout(to_json(done) + "\n")
+        return
     segmentation = load_segmentation(folder / "segmentation.json")
     method = MethodSettings(segmentation=segmentation, **settings.some(*kept))
     checkpoint = start_checkpoint(settings.model, method, records, hyper.seed, load_segmenter(folder))
     examples = encode(checkpoint, records)
-    expected, pipelined = training_cost(checkpoint, examples, hyper), settings.decoder == "pipelined"
+    expected = training_cost(checkpoint, examples, hyper, settings.keep_checkpoints)
+    pipelined = settings.decoder == "pipelined"
     _warn_of_cuts(examples, settings, talk)
     talk.say(
         f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
@@ -146,25 +162,30 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
     talk.say(
         f"{len(examples):,} examples, {expected.updates:,} updates of {hyper.batch_size}: "
-        f"about {_duration(expected.seconds)}, {megabytes} in {target}"
+        f"about {_duration(expected.seconds)}, {megabytes} in {target}, up to "
+        f"{expected.memory / 1e9:.1f} GB of memory"
     )
     room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
     if room < expected.bytes:
         what, todo = f"training needs {megabytes}", "free some, or give --out on another disk"
         raise UserError(f"{what}, {room / 1e6:,.0f} MB are free", where=str(target), todo=todo)
     if _is_main_process():
-        write_json(target / MANIFEST, record)
+        write_json(target / trained.MANIFEST, record)
+    how: Any = {"resume": settings.resume, "keep": settings.keep_checkpoints}
     with show_training(talk) as show, _stopped(target, talk):
         dev, score = encode(checkpoint, dev_records), _scorer(checkpoint, dev_records[:32])
-        outcome = train(
-            checkpoint, examples, dev, target, hyper, resume=settings.resume, show=show, score=score
-        )
+        outcome = train(checkpoint, examples, dev, target, hyper, show=show, score=score, **how)
     result = {"checkpoint": str(target), **outcome}
     talk.say(f"trained in {_duration(outcome['seconds'])}; checkpoint in {target}")
     if _is_main_process():
         record |= {"result": result}
         write_card(target, checkpoint, record, folder, len(examples), talk)
-        write_json(target / MANIFEST, record)
+        write_json(target / trained.MANIFEST, record)  # from here on the folder holds a model
+        if not settings.keep_checkpoints:
+            trained.forget(trained.checkpoints(target))
+        elif stay := [*target.glob("checkpoint-*")]:
+            taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
+            talk.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
         if settings.as_json:
             write_stdout(to_json(result) + "\n")
 
@@ -173,11 +194,16 @@ def _is_main_process() -> bool:  # the one that writes and talks, under torchrun
     return os.environ.get("RANK", "0") == "0"
 
 
-def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettings) -> None:
-    """Refuse to lose or to mix: a training is resumed as it was begun, a model given up on purpose."""
-    path = target / MANIFEST
-    before = read_json(path, Manifest, "pipedec train") if path.exists() else {}
-    begun = list(target.glob("checkpoint-*"))
+def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettings, talk: Talk) -> Any:
+    """Refuse to lose or to mix: a training is resumed as it was begun, a model given up on purpose.
+
+    Clears away what a killed training was writing, and an earlier one that is given up. Gives the result of one that is
+    to be resumed and has come to its end.
+    """
+    before = trained.begun(target)
+    if before and _is_main_process() and (left := trained.clean(target)):
+        talk.say(f"a training that was killed left {', '.join(left)} half written: removed")
+    begun = trained.checkpoints(target)
     if settings.resume:
         wanted = json.loads(to_json(record))
         old, new = before.get("settings") or {}, wanted["settings"]
@@ -189,18 +215,21 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
             if old.get(name) != new.get(name)
         ]
         why = ", ".join(changes) if before.get("inputs") == wanted["inputs"] else "with other data"
-        if begun and why:
+        if before and why:
             todo = "give the settings and data that it was begun with, or start over with --overwrite"
             raise UserError(f"the training in {target} was begun otherwise: {why}", todo=todo)
-        return
+        if not begun and "result" not in before:
+            raise UserError(f"nothing to resume in {target}", todo="train without --resume")
+        return before.get("result")
     if "result" in before and not settings.overwrite:
         todo = "replace it with --overwrite, or keep both with --out FOLDER"
         raise UserError(f"{target} holds a trained model", todo=todo)
     if begun and not settings.overwrite:
         todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
         raise UserError(f"{target} holds an unfinished training", todo=todo)
-    for old in begun if _is_main_process() else ():
-        shutil.rmtree(old)  # a later --resume must not pick up another training's
+    if _is_main_process():
+        trained.forget(begun)  # a later --resume must not pick up another training's
+    return None
 
 
 def _warn_of_cuts(examples: Sequence[Encoded], settings: TrainSettings, talk: Talk) -> None:

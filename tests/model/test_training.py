@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ import torch
 from torch import nn
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.trained import checkpoints
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.collate import Encoded
+from pipedec_cli.model.cost import training_cost
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Progress, hyperparameters, train, training_cost
+from pipedec_cli.model.training import Progress, hyperparameters, train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model
 
@@ -208,6 +211,22 @@ def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(tmp_path, 
     assert_equal_weights(load_checkpoint(str(tmp_path / "killed")), undisturbed)
 
 
+@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+def test_a_training_that_was_killed_while_its_result_was_saved_makes_no_further_update(tmp_path, optimizer):
+    hyper = replace(QUICK, optimizer=optimizer)
+    undisturbed, resumed = fresh_toy(shape=SMALL), fresh_toy(shape=SMALL)
+    before = run(undisturbed, tmp_path, hyper)
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    for file in (path for path in tmp_path.iterdir() if path.is_file()):
+        file.unlink()
+    torch.manual_seed(99)
+    after = run(resumed, tmp_path, hyper, resume=True)
+    assert (tmp_path / "model.safetensors").read_bytes() == whole
+    assert after == {**before, "seconds": after["seconds"]}
+    assert after["updates"] == 6
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-6"]
+
+
 @pytest.mark.parametrize("kind", ["gated", "umt5"])
 def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path, kind):
     """v1.1, Flan-T5, mT5 and UMT5 have one, although transformers' config calls them tied."""
@@ -233,9 +252,95 @@ def test_what_is_not_whole_or_of_another_shape_or_not_there_is_not_resumed_from(
     half = tmp_path / "checkpoint-5"  # which was being written when the training was killed
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
-    with pytest.raises(RuntimeError, match="Missing key"):
+    with pytest.raises(UserError, match=r"checkpoint-4: cannot go on from it: .*Missing key"):
         run(deeper, tmp_path, resume=True)
     assert run(fresh_toy(shape=SMALL), tmp_path, resume=True)["updates"] == 6
+
+
+class Hostile:
+    """What runs when it is unpickled by one who trusts it."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("it-ran"),)
+
+
+def pickled(value):
+    return lambda path: torch.save(value, path)
+
+
+def changed(**fields):
+    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def with_moments(state):
+    def change(path):
+        content = torch.load(path, weights_only=True)
+        torch.save({**content, "state": state}, path)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "break_it"),
+    [
+        *product(
+            ("optimizer.pt", "scheduler.pt", "rng_state.pth"),
+            (pickled({"state": Hostile()}), pickled([1]), lambda path: path.write_bytes(b"torn")),
+        ),
+        ("optimizer.pt", with_moments({0: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(1, 2, 3)}})),
+        ("scheduler.pt", pickled({"last_epoch": "x"})),
+        (
+            "scheduler.pt",
+            pickled({"step": "no function", "last_epoch": 1, "_step_count": 1, "_last_lr": [1]}),
+        ),
+        ("rng_state.pth", pickled({"python": 1, "numpy": 2, "cpu": 3})),
+        ("model.safetensors", lambda path: path.write_bytes(b"torn")),
+        ("trainer_state.json", lambda path: path.write_text("[1]")),
+        ("trainer_state.json", changed(global_step="x")),
+        ("trainer_state.json", changed(global_step=5)),
+        ("trainer_state.json", changed(logging_steps=0)),
+        ("trainer_state.json", changed(log_history=[{"loss": "x"}])),
+        ("trainer_state.json", changed(stateful_callbacks={})),
+        ("trainer_state.json", changed(unknown=1)),
+    ],
+)
+def test_a_broken_or_hostile_file_is_refused_in_one_line_and_nothing_in_it_is_run(
+    stopped, tmp_path, monkeypatch, name, break_it
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(stopped, "stopped")
+    break_it(Path("stopped", "checkpoint-3", name))
+    with pytest.raises(UserError, match=r"stopped/checkpoint-3.*(cannot go on|not what)") as raised:
+        run(fresh_toy(shape=SMALL), Path("stopped"), resume=True)
+    assert "\n" not in str(raised.value)
+    assert not Path("it-ran").exists()
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A training that was killed behind its first checkpoint."""
+    folder = tmp_path_factory.mktemp("stopped")
+    killed(fresh_toy(shape=SMALL), folder, QUICK, after=3)
+    return folder
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3])
+def test_so_many_checkpoints_stay_as_are_to_be_kept_and_one_until_training_has_ended(tmp_path, keep):
+    run(fresh_toy(shape=SMALL), tmp_path, replace(QUICK, evaluations=6), keep=keep)
+    assert [path.name for path in checkpoints(tmp_path)] == [f"checkpoint-{n}" for n in range(1, 7)][
+        -max(keep, 1) :
+    ]
+
+
+def test_every_file_of_a_model_has_the_mode_that_the_user_wants(tmp_path):
+    before = os.umask(0o027)
+    try:
+        run(fresh_toy(shape=SMALL), tmp_path, replace(QUICK, max_steps=1))
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o640"}
+    assert "model.safetensors" in {path.name for path in files}
 
 
 @pytest.mark.slow

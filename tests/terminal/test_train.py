@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipedec_cli.data.locking import only_writer
 from tests.terminal import running
 from tests.terminal.running import read_json, run, write_lines
 
@@ -42,6 +43,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path
 
     talk = train(workspace)
     assert talk.index("MB of disk") < talk.index("trained in") < talk.index("next: `pipedec generate`")
+    assert "GB of memory" in talk
     assert "dev loss" in talk and "dev ROUGE-L" in talk
     folder = workspace / "models" / "pipelined"
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
@@ -99,3 +101,74 @@ def test_what_cannot_be_trained_is_refused(workspace: Path) -> None:
         run("train", "-w", workspace, "--delay", delay, exit_code=2)
     assert "scratch-tiny" in refused(workspace, "--model", "scratch-huge")
     assert "pipedec segment DATA" in refused(workspace / "none")
+
+
+def test_a_folder_that_is_being_trained_into_is_refused_to_a_second_training(workspace: Path) -> None:
+    folder = workspace / "models" / "pipelined"
+    with only_writer(folder, folder=True, todo=""):
+        told = refused(workspace)
+    assert "is being written by process" in told
+    assert told.endswith("wait for it, or choose another --out")
+    assert not folder.exists()
+
+
+def test_a_model_is_none_until_its_training_has_come_to_its_end(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever `--overwrite` is stopped, nothing uses old weights under new settings, and what to do is said."""
+    train(workspace)
+    folder = workspace / "models" / "pipelined"
+    before = manifest(workspace)
+    (folder / ".unfinished-abc").mkdir()
+    (folder / "checkpoint-3").mkdir()
+    with monkeypatch.context() as patch:
+
+        def killed(*_: object, **__: object) -> None:
+            raise RuntimeError
+
+        patch.setattr("pipedec_cli.model.training.save_checkpoint", killed)
+        with pytest.raises(RuntimeError):
+            train(workspace, "--overwrite", "--seed", "1")
+    assert (folder / "model.safetensors").exists()
+    assert manifest(workspace)["settings"] != before["settings"]
+    for command in (["generate"], ["report"], ["generate", "--model", folder]):
+        told = running.refused(*command, "-w", workspace, "--device", "cpu")
+        assert "its training has not come to its end" in told
+        assert "--resume" in told
+        assert "--overwrite" in told
+    assert "not come to its end" in refused(workspace, "--model", str(folder), "--decoder", "sequential")
+    talk = train(workspace, "--seed", "1")
+    assert "a training that was killed left" not in talk, "the run that failed had cleaned up"
+    assert not list(folder.glob(".*"))
+    run("generate", "-w", workspace, "--device", "cpu")
+
+
+def test_what_a_killed_training_was_writing_is_removed_and_said(workspace: Path) -> None:
+    train(workspace)
+    folder = workspace / "models" / "pipelined"
+    (folder / ".unfinished-abc").mkdir()
+    (folder / "checkpoint-3").mkdir()
+    (folder / "checkpoint-3" / "trainer_state.json").write_text("{")
+    assert "left checkpoint-3, .unfinished-abc half written: removed" in train(workspace, "--overwrite")
+    assert not [
+        path for path in folder.iterdir() if path.name in {".unfinished-abc", "checkpoint-3", ".lock"}
+    ]
+
+
+def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(
+    workspace: Path,
+) -> None:
+    folder = workspace / "models" / "pipelined"
+    assert "MB of 1 checkpoint-N folder stay there; --keep-checkpoints 0" in train(workspace)
+    assert "has been trained to the end already" in train(workspace, "--resume")
+    assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
+    assert "checkpoint-N" not in train(workspace, "--overwrite", "--keep-checkpoints", "0")
+    assert not list(folder.glob("checkpoint-*"))
+    whole = {path: path.read_bytes() for path in folder.iterdir()}
+    assert "has been trained to the end already" in train(workspace, "--resume")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+def test_a_model_is_not_trained_over_what_it_starts_from(workspace: Path) -> None:
+    folder = workspace / "models" / "pipelined"
+    assert "would be written over" in refused(workspace, "--model", str(folder))

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.writing import JsonLinesAppender, write_json
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.terminal import predicting
@@ -69,6 +71,41 @@ def test_a_kill_leaves_whole_lines_and_resuming_ends_as_an_undisturbed_run(place
     process.wait()
     assert 0 < len(out.read_bytes().splitlines()) < 40 * len(ROWS)
     assert written("killed.jsonl", "--batch-size", "2", "--resume") == undisturbed
+
+
+@pytest.mark.slow
+def test_of_two_processes_that_write_one_file_the_second_is_told_who_the_first_is(place: Path) -> None:
+    new_test_set(place, *({**row, "id": f"{n} {row['id']}"} for n in range(200) for row in ROWS))
+    command = [sys.executable, "-m", "pipedec_cli", "generate", "--batch-size", "1", "--resume"]
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    out = place / "generations" / "pipelined-delay2.jsonl"
+    while not out.exists() or out.stat().st_size < 20_000:
+        assert first.poll() is None, "the run ended before there could be a second"
+        time.sleep(0.01)
+    first.send_signal(signal.SIGSTOP)
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    told = f"is being written by process {first.pid} since"
+    assert told in second.stderr.splitlines()[-1]
+    assert "(pipedec generate --batch-size 1 --resume)" in second.stderr
+    first.kill()
+    first.wait()
+    done("--batch-size", "1", "--resume")
+    ids = [row["id"] for row in lines(out)]
+    assert len(ids) == len(set(ids)) == 200 * len(ROWS)
+
+
+def test_a_file_that_is_being_written_is_refused_to_generate_and_to_report(place: Path) -> None:
+    out = place / "generations" / "pipelined-delay2.jsonl"
+    with only_writer(out, todo=""):
+        assert "is being written by process" in refused()
+        assert "or choose another --out" in refused("--resume")
+        with pytest.raises(UserError, match="or choose another --workspace"):
+            complete()
+        done("--out", "other.jsonl")
+    done()
+    with only_writer(out, todo=""):
+        assert complete()[1] == 0, "what is whole needs no writer"
 
 
 def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(

@@ -1,0 +1,73 @@
+"""The folder that `pipedec train` writes to: when it holds a model, and what a stopped training has left there.
+
+training.json stands in it from the first moment on and says with what settings and data the training was begun. Last of
+all it gets a ``result``: until then the folder holds no model, whatever weights lie in it. The ``checkpoint-N`` folders,
+from which a training goes on, are whole once their trainer_state.json is, which comes last into them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import as_json, contents, read_json
+from pipedec_cli.data.records import Manifest
+
+MANIFEST: Final = "training.json"
+STATE: Final = "trainer_state.json"
+
+
+def begun(folder: Path) -> dict[str, Any]:
+    """What training.json says; empty if there is none."""
+    path = folder / MANIFEST
+    return read_json(path, Manifest, "pipedec train") if path.exists() else {}
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder holds a model and no training that has not come to its end; `train` need not have made it."""
+    manifest = begun(folder)
+    return (folder / "config.json").exists() and not ("settings" in manifest and "result" not in manifest)
+
+
+def require_model(folder: Path) -> None:
+    """Refuse a training that has not come to its end: other weights may still lie there than its settings say."""
+    if (folder / MANIFEST).exists() and not is_model(folder):
+        todo = "finish it with `pipedec train --resume` and its settings, or start over with --overwrite"
+        raise UserError("its training has not come to its end", where=str(folder), todo=todo)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The whole ``checkpoint-N`` folders, the newest last."""
+    found = {}
+    for state in folder.glob(f"checkpoint-*/{STATE}"):
+        number = state.parent.name.rpartition("-")[2]
+        with suppress(UserError):  # torn
+            if number.isdecimal() and as_json(contents(state), str(state)):
+                found[int(number)] = state.parent
+    return [found[number] for number in sorted(found)]
+
+
+def forget(checkpoints: Iterable[Path]) -> None:
+    """Remove ``checkpoint-N`` folders, so that one that is half removed does not pass for whole."""
+    for path in checkpoints:
+        (path / STATE).unlink(missing_ok=True)
+        shutil.rmtree(path)
+
+
+def clean(folder: Path) -> list[str]:
+    """Remove what a killed training was just writing; gives its names."""
+    half = sorted({*folder.glob("checkpoint-*")}.difference(checkpoints(folder)))
+    forget(half)
+    unfinished = [*folder.glob(".unfinished-*"), *folder.glob("checkpoint-*/.unfinished-*")]
+    for path in unfinished:
+        shutil.rmtree(path)
+    return [path.name for path in (*half, *unfinished)]
+
+
+def size(folders: Iterable[Path]) -> int:
+    """The bytes that folders take on disk."""
+    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
