@@ -7,9 +7,42 @@ import platform
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+
+def processors() -> int:
+    """The logical processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def processor_quota(root: Path = Path("/")) -> float | None:
+    """How many processors' time the control groups of Linux, version 1 or 2, leave this process; None if all of it."""
+    quotas = []
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
+            group = mount / path.lstrip("/")  # in a container often not there, but what is above it
+            folders = [group, *group.parents]
+            quotas += [_quota(folder) for folder in folders[: folders.index(mount) + 1]]
+    return min(filter(None, quotas), default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """Processors' time, over the period that it is counted in; None where a control group sets no bound."""
+    with suppress(OSError, ValueError, ZeroDivisionError):  # ValueError: the quota is "max"
+        if (both := group / "cpu.max").exists():
+            quota, period = map(int, both.read_text(encoding="ascii").split())
+        else:
+            quota, period = (int((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        return quota / period if quota > 0 else None
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +74,14 @@ def this_machine(device: str = "cpu") -> Machine:
     import psutil
     import torch
 
-    affinity, accelerator = getattr(os, "sched_getaffinity", None), None
+    accelerator = None
     if device.startswith("cuda"):
         properties = torch.cuda.get_device_properties(device)
         accelerator = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
     return Machine(
         processor=processor_name(),
         cores=psutil.cpu_count(logical=False),
-        processors=len(affinity(0)) if affinity else os.cpu_count() or 1,
+        processors=processors(),
         threads=torch.get_num_threads(),
         memory_bytes=psutil.virtual_memory().total,
         accelerator=accelerator,

@@ -88,6 +88,7 @@ class BenchSettings(Settings):
         False, "Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"
     )
     device: str = common.device_option(panel="Speed")
+    threads: int | None = common.threads_option(panel="Speed")
     seed: int = _speed(0, "Of fresh weights and random sources.")
     out: Path | None = option(None, "Keep the measurements in this JSON file.")
     config: Path | None = common.config_option()
@@ -134,6 +135,8 @@ def bench(settings: BenchSettings) -> None:
 
 def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], talk: Talk) -> Bench:
     """Time our decoders in every dtype and the peers on forced lengths, then single steps."""
+    talk.say(f"loading {settings.model} …")
+
     from pipedec_cli.evaluate.bench import Bench, MemoryProbe, StepSpeed, time_steps
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
     from pipedec_cli.evaluate.timing import device_clock, pause

@@ -19,7 +19,7 @@ from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.report import ReportSettings, report
 from pipedec_cli.terminal.segment import SegmentSettings, segment
-from pipedec_cli.terminal.settings import Settings, config_option, option, quiet_option
+from pipedec_cli.terminal.settings import Settings, config_option, option, quiet_option, threads_option
 from pipedec_cli.terminal.train import TrainSettings
 
 EXAMPLES = """
@@ -40,6 +40,7 @@ class DemoSettings(Settings):
     updates: int = option(600, "Training updates of each decoder, of 8 examples.", min=1)
     test: int = option(100, "Test examples that are generated from.", min=2)
     seed: int = option(0, "Of data and training.")
+    threads: int | None = threads_option()
     out: Path = option(Path("pipedec-demo"), "The folder to work in; an earlier demo there is replaced.")
     config: Path | None = config_option()
     quiet: bool = quiet_option()

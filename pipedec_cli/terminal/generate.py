@@ -109,6 +109,7 @@ class GenerateSettings(WorkflowSettings):
     )
     dtype: Dtype = _machine("float32", "bfloat16 is faster and may change a token; float16 is for GPUs.")
     device: str = common.device_option(panel="Machine")
+    threads: int | None = common.threads_option(panel="Machine")
     out: str | None = common.general(
         None,
         "The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",
@@ -164,10 +165,12 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
             todo = "give another --out"
             raise UserError("would be written over with what is read from it", where=out, todo=todo)
 
+    inputs = read_inputs(settings, talk)
+    decoder = load_decoder(settings, talk)
+
     from pipedec_cli.terminal.predicting import Predictions
 
-    inputs = read_inputs(settings, talk)
-    predictions = Predictions(settings, load_decoder(settings, talk), inputs, talk)
+    predictions = Predictions(settings, decoder, inputs, talk)
     predictions.announce()
     if not to_stdout:
         return predictions.write(Path(out) if out else predictions.path(there=settings.resume))
@@ -224,10 +227,6 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
 
     `consume` is `Decoder`'s.
     """
-    import torch
-
-    from pipedec_cli.model.decoder import load
-
     place, name, device = Workspace.find(settings.workspace), settings.model, settings.device
     if name is None:
         kind = settings.decoder or "pipelined"
@@ -236,6 +235,12 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
         if not is_model(Path(name)):
             todo = f"run `{maker} --resume` first, or start over with --overwrite"
             raise UserError("its training has not come to its end", where=name, todo=todo)
+    talk.say(f"loading {name} …")  # torch, too, which takes some seconds
+
+    import torch
+
+    from pipedec_cli.model.decoder import load
+
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
         talk.say("Apple's GPU is not supported: the CPU is used")
         device = "cpu"

@@ -12,17 +12,17 @@ from pipedec_cli.data.trained import is_model
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.competitor import Competitor, EngineRunner, Role
 from pipedec_cli.evaluate.peers import PeerName
-from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
-from pipedec_cli.terminal.predicting import Predictions
 
 if TYPE_CHECKING:
+    from pipedec_cli.model.decoder import Decoder
     from pipedec_cli.pipeline.grid import Explore
+    from pipedec_cli.terminal.predicting import Predictions
     from pipedec_cli.terminal.report import ReportSettings
 
-#: Decoders, each with its predictions for every split.
-LineUp = list[tuple[Competitor, list[Predictions]]]
+    #: Decoders, each with its predictions for every split.
+    LineUp = list[tuple[Competitor, list[Predictions]]]
 
 
 def line_up(
@@ -32,6 +32,9 @@ def line_up(
     shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
     usual = GenerateSettings(**{name: getattr(settings, name) for name in shared})
     pipelined = load_decoder(usual, talk)
+
+    from pipedec_cli.terminal.predicting import Predictions
+
     trained = pipelined.settings
     if trained.decoder == "sequential":
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"

@@ -112,6 +112,7 @@ class ReportSettings(WorkflowSettings):
     )
     dtype: Dtype = _speed("float32", "Of the weights; the peers take the same.")
     device: str = common.device_option(panel="Speed")
+    threads: int | None = common.threads_option(panel="Speed")
     out: Path | None = common.general(
         None, "The folder of report.json and report.md \\[default: report/ in the workspace]."
     )

@@ -24,6 +24,7 @@ from typer.models import OptionInfo
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_toml
+from pipedec_cli.terminal.threads import settle_threads
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -56,6 +57,8 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         sources = {name: context.get_parameter_source(name) for name in values}
         typed = (name for name, source in sources.items() if source and source.name == "COMMANDLINE")
+        if "threads" in values:
+            settle_threads(values["threads"])
         run(kind(**given, typed=frozenset(typed)))
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -205,7 +208,17 @@ def _load_recipe(context: typer.Context, name: str | None) -> str | None:
 # ---- options that several commands have ----------------------------------------------------------------------------
 
 device_option = partial(
-    option, "auto", "auto takes a CUDA GPU where there is one.", parser=parse_device, metavar="auto|cpu|cuda"
+    option,
+    "auto",
+    "auto takes a CUDA GPU where there is one; cuda:1 is the second.",
+    parser=parse_device,
+    metavar="auto|cpu|cuda|cuda:N",
+)
+threads_option = partial(
+    option,
+    None,
+    "On how many threads a CPU computes \\[default: one for each core, as far as a container's quota goes].",
+    min=1,
 )
 general = partial(option, panel="General")
 config_option = partial(

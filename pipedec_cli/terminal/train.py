@@ -23,7 +23,7 @@ from pipedec_cli.data.writing import manifest, to_json, write_json
 from pipedec_cli.terminal.console import Talk, many, write_stdout
 from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training
-from pipedec_cli.terminal.settings import WorkflowSettings, argument, number_or, option
+from pipedec_cli.terminal.settings import WorkflowSettings, argument, number_or, option, threads_option
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -91,6 +91,7 @@ class TrainSettings(WorkflowSettings):
     keep_checkpoints: int = option(
         2, "The checkpoint-N folders that stay; 0 keeps the last until training has ended.", min=0
     )
+    threads: int | None = threads_option()
     resume: bool = option(False, "Go on from the last checkpoint-N.")
     overwrite: bool = option(False, "Give up the model, or the unfinished training, in the folder.")
     out: Path | None = option(None, "The checkpoint's folder \\[default: models/DECODER in the workspace].")
@@ -119,6 +120,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
         raise UserError("would be written over with what is made of it", where=settings.model, todo=todo)
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
     with alone if _is_main_process() else nullcontext():
+        talk.say(f"loading {settings.model} …")
         _train(folder, target, settings, talk)
 
 

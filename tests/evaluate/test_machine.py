@@ -2,8 +2,17 @@
 
 from importlib.metadata import version
 
+import pytest
+
 from pipedec_cli.data.writing import package_versions
-from pipedec_cli.evaluate.machine import Machine, ProcessorTime, disturbance, processor_name, this_machine
+from pipedec_cli.evaluate.machine import (
+    Machine,
+    ProcessorTime,
+    disturbance,
+    processor_name,
+    processor_quota,
+    this_machine,
+)
 
 
 def test_processor_has_the_name_that_the_system_gives_it(tmp_path):
@@ -44,3 +53,35 @@ def test_processor_time_moves_on_with_work():
     while ProcessorTime.now().own - before.own < 0.05:
         sum(range(1000))
     assert ProcessorTime.now().wall > before.wall
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "quota"),
+    [
+        ("0::/", {"cpu.max": "150000 100000\n"}, 1.5),  # version 2, as a container sees it
+        ("0::/", {"cpu.max": "max 100000\n"}, None),
+        ("0::/a/b", {"cpu.max": "max 100000", "a/cpu.max": "400000 100000", "a/b/cpu.max": "max 1"}, 4.0),
+        ("0::/a/b", {"a/cpu.max": "400000 100000", "a/b/cpu.max": "800000 100000"}, 4.0),
+        ("0::/not/here", {"cpu.max": "50000 100000"}, 0.5),
+        ("0::/", {}, None),  # the system's own group
+        (
+            "5:memory:/m\n4:cpuacct,cpu:/host/c\n0::/",  # version 1, in a container: its path is the host's
+            {"cpu/cpu.cfs_quota_us": "250000\n", "cpu/cpu.cfs_period_us": "100000\n", "m/cpu.max": "1 1"},
+            2.5,
+        ),
+        ("4:cpu:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "-1\n", "cpu/c/cpu.cfs_period_us": "100000\n"}, None),
+        ("4:cpu:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "?", "cpu/c/cpu.cfs_period_us": "0"}, None),
+    ],
+)
+def test_a_quota_is_the_tightest_of_the_control_groups(tmp_path, group, files, quota):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(group + "\n")
+    for name, content in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert processor_quota(tmp_path) == quota
+
+
+def test_there_is_no_quota_where_there_are_no_control_groups(tmp_path):
+    assert processor_quota(tmp_path) is None
