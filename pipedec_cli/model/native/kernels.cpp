@@ -1,5 +1,6 @@
 // The compiled kernels, as Python calls them; `library.py` mirrors what is here.
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -29,7 +30,27 @@ void pack(const void *matrix, long outputs, long inputs, Word *panels, long firs
     }
 }
 
-template <class F> int64_t enough_memory(F work) {
+// What a call may name: nothing is read or written beyond what Python has allocated.
+
+bool within(int64_t value, int64_t end) { return 0 <= value && value < end; }
+
+bool all_within(int64_t count, const int64_t *tokens, int64_t vocabulary) {
+    return std::all_of(tokens, tokens + count, [&](int64_t token) { return within(token, vocabulary); });
+}
+
+bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *rows) {
+    constexpr int64_t LATEST = 1 << 30; // sums of two such numbers are int32_t
+    return count > 0 && std::all_of(rows, rows + count, [&](const Row &row) {
+        const Row &before = &row == rows ? row : (&row)[-1];
+        const bool ordered = before.sequence < row.sequence || before.column < row.column || &row == rows;
+        return ordered && before.sequence <= row.sequence && within(row.token, m.vocabulary) &&
+               within(row.sequence, cache.sequences) && within(row.column, cache.room) && within(row.time, LATEST) &&
+               within(row.subsequence, LATEST) && within(cache.source_length[row.sequence], cache.source_room + 1);
+    });
+}
+
+template <class F> int64_t attempt(bool sound, F work) {
+    if (!sound) return 2;
     try {
         work();
     } catch (const std::bad_alloc &) {
@@ -93,12 +114,13 @@ int64_t pipedec_size(int64_t which) {
     return sizes[which];
 }
 
-// The following return 0, or 1 if there was no memory for their buffers.
+// The following return 0, or 1 if there was no memory for their buffers, 2 if what they were given is out of bounds.
 
 // Keep a source's keys and values for all layers in a sequence; `states` are the encoder's last, [length][width].
 int64_t pipedec_remember_source(const Model *decoder, const Cache *cache, int64_t sequence, int64_t length, const float *states,
                                 int64_t threads) {
-    return enough_memory([&] {
+    const bool sound = within(sequence, cache->sequences) && within(length, cache->source_room + 1);
+    return attempt(sound, [&] {
         const auto team = static_cast<int>(threads);
         if (decoder->bfloat16) Block<BFloat16>(*decoder, length, PIECE, team).keep_source(*cache, sequence, states);
         else Block<Float32>(*decoder, length, PIECE, team).keep_source(*cache, sequence, states);
@@ -108,7 +130,10 @@ int64_t pipedec_remember_source(const Model *decoder, const Cache *cache, int64_
 // Encode sources, whose token ids stand one behind the other in `tokens`, into `states`, [count][padded][width].
 int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengths, const int64_t *tokens, int64_t threads,
                        float *states, int64_t padded) {
-    return enough_memory([&] {
+    const auto fits = [&](int64_t length) { return 0 < length && length <= padded; };
+    const bool sound = count > 0 && std::all_of(lengths, lengths + count, fits) &&
+                       all_within(std::accumulate(lengths, lengths + count, int64_t{0}), tokens, encoder->vocabulary);
+    return attempt(sound, [&] {
         Encoding(*encoder, count, lengths, tokens, static_cast<int>(threads)).run(states, padded);
     });
 }
@@ -116,7 +141,7 @@ int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengt
 // One decoder call; `answers` gets a token id a row, `logits` and `probabilities`, if not null, what `Step::run` says.
 int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, int64_t threads,
                      int64_t *answers, float *logits, float *probabilities) {
-    return enough_memory([&] {
+    return attempt(all_within(*decoder, *cache, count, rows), [&] {
         const auto team = static_cast<int>(threads);
         std::unique_ptr<float[]> own(logits ? nullptr : new float[count * round_up(decoder->vocabulary, PANEL)]);
         if (!logits) logits = own.get();

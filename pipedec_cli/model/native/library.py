@@ -182,11 +182,11 @@ class Library:
         self._library.pipedec_pack(narrow, matrix.data_ptr(), *matrix.shape, panels, first, every, threads)
 
     def remember_source(
-        self, decoder: ModelStruct, cache: CacheStruct, sequence: int, length: int, states: Tensor
+        self, decoder: ModelStruct, cache: CacheStruct, sequence: int, states: Tensor
     ) -> None:
-        """Keep the keys and values of an encoded source, the first float32 [length, d_model], in a sequence."""
+        """Keep the keys and values of an encoded source, float32 [length, d_model] in one piece, in a sequence."""
         address, threads = states.data_ptr(), torch.get_num_threads()
-        self._call("remember_source", decoder, cache, sequence, length, address, threads)
+        self._call("remember_source", decoder, cache, sequence, len(states), address, threads)
 
     def encode(self, encoder: ModelStruct, sources: Sequence[Sequence[int]], states: Tensor) -> None:
         """Encode sources of token ids, none of them empty, to float32 [sources, longest, d_model].
@@ -218,10 +218,14 @@ class Library:
         return list(answers)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Call a function that gives 0, or 1 where there is no memory; structures go by reference."""
+        """Call a function that gives 0, 1 where there is no memory, 2 for what is out of bounds; structures by reference."""
         given = (byref(each) if isinstance(each, Structure) else each for each in arguments)
-        if getattr(self._library, f"pipedec_{name}")(*given):
-            raise MemoryError("no memory for the compiled kernels' buffers")
+        if status := getattr(self._library, f"pipedec_{name}")(*given):
+            raise (
+                MemoryError("no memory for the compiled kernels' buffers")
+                if status == 1
+                else IndexError(f"{name}: a token or a place is out of bounds")
+            )
 
 
 def library() -> Library:

@@ -41,7 +41,7 @@ class NativeStepper:
             self._source_length[sequence] = len(source)
         cache, memory = self._struct(), memory.float().contiguous()
         for states, (sequence, source) in zip(memory, newcomers, strict=True):
-            self.weights.library.remember_source(self.weights.struct, cache, sequence, len(source), states)
+            self.weights.library.remember_source(self.weights.struct, cache, sequence, states[: len(source)])
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call: each row's token, and its softmax over the vocabulary."""

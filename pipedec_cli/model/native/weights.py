@@ -115,13 +115,19 @@ class _Packing:
         self._added: list[tuple[Structure, str, int, list[list[nn.Parameter]]]] = []
         self._size = 0
 
-    def add(self, struct: Structure, name: str, *modules: Any, in_turn: bool = False) -> None:
-        """Add modules of the same width for a field: their outputs follow one another, or panels of each take turns."""
+    def add(
+        self, struct: Structure, name: str, outputs: int, inputs: int, *modules: Any, in_turn: bool = False
+    ) -> None:
+        """Add modules of one size for a field: their outputs follow one another, or panels of each take turns.
+
+        A BuildError if they are of another size, which is what the kernels go by.
+        """
         parts = [module.weight for module in modules]
+        if any(part.shape != (outputs, inputs) for part in parts):
+            raise BuildError(f"{name} is not of the size that the config says")
         matrices = [[part] for part in parts] if in_turn else [parts]
         self._added.append((struct, name, self._size, matrices))
-        outputs, inputs = sum(len(part) for part in matrices[0]), parts[0].shape[1]
-        panels = -(-outputs // self.kernels.panel) * len(matrices)
+        panels = -(-outputs * len(matrices[0]) // self.kernels.panel) * len(matrices)
         words = -(-inputs // 2) if self.dtype == torch.bfloat16 else inputs
         self._size += panels * words * self.kernels.panel * WORD
 
@@ -161,14 +167,15 @@ def _pack(
     config, found, add = stack.config, layers(stack), packing.add
     embedding = stack.embed_tokens.weight.detach().to(packing.dtype)
     last, structs = _floats(stack.final_layer_norm), (LayerStruct * len(found))()
+    width, inner, wide = config.d_model, config.num_heads * config.d_kv, config.d_ff
     gated = hasattr(found[0].feed_forward.DenseReluDense, "wi_0")
     whole = ModelStruct(
         layers=len(found),
         heads=config.num_heads,
         head_width=config.d_kv,
-        width=config.d_model,
-        feed_width=config.d_ff,
-        vocabulary=0 if head is None else len(head.weight),
+        width=width,
+        feed_width=wide,
+        vocabulary=len(embedding),
         reach=reach,
         bfloat16=packing.dtype == torch.bfloat16,
         gated=gated,
@@ -183,22 +190,33 @@ def _pack(
     for struct, layer in zip(structs, found, strict=True):
         own, cross, dense = layer.self_attention, layer.cross_attention, layer.feed_forward.DenseReluDense
         norms = {"self_norm": layer.self_norm, "feed_norm": layer.feed_forward.layer_norm}
-        add(struct, "qkv", own.q, own.k, own.v)
-        add(struct, "self_out", own.o)
+        add(struct, "qkv", inner, width, own.q, own.k, own.v)
+        add(struct, "self_out", width, inner, own.o)
         if head is not None:
             norms["cross_norm"] = layer.cross_norm
-            add(struct, "cross_q", cross.q)
-            add(struct, "cross_out", cross.o)
-        add(struct, "feed_in", *((dense.wi_0, dense.wi_1) if gated else (dense.wi,)), in_turn=True)
-        add(struct, "feed_out", dense.wo)
+            add(struct, "cross_q", inner, width, cross.q)
+            add(struct, "cross_out", width, inner, cross.o)
+        add(
+            struct,
+            "feed_in",
+            wide,
+            width,
+            *((dense.wi_0, dense.wi_1) if gated else (dense.wi,)),
+            in_turn=True,
+        )
+        add(struct, "feed_out", width, wide, dense.wo)
         tensors = {name: _floats(norm) for name, norm in norms.items()} | {"bias": tables[id(layer.bias)]}
+        if any(
+            len(tensor) != (config.num_heads if name == "bias" else width) for name, tensor in tensors.items()
+        ):
+            raise BuildError("norms or position biases are not of the size that the config says")
         for name, tensor in tensors.items():
             setattr(struct, name, tensor.data_ptr())
         kept.append(tensors)
     if head is not None:
-        add(whole, "head", head)
+        add(whole, "head", len(embedding), width, head)
         for struct, layer in zip(structs, found, strict=True):  # not read in a step: behind all that is
-            add(struct, "cross_kv", layer.cross_attention.k, layer.cross_attention.v)
+            add(struct, "cross_kv", inner, width, layer.cross_attention.k, layer.cross_attention.v)
     kept.append(packing.fill(keep=embedding))
     return NativeWeights(packing.kernels, whole, packing.dtype, kept)
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.native.library import BuildError, Library
 from pipedec_cli.model.native.stepper import NativeStepper
@@ -30,6 +31,7 @@ class DecoderWeights:
 
     stepping: NativeWeights | Matrices
     encoder: Any
+    vocabulary: int  # rows of the embedding
     kernels: str  # which compute the steps, for tables and logs, and why no faster ones
     dtype: torch.dtype
     device: torch.device
@@ -52,14 +54,21 @@ def lay_out(
         try:
             packed = pack_native(model, consume=consume)
             encoder = make_encoder(model, packed.library, consume=consume)
-            return DecoderWeights(packed, encoder, packed.kernels, dtype, device)
+            return DecoderWeights(packed, encoder, len(embedding), packed.kernels, dtype, device)
         except BuildError as error:
             if native:
                 raise
             reason = f"; not compiled: {error}" if device.type == "cpu" else ""
     matrices = Matrices(model, prepack=prepack)
     matrices.kernels += reason
-    return DecoderWeights(matrices, make_encoder(model), matrices.kernels, dtype, device)
+    return DecoderWeights(matrices, make_encoder(model), len(embedding), matrices.kernels, dtype, device)
+
+
+def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
+    """Refuse ids that are none of a vocabulary's, or no id at all, in a UserError."""
+    if not ids or min(ids) < 0 or max(ids) >= vocabulary:
+        found = f"ids from {min(ids)} to {max(ids)}" if ids else "no token"
+        raise UserError(f"{what} has {found}, the model's vocabulary goes from 0 to {vocabulary - 1}")
 
 
 def has_slow_products() -> bool:
@@ -114,7 +123,12 @@ class Engine:
 
     @torch.inference_mode()
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Encode sources together; the stepper makes keys and values of the states, [n, longest, d_model]."""
+        """Encode sources together; the stepper makes keys and values of the states, [n, longest, d_model].
+
+        A UserError for a source without a token, or with an id that the embedding does not have.
+        """
+        for _, source in newcomers:
+            require_ids("a source", source, self.weights.vocabulary)
         longest = max(len(source) for _, source in newcomers)
         ids = torch.zeros(2, len(newcomers), longest, dtype=torch.long)
         for row, (_, source) in enumerate(newcomers):

@@ -1,0 +1,107 @@
+"""Nothing is read or written beyond what was allocated, whatever the engine is told."""
+
+import copy
+from ctypes import Structure, c_int64
+
+import pytest
+import torch
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.native import library as native
+from pipedec_cli.model.native.library import BuildError, Library, compiled
+from pipedec_cli.model.native.weights import pack_native
+from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.pipeline.decode import Row
+from pipedec_cli.pipeline.grid import Slot
+from tests.model.engines import (
+    SOURCES,
+    STEPPINGS,
+    VOCABULARY,
+    grid_rows,
+    make_engine,
+    needs_kernels,
+    small_model,
+)
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+@pytest.mark.parametrize("source", [[], [VOCABULARY], [3, -1, 1], [2**40, 1]])
+def test_a_source_with_ids_beyond_the_embedding_is_not_admitted(stepping, source):
+    engine = make_engine("t5", stepping, 2)
+    with pytest.raises(UserError, match=r"the model's vocabulary goes from 0 to 39"):
+        engine.admit([(0, SOURCES[0]), (1, source)])
+    engine.admit([(0, SOURCES[0])])
+    assert len(engine.step(grid_rows(0, 2))) == 2
+
+
+@pytest.fixture
+def stepper():
+    """Of two sequences; the first has a source and no token yet."""
+    engine = make_engine("gated", "native", 2)
+    engine.admit([(0, SOURCES[0])])
+    return engine.stepper
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        *([(0, 1, 0, token)] for token in (-1, VOCABULARY, 2**40)),
+        *([(sequence, 1, 0, 3)] for sequence in (-1, 2)),
+        *([(0, subsequence, time, 3)] for subsequence, time in ((-1, 0), (1, -1), (2**31, 0), (1, 2**40))),
+        [(1, 1, 0, 3), (0, 1, 0, 3)],  # not in the order of the sequences
+    ],
+)
+def test_a_step_takes_no_token_and_no_place_out_of_bounds(stepper, rows):
+    with pytest.raises(IndexError):
+        stepper.step(
+            [Row(sequence, Slot(subsequence, time, token)) for sequence, subsequence, time, token in rows]
+        )
+
+
+@needs_kernels
+def test_columns_and_sources_stay_within_the_cache(stepper):
+    library, model, cache = stepper.weights.library, stepper.weights.struct, stepper._struct()
+    for column in (-1, cache.room):
+        with pytest.raises(IndexError):
+            library.step(model, cache, [(3, 0, column, 1, 0)])
+    for sequence, length in ((2, 1), (-1, 1), (0, cache.source_room + 1)):
+        with pytest.raises(IndexError):
+            library.remember_source(model, cache, sequence, torch.zeros(length, model.width))
+    stepper._source_length[0] = cache.source_room + 1
+    with pytest.raises(IndexError):
+        library.step(model, stepper._struct(), [(3, 0, 0, 1, 0)])
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("sources", "room"), [([[3, VOCABULARY]], 2), ([[-1]], 1), ([[3], []], 1), ([[3, 4]], 1), ([], 1)]
+)
+def test_the_encoder_reads_its_own_embedding_alone(sources, room):
+    engine = Engine(small_model("t5"))
+    if not hasattr(engine.encoder, "weights"):
+        pytest.skip("torch encodes here")
+    encoder = engine.encoder.weights
+    with pytest.raises(IndexError):
+        encoder.library.encode(encoder.struct, sources, torch.zeros(max(1, len(sources)), room, 32))
+
+
+@needs_kernels
+@pytest.mark.parametrize("field", ["num_heads", "d_kv", "d_model", "d_ff"])
+def test_weights_of_another_size_than_the_config_says_are_not_packed(field):
+    model = copy.deepcopy(small_model("t5"))
+    model.decoder.config = copy.deepcopy(model.config)
+    setattr(model.decoder.config, field, 2 * getattr(model.config, field))
+    with pytest.raises(BuildError, match="not of the size that the config says"):
+        pack_native(model)
+
+
+@needs_kernels
+def test_structures_that_python_lays_out_in_another_way_are_refused(monkeypatch):
+    class Longer(Structure):
+        _fields_ = [*native.RowStruct._fields_, ("more", c_int64)]
+
+    monkeypatch.setattr(native, "RowStruct", Longer)
+    with pytest.raises(OSError, match="Longer is laid out in another way"):
+        Library(str(compiled()))
