@@ -218,6 +218,9 @@ def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) ->
         )
     if (longer := _fewer("tokens", one, baseline)) > SHORTER:
         yield f"The baseline's texts have {longer:.1f} times as many tokens: part of the speedup is shorter text."
+    for size, gain in list(one.gains.items())[1:]:
+        if gain.speedup < min(WORTHWHILE, one.gain.speedup):
+            yield f"That is at batch size {min(one.gains)}; at {size} it is {gain.speedup:.1f} times as fast."
     if difference is None:
         yield "Nothing could be scored: whether the quality holds is not known."
     elif difference.low is None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.console import Console
 
-from pipedec_cli.data.paper import NOT_AVAILABLE
+from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE
 from pipedec_cli.evaluate.competitor import Competitor, Quality
 from pipedec_cli.evaluate.report import MANY, Report
 from pipedec_cli.evaluate.scoring import LABELS
@@ -176,7 +176,9 @@ def _by_delay(report: Report) -> Sheet:
     )  # which reports its Table 5 on the test sets
     published = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
-    columns += ["paper: Rouge-L", "paper: examples/s"] if published else []
+    shown = [metric for metric in metrics if metric in METRIC_TITLES] if published else []
+    columns += [f"paper: {METRIC_TITLES[metric]}" for metric in shown]
+    columns += ["paper: examples/s"] if published else []
     rows = []
     for one in report.pipelined:
         values, row = one.scored.scores.values if one.scored else {}, published.get(one.delay or 0)
@@ -184,7 +186,8 @@ def _by_delay(report: Report) -> Sheet:
         cells += [tables.figure(one.timings[size].examples_per_second), times(one.gains[size].speedup)]
         cells.append(points(one.totals.as_json()["steps_per_example"] if one.totals else None))
         if published:
-            cells += map(points, (row.quality["rougeL"], row.throughput) if row else (None, None))
+            cells += [points(row.quality.get(metric) if row else None) for metric in shown]
+            cells.append(points(row.throughput if row else None))
         rows.append(tuple(cells))
     return Sheet("By delay, as in the paper's Table 5", tuple(columns), (Section("", tuple(rows)),))
 
@@ -204,6 +207,8 @@ def _by_subsequences(report: Report) -> Sheet:
     spare = [*range(3, len(columns), 3), len(columns) + len(last), *range(len(columns) - 1, 3, -3)]
     rows = []
     for place, first in enumerate(report.sizes[names[0]]):
+        if not (first.examples or curve):  # its row is for the paper's figures alone
+            continue
         count = f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
         cells = [count, f"{first.examples:,}", str(first.timed), points(first.baseline_quality)]
         for row in (report.sizes[name][place] for name in names):
