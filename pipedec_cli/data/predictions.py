@@ -189,13 +189,15 @@ def first_lines(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
     """What a run with a limit would write, its manifest and its lines, taken from a longer run, if that has the same.
 
-    That is: settings, model, and in each line what its record holds.
+    That is: settings, model, and in each line what its record holds. Lines with a trace serve without one, too.
     """
     before, now = longer.made_with, manifest["settings"]
     settings = {**before["settings"], "limit": now["limit"]}
     ours = {name: manifest[name] for name in ("examples", "data", "inputs")}
     taken = before | ours | {"settings": settings}
-    if any(differences(taken, {**manifest, "settings": {**now, "trace": settings.get("trace")}})):
+    if any(
+        differences(taken, {**manifest, "settings": {**now, "trace": now["trace"] or settings.get("trace")}})
+    ):
         return None
     lines, written = [], read_whole_lines(longer.lines)
     for record in records:

@@ -169,15 +169,17 @@ class Decoder:
     ) -> Iterator[Event | Generated]:
         """Texts, read a window at a time, to events as they happen and each `Generated` as soon as input order allows."""
         waiting: dict[int, Opened] = {}
-        due, size = 0, batch_size or self.batch_size
+        due, size, away = 0, batch_size or self.batch_size, 0.0  # seconds that the reader of the events took
         how = method or self.usual_method(size)
         window = 1 if size == 1 else size * SORTED_BATCHES
         for event in decode(self.engine(size), self._sorted(sources, waiting, window, how), how, size):
             if isinstance(event, Admitted):
-                waiting[event.example].admitted = time.perf_counter()
+                waiting[event.example].admitted = time.perf_counter() - away
+            left = time.perf_counter()
             yield event
+            away += time.perf_counter() - left
             if isinstance(event, Finished):
-                waiting[event.example].result = self._result(event, waiting[event.example])
+                waiting[event.example].result = self._result(event, waiting[event.example], away)
             while due in waiting and (result := waiting[due].result):
                 del waiting[due]
                 due += 1
@@ -207,7 +209,7 @@ class Decoder:
         """Make some numbered sources ready to be decoded."""
         return {index: Opened(*self.text.source(text)) for index, text in numbered}
 
-    def _result(self, event: Finished, source: Opened) -> Generated:
+    def _result(self, event: Finished, source: Opened, away: float) -> Generated:
         drafting = source.draft
         segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
         text = self.settings.segmentation.joiner.join(segments)
@@ -221,7 +223,7 @@ class Decoder:
             steps=event.steps + (drafting.steps if drafting else 0),
             tokens=event.tokens,
             truncated=event.truncated,
-            seconds=time.perf_counter() - source.admitted + (drafting.seconds if drafting else 0.0),
+            seconds=time.perf_counter() - away - source.admitted + (drafting.seconds if drafting else 0.0),
             draft_steps=drafting.steps if drafting else None,
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
             empty=event.grid.empty,

@@ -124,6 +124,12 @@ class GenerateSettings(WorkflowSettings):
         False, "Write the grid (start time and token ids of every subsequence) and the source's ids, too."
     )
     live: bool = common.general(False, "Show the grid while it is being decoded, on stderr.")
+    live_speed: float | None = common.general(
+        None,
+        "Show the grid, on a terminal at no more steps a second than one can follow; the `seconds` of the "
+        "output leave the waiting out \\[default: 10 for a single text, else as they come].",
+        min=0.1,
+    )
 
 
 def generate(settings: GenerateSettings) -> None:
@@ -133,6 +139,8 @@ def generate(settings: GenerateSettings) -> None:
 
     Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
     """
+    if settings.live_speed:
+        settings = replace(settings, live=True)
     # A config file or a recipe means the pipelined decoder at a fixed delay.
     if settings.decoder == "sequential" and "delay" not in settings.typed:
         settings = replace(settings, delay=None)

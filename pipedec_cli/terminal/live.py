@@ -78,11 +78,21 @@ class LiveScreen:
     """A `LiveGrid` on stderr: moving on a terminal, else each grid once, when its example has finished; a context manager.
 
     The grids of finished examples stay: on a terminal those that were followed, else all. Frames are drawn between
-    events, never in a thread beside the decoder. Nothing is shown if the talk is quiet.
+    events, never in a thread beside the decoder. A moving grid takes in no more than `speed` steps a second, if that is
+    given, and draws each. Nothing is shown if the talk is quiet.
     """
 
-    def __init__(self, talk: Talk, view: LiveGrid, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._talk, self._view, self._clock, self._due = talk, view, clock, clock()
+    def __init__(
+        self,
+        talk: Talk,
+        view: LiveGrid,
+        speed: float | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._talk, self._view, self._speed, self._clock, self._sleep = talk, view, speed, clock, sleep
+        self._due = self._step_due = clock()
         # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
         shared = sys.stdout.isatty()
         self._live = Live(
@@ -100,6 +110,10 @@ class LiveScreen:
     def on(self, event: Event) -> None:
         """Take in an event and draw a frame if one is due."""
         followed = self._view.followed
+        if self._speed and self._live.is_started and event.example == followed:
+            self._sleep(max(0.0, self._step_due - self._clock()))
+            self._due = self._clock()
+            self._step_due = self._due + 1 / self._speed
         finished = self._view.on(event)
         if finished and not self._talk.quiet and (finished.example == followed or not self._live.is_started):
             self._talk.console.print(finished)

@@ -33,6 +33,8 @@ from pipedec_cli.terminal.generate import GenerateSettings, announce_compiling
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
 from pipedec_cli.terminal.progress import GenerationProgress, Tally
 
+#: Steps a second of a single text that is watched.
+LIVE_SPEED: Final = 10.0
 #: Characters of a source that the live view's heading gets to see.
 HEADING: Final = 200
 #: What the files of the schedule that waits begin with, and what older versions had them begin with.
@@ -157,8 +159,10 @@ class Predictions:
             grid = LiveGrid(
                 text.decode, self._described, lambda index: records[index].source[:HEADING], total
             )
-            screen = LiveScreen(self.talk, grid)
-        began = time.perf_counter()
+            screen = LiveScreen(
+                self.talk, grid, self.settings.live_speed or (LIVE_SPEED if total == 1 else None)
+            )
+        began, shown = time.perf_counter(), 0.0  # what showing takes is no time of the decoder's
         try:
             with screen:
                 for item in self.decoder.run(sources(), self.method, self.batch_size):
@@ -167,11 +171,13 @@ class Predictions:
                         emit(generated)
                         self.tally.add(generated)
                     else:
+                        before = time.perf_counter()
                         screen.on(item)
+                        shown += time.perf_counter() - before
         except torch.OutOfMemoryError as error:
             what = f"{self.batch_size} examples at a time do not fit the memory of {device}"
             raise UserError(what, todo="give a smaller --batch-size, and --resume to go on") from error
-        self.seconds = time.perf_counter() - began
+        self.seconds = time.perf_counter() - began - shown
         for said in self.tally.warnings(text.max_source_tokens):
             self.talk.warn(said)
         for said in self.tally.lines(self.seconds, self.method.limits):
@@ -181,13 +187,18 @@ class Predictions:
         """Generate to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
 
         With ``--resume`` it goes on behind the lines that are there, a `UserError` if they are of another run; else what
-        stands there is kept as FILE.bak. Gives what was done, as plain values.
+        stands there is kept as FILE.bak. With a limit the lines are taken from a longer run in the workspace, if there is
+        one, unless they are to be seen being made. Gives what was done, as plain values.
         """
         files, done = GenerationFiles(path) if path.is_file() or not path.exists() else None, None
         with self._only_writer(path, "choose another --out") if files else nullcontext():
             if files and self.settings.resume and files.begun:
                 done = files.done(self.manifest, self.inputs.read())
-            self._append(path, files, done)
+            unseen = files if done is None and not self.settings.live else None
+            if unseen and self._take_from_longer(unseen, str(path)):
+                done = self.inputs.count
+            else:
+                self._append(path, files, done)
         return {
             "out": str(path),
             "rows": self.inputs.count,
@@ -233,12 +244,14 @@ class Predictions:
 
     def _take_from_longer(self, files: GenerationFiles, label: str) -> bool:
         """Take the first lines of a longer run of the same settings, model and data, if there is one with a --limit."""
-        for path in sorted(files.lines.parent.glob("*.jsonl")):
+        for path in sorted(self.path().parent.glob("*.jsonl")):
             name = re.sub(r"-first\d+$", "", path.stem).replace(OLDER_WAITING, WAITING, 1)
             if f"{name}-first{self.settings.limit}" != self.name or path == files.lines:
                 continue
             if taken := first_lines(GenerationFiles(path), self.manifest, self.inputs.read()):
                 made_with, lines = taken
+                if changed := other_versions(GenerationFiles(path).manifest, self.manifest):
+                    self.talk.warn(f"other versions than when {path} was made: {', '.join(changed)}")
                 files.start(made_with)
                 write_json_lines(files.lines, lines)
                 self.talk.say(f"{label}: the first {len(lines):,} predictions of {path} are taken")

@@ -15,6 +15,7 @@ from msgspec import structs
 import pipedec_cli
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
+from pipedec_cli.model import decoder
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.decoder import (
     DTYPES,
@@ -120,6 +121,16 @@ def test_hostile_text_is_text(pipelined, hostile):
     assert pipelined.checkpoint.eos not in result.source_ids[:-1]
     assert pipelined.checkpoint.bos not in result.source_ids
     assert pipelined.text.decode(result.source_ids[:-1]) == f"{SOURCES[0]} {hostile}".strip()
+
+
+def test_the_seconds_of_an_example_leave_out_what_the_reader_of_its_events_takes(pipelined, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(decoder.time, "perf_counter", lambda: now[0])
+    for item in pipelined.run(SOURCES, batch_size=2):
+        if isinstance(item, Generated):
+            assert item.seconds == 0.0
+        else:
+            now[0] += 100  # the live view, say, waits between two steps
 
 
 def test_longest_sources_go_first_and_a_result_comes_as_soon_as_the_order_allows(pipelined):

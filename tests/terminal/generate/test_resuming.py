@@ -235,6 +235,27 @@ def test_a_limited_run_takes_the_first_lines_of_a_longer_one(place: Path, longer
     assert complete(limit=3) == (path, 0)
 
 
+def test_generate_takes_the_first_lines_of_a_longer_run_without_a_decoder_step(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = written("alone.jsonl", "--limit", "3")
+    done("--quiet")
+    with monkeypatch.context() as patch:
+        patch.delattr(Decoder, "run")
+        taken = done("--limit", "3")
+        assert written("out.jsonl", "--limit", "3") == lines(Path("out.jsonl")) == alone
+    assert (
+        "the first 3 predictions of pipedec-workspace/generations/pipelined-delay2.jsonl are taken"
+        in taken.stderr
+    )
+    assert lines(place / "generations" / "pipelined-delay2-first3.jsonl") == alone
+    for others in (["--trace"], ["--live"], ["--delay", "1"]):
+        assert "are taken" not in done("--limit", "3", *others).stderr
+    assert "grid" in written("traced.jsonl", "--limit", "3", "--trace")[0]
+    new_test_set(place, {**ROWS[0], "target": "Another."}, *ROWS[1:])
+    assert "are taken" not in done("--limit", "3").stderr
+
+
 @pytest.mark.parametrize("other", [["--explore", "once"], ["--limit", "2"], ["--sub-max", "5"]])
 def test_a_run_of_other_settings_or_too_few_lines_is_none_to_take_from(place: Path, other: list[str]) -> None:
     done(*other, "--out", place / "generations" / "pipelined-delay2.jsonl")

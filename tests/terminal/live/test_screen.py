@@ -60,6 +60,28 @@ def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(
     assert capsys.readouterr().out.startswith("a line of data\n")
 
 
+@pytest.mark.parametrize(("terminal", "frames"), [(True, 4), (False, 0)])
+def test_a_speed_holds_the_followed_example_up_on_a_terminal_alone_and_each_step_is_drawn(
+    terminal: bool, frames: int
+) -> None:
+    talk, now, slept = Talk(console=console(100, terminal=terminal)), 0.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        slept.append(seconds)
+
+    with LiveScreen(talk, FIGURE_2.view(), 5.0, clock=lambda: now, sleep=sleep) as screen:
+        for event in FIGURE_2.events(Fixed(1)):
+            now += 0.05  # the decoder's
+            screen.on(event)
+    assert [round(seconds, 3) for seconds in slept] == [0.0, *[0.15] * frames][: len(slept)]
+    assert len(slept) == frames + (frames > 0)
+    text = written(talk)
+    assert sum(f"{count} decoder call" in text for count in range(1, 5)) >= frames
+    assert text.count("finished ·") == 1, "the whole grid stays"
+
+
 def test_quiet_shows_no_grid() -> None:
     assert run_screen(FIGURE_2, terminal=False, quiet=True) == ""
 
