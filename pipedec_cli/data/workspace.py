@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import read_records
@@ -109,13 +110,17 @@ def save_segmented(
     texts[SEGMENTATION_FILE] = [to_json({**msgspec.to_builtins(segmentation), **details}, indent=2)]
     if not isinstance(segmenter, PhraseSegmenter):
         texts[SENTENCES_FILE] = [to_json(segmenter.model.to_json(), indent=2)]
-    with ExitStack() as stack:  # each takes its name only when the last has been written
-        files = {folder / name: stack.enter_context(atomic_writer(folder / name)) for name in texts}
-        for (path, file), lines in zip(files.items(), texts.values(), strict=True):
-            with naming(path):
-                file.writelines(line + "\n" for line in lines)
-                file.flush()
-    return list(files)
+    marker_first = sorted(texts, key=lambda name: name != SEGMENTATION_FILE)
+    with only_writer(folder, folder=True, todo="choose another --out"), ExitStack() as stack:
+        # Each takes its name only when all have been written, the one that says how the others came about last of all:
+        # what was entered first. It goes before, so that a kill in between leaves no mixture that passes for whole.
+        files = {name: stack.enter_context(atomic_writer(folder / name)) for name in marker_first}
+        for name, lines in texts.items():
+            with naming(folder / name):
+                files[name].writelines(line + "\n" for line in lines)
+                files[name].flush()
+        (folder / SEGMENTATION_FILE).unlink(missing_ok=True)
+    return [folder / name for name in texts]
 
 
 def segmented_with(path: Path, setting: str) -> str | None:

@@ -1,10 +1,13 @@
 import errno
 import json
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, make_segmenter
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, load_split, save_segmented
@@ -54,6 +57,37 @@ def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_o
     with pytest.raises(TypeError):
         save({"train": [record(1, "b")]}, bad=object())
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("renamed", range(5))
+def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(tmp_path, monkeypatch, renamed):
+    def save(text, limit=9):
+        left = iter(range(limit))
+
+        def replace(path, target):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return rename(path, target)
+
+        rename = Path.replace
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(Path, "replace", replace)
+            splits = {name: [record(1, text)] for name in ("train", "dev", "test")}
+            save_segmented(tmp_path, splits, SEGMENTATION, PhraseSegmenter(), {})
+
+    save("old")
+    save("new", renamed)
+    held = {load_split(tmp_path / f"{name}.jsonl")[0].target for name in ("train", "dev", "test")}
+    assert (tmp_path / "segmentation.json").exists() == (renamed == 4)
+    assert held == ({"new"} if renamed == 4 else held)
+
+
+def test_two_do_not_write_one_folder(tmp_path):
+    with (
+        only_writer(tmp_path, folder=True, todo=""),
+        pytest.raises(UserError, match=r"is being written by process .* or choose another --out"),
+    ):
+        save_segmented(tmp_path, {}, SEGMENTATION, PhraseSegmenter(), {})
 
 
 def test_a_missing_file_says_which_command_makes_it(tmp_path, write_lines):
