@@ -6,7 +6,7 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,9 +16,7 @@ from typing import Any
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.data.importers import published
 from tests.terminal.running import run
-
-#: How many records a case must have written, of those that the hurt files hold, as counted here by other means.
-Count = Callable[[Path, str], tuple[int, int]]
+from tests.trials.counting import Count, generated, imported, imported_lines, scored, segmented
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +35,7 @@ class Target:
 
 
 VALUE = "VALUE"
-_ROWS = [
+_ROWS: list[dict[str, Any]] = [
     {
         "id": str(n),
         "source": source,
@@ -71,63 +69,6 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
     return made.getvalue()
 
 
-# ---- counting by other means ----------------------------------------------------------------------------------------
-
-
-def _filled_lines(content: bytes) -> int:
-    return sum(bool(line.removeprefix(b"\xef\xbb\xbf").strip()) for line in content.split(b"\n"))
-
-
-def _records_in(path: Path) -> int:
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        content = gzip.decompress(content)
-    if path.suffix in (".csv", ".tsv"):
-        text = io.StringIO(content.decode("utf-8-sig"), newline="")
-        separator = "," if path.suffix == ".csv" else "\t"
-        return sum(bool(row) for row in csv.reader(text, delimiter=separator, strict=True)) - 1
-    if path.suffix == ".parquet":
-        from pyarrow import parquet
-
-        return int(parquet.read_table(path).num_rows)
-    if path.suffix == ".json" and content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-        return len(json.loads(content.decode("utf-8-sig")))
-    return _filled_lines(content)
-
-
-def _segmented(name: str) -> Count:
-    def counted(folder: Path, stdout: str) -> tuple[int, int]:
-        return sum(_filled_lines(path.read_bytes()) for path in folder.glob("out/*.jsonl")), _records_in(
-            folder / name
-        )
-
-    return counted
-
-
-def _generated(folder: Path, stdout: str) -> tuple[int, int]:
-    return _filled_lines((folder / "out.jsonl").read_bytes()), _records_in(folder / "data.jsonl")
-
-
-def _imported(folder: Path, stdout: str) -> tuple[int, int]:
-    """Each file has as many lines as were counted; that nothing else was left out, JSON lines can tell."""
-    written = told = 0
-    for file in json.loads(stdout)["files"]:
-        written += _filled_lines((folder / file["path"]).read_bytes())
-        told += file["examples"]
-    return written, told
-
-
-def _imported_lines(folder: Path, stdout: str) -> tuple[int, int]:
-    written, told = _imported(folder, stdout)
-    left_out = sum(file["left_out"] for file in json.loads(stdout)["files"])
-    read = sum(_filled_lines(path.read_bytes()) for path in (folder / "set").iterdir())
-    return (written + left_out, read) if written == told else (written, told)
-
-
-def _scored(folder: Path, stdout: str) -> tuple[int, int]:
-    return json.loads(stdout)["rows"]["scored"], _records_in(folder / "p.jsonl")
-
-
 # ---- the targets ----------------------------------------------------------------------------------------------------
 
 
@@ -141,9 +82,7 @@ def _segment_targets() -> Iterable[Target]:
         ("data.parquet", _parquet(_ROWS)),
     ):
         words = ("segment", name, "--level", "phrase", "--out", "out", "--json")
-        yield Target(
-            words, {name: content}, (name,), _segmented(name), share=4 if name == "data.jsonl" else 2
-        )
+        yield Target(words, {name: content}, (name,), segmented(name), share=4 if name == "data.jsonl" else 2)
     config = b'level = "clause"\nseed = 3\n[segment]\ndev-fraction = 0.2\nsub_max = 5\nsplit-long = true\nlimit = 9\n'
     words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
     yield Target(words, {"data.jsonl": _lines(_ROWS), "c.toml": config}, ("c.toml",), share=3)
@@ -158,7 +97,7 @@ def _import_targets() -> Iterable[Target]:
         with TemporaryDirectory() as folder:
             write(Path(folder))
             files = {f"set/{path.name}": path.read_bytes() for path in Path(folder).iterdir()}
-        count = _imported_lines if name in ("kp20k", "kptimes", "pubmed") else _imported
+        count = imported_lines if name in ("kp20k", "kptimes", "pubmed") else imported
         yield Target(("import", name, "set", "--out", "out", "--json"), files, tuple(files), count, share=2)
     rows = _lines({"title": "A b", "abstract": "c d", "keyphrases": [["a", "b"], ["c"]]} for _ in range(4))
     yield Target(("import", "keyphrases", "k.json", "--out", "o"), {"k.json": rows}, ("k.json",))
@@ -194,10 +133,10 @@ def _score_targets() -> Iterable[Target]:
         "inputs": [],
     }
     files = {"p.jsonl": _lines(predictions), "p.manifest.json": json.dumps(made, indent=2).encode()}
-    yield Target(("score", "p.jsonl", "--json"), files, ("p.jsonl",), _scored, share=4)
+    yield Target(("score", "p.jsonl", "--json"), files, ("p.jsonl",), scored, share=4)
     yield Target(("score", "p.jsonl"), files, ("p.manifest.json",), share=3)
     keyphrases = ("score", "p.jsonl", "--task", "keyphrases", "--json")
-    yield Target(keyphrases, files, ("p.jsonl",), _scored, share=2)
+    yield Target(keyphrases, files, ("p.jsonl",), scored, share=2)
     yield Target(("score", "p.jsonl", "p.jsonl", "--resamples", "99"), files, ("p.jsonl",))
     gold = {
         "p.jsonl": _lines({"id": row["id"], "prediction": "a"} for row in _ROWS),
@@ -231,9 +170,12 @@ def _workspace() -> Mapping[str, bytes]:
 
 
 def _model_targets() -> Iterable[Target]:
+    shown = ("generate", "--text", "a", "--model", "model", "--max-tokens", "20")
+    for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
+        yield Target(shown, _model(level="sentence"), (ending,), share=2)
     data = {"data.jsonl": _lines(_ROWS[:3])}
     words = ("generate", "data.jsonl", "--model", "model", "--out", "out.jsonl")
-    yield Target(words, {**_model(), **data}, ("data.jsonl",), _generated, share=2)
+    yield Target(words, {**_model(), **data}, ("data.jsonl",), generated, share=2)
     with TemporaryDirectory() as name:
         folder = Path(name)
         for path, content in {**_model(), **data}.items():
@@ -251,7 +193,7 @@ def _model_targets() -> Iterable[Target]:
         begun = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     started = begun | {"out.jsonl": b"".join(begun["out.jsonl"].splitlines(keepends=True)[:2])}
     resumed = (*words, "--resume")
-    yield Target(resumed, {**_model(), **started}, ("out.jsonl", "out.manifest.json"), _generated, share=3)
+    yield Target(resumed, {**_model(), **started}, ("out.jsonl", "out.manifest.json"), generated, share=3)
     plain = {**_model(level="sentence", decoder="sequential"), **_workspace()}
     files = ("data/segmentation.json", "data/sentences.json", "data/test.jsonl")
     yield Target(("generate", "--model", "model"), plain, files, share=2)
