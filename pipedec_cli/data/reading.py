@@ -19,13 +19,13 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # which some editors begin a file with
 DEEPEST: Final = 100
 
 
-def as_text(content: bytes, where: str) -> str:
+def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") -> str:
     """Bytes as UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         what = f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}"
-        raise UserError(what, where=where, todo="save the file as UTF-8") from None
+        raise UserError(what, where=where, todo=todo) from None
 
 
 def as_json(

@@ -249,11 +249,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one, where) for one in value]
     if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:
-            todo = "leave the column out, or save it as text"
-            raise UserError("bytes that are not UTF-8", where=where, todo=todo) from None
+        return as_text(value, where, "leave the column out, or save it as text")
     if isinstance(value, date | time):
         return value.isoformat()
     return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -28,11 +28,8 @@ class _Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a run as Ctrl-C does."""
 
 
-#: What the operating system says of a path that was given, not of a disk.
-_OF_A_PATH: Final = (
-    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EEXIST),
-    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS, errno.ENXIO, errno.EINVAL),
-)
+#: What the operating system says of the machine; all else it says of a path that was given.
+_OF_THE_MACHINE: Final = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
 
 
 class _Commands(TyperGroup):
@@ -117,11 +114,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_ERROR)
     except OSError as error:
-        path = (
-            error.filename2 or error.filename
-        )  # of a file that was to be renamed, the name that it was to have
-        name = f"{path}: " if path else ""
-        _fail(f"{name}{error.strerror or error}", EXIT_USAGE if error.errno in _OF_A_PATH else EXIT_ERROR)
+        path = error.filename2 or error.filename  # the new name of a file that cannot be renamed
+        told = f"{path}: {error.strerror}" if path else str(error.strerror or error)
+        _fail(told, EXIT_ERROR if error.errno in _OF_THE_MACHINE else EXIT_USAGE)
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain, starmap
 
 from rich.console import Console
 from rich.text import Text
@@ -41,55 +41,47 @@ class Talk:
 
     def warn(self, message: str) -> None:
         """One line that is shown even when quiet."""
-        self.console.print(Text.assemble(("warning: ", "yellow"), one_line(message)), soft_wrap=True)
+        self.console.print(Text.assemble(("warning: ", "yellow"), _bounded(message)), soft_wrap=True)
 
     def error(self, message: str) -> None:
         """One line, the last."""
-        self.console.print(Text(f"error: {one_line(message)}"), soft_wrap=True)
+        self.console.print(Text(f"error: {_bounded(message)}"), soft_wrap=True)
+
+
+class _Logged(logging.LogRecord):
+    def getMessage(self) -> str:  # noqa: N802
+        return _bounded(super().getMessage())
 
 
 def tame_libraries() -> None:
-    """See to it that what libraries warn of and log is shown as our warnings and errors are."""
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        Talk().warn(str(message))
-
-    def record(*arguments: Any, **more: Any) -> logging.LogRecord:
-        made = logging.LogRecord(*arguments, **more)
-        made.msg, made.args = one_line(made.getMessage()), ()
-        return made
-
-    warnings.showwarning = show
-    logging.setLogRecordFactory(record)
+    """See to it that what libraries warn of and log is shown as our own warnings are."""
+    warnings.showwarning = lambda message, *_, **__: Talk().warn(str(message))
+    logging.setLogRecordFactory(_Logged)
 
 
 def visible(text: str) -> str:
-    """The text with what acts on a terminal as visible symbols, so that no data can drive it or reorder what it shows.
+    """The text with what acts on a terminal or hides in it as visible symbols, so that no data can drive or deceive it.
 
-    These are control characters, escapes among them, what changes the direction of text, line and paragraph separators,
-    blanks of no width, and halves of surrogate pairs. Joiners stay: emoji and several scripts need them.
+    These are escapes and other control characters, what turns the direction of text, separators of lines and paragraphs,
+    blanks of no width but the joiners of emoji and scripts, and halves of surrogate pairs.
     """
     return text.translate(_PICTURES)
 
 
-def one_line(text: str, most: int = 400) -> str:
-    """The text `visible` on a line of its own, of a longer one the start and the end, where the remedy stands."""
-    line = visible(text).replace("\n", "␊")
+def one_line(text: str) -> str:
+    """The text `visible`, with nothing in it that could break the line or jump on it."""
+    return visible(text).replace("\n", "␊").replace("\t", "␉")
+
+
+def _bounded(text: str, most: int = 400) -> str:
+    """The text on `one_line`: of a longer one the start and the end, where the remedy stands."""
+    line = one_line(text)
     return line if len(line) <= most else f"{line[: most * 5 // 8]} … {line[3 - most * 3 // 8 :]}"
 
 
 _PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)} | {0x7F: "␡"}
-_PICTURES |= dict.fromkeys(
-    (
-        *range(0x80, 0xA0),
-        *(0x61C, 0x200B, 0x200E, 0x200F),
-        *range(0x2028, 0x202F),
-        *range(0x2060, 0x2070),
-        *range(0xD800, 0xE000),
-        *(0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB),
-    ),
-    "�",
-)
+_HIDDEN = ((0x80, 0xA0), (0x2028, 0x202F), (0x2060, 0x2070), (0xD800, 0xE000), (0xFFF9, 0xFFFC))
+_PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x200E, 0x200F, 0xFEFF), "�")
 
 
 def many(count: int, noun: str) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 from pipedec_cli.pipeline.exact import Verification
 from pipedec_cli.pipeline.grid import Grid
 from pipedec_cli.pipeline.schedule import Subsequence
-from pipedec_cli.terminal.console import many, visible
+from pipedec_cli.terminal.console import many, one_line
 
 #: Token ids to text, special tokens left out.
 Words = Callable[[Sequence[int]], str]
@@ -270,18 +270,3 @@ def _ranges(numbers: Sequence[int]) -> str:
     runs = groupby(enumerate(numbers), key=lambda placed: placed[1] - placed[0])
     ends = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
     return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in ends)
-
-
-def one_line(text: str) -> str:
-    """The text without anything that could move the cursor, break the line, turn its direction or fail to encode."""
-    return visible(text.translate(_LINE_PICTURES))
-
-
-_LINE_PICTURES: Final[dict[int, str]] = {
-    9: "␉",
-    10: "␊",
-    **dict.fromkeys([0x2028, 0x2029], "␊"),
-    # marks, embeddings, overrides and isolates of direction, which would reorder the cells beside them
-    **dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "�"),
-    **dict.fromkeys(range(0xD800, 0xE000), "�"),
-}

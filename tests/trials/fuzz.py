@@ -119,13 +119,14 @@ def _in_time() -> Iterator[None]:
     def late(*_: object) -> None:
         raise TimeoutError(f"it takes longer than {SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGALRM, late), signal.getsignal(signal.SIGTERM)
     signal.alarm(SECONDS)
     try:
         yield
     finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in zip((signal.SIGALRM, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)  # the command has set one, too
 
 
 def wrong_with(ended: Ended) -> list[str]:
