@@ -118,9 +118,13 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     if Path(settings.model).resolve() == target.resolve():
         todo = "give another --out"
         raise UserError("would be written over with what is made of it", where=settings.model, todo=todo)
+    talk.say(f"loading {settings.model} …")
+
+    from pipedec_cli.model.decoder import choose_device
+
+    choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
     with alone if _is_main_process() else nullcontext():
-        talk.say(f"loading {settings.model} …")
         _train(folder, target, settings, talk)
 
 

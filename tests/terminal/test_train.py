@@ -96,11 +96,13 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     assert (folder / "model.safetensors").read_bytes() != before
 
 
-def test_what_cannot_be_trained_is_refused(workspace: Path) -> None:
+def test_what_cannot_be_trained_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for delay in ("0", "-1", "two", "1.5"):
         run("train", "-w", workspace, "--delay", delay, exit_code=2)
     assert "scratch-tiny" in refused(workspace, "--model", "scratch-huge")
     assert "pipedec segment DATA" in refused(workspace / "none")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "cuda is not here; use --device cpu" in refused(workspace, "--device", "cuda")
 
 
 def test_a_folder_that_is_being_trained_into_is_refused_to_a_second_training(workspace: Path) -> None:
