@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text
 from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, missing, record_of, whole
+from pipedec_cli.data.stored import FirstPlaces
 
 STDIN: Final = "-"
 
@@ -54,17 +55,17 @@ def read_records(
     writes it. Half surrogate pairs, which no tokenizer takes, become U+FFFD in the text that models see; the object
     in `Record.fields` stays as it was. `warn` is told once, when reading ends, if text had to be mended.
     """
-    names, mended = names or FieldNames(), list[str]()
-    seen: dict[str, str] = {}
+    names, places = names or FieldNames(), FirstPlaces()
+    count, mended, first_mended = 0, 0, ""
     try:
         for number, where, fields in read_rows(location, split):
             record = record_of(fields, where, number, names)
             if not record.is_whole:
-                mended.append(where)
+                mended, first_mended = mended + 1, first_mended or where
                 record = replace(record_of(whole(fields), where, number, names), fields=fields)
-            if record.id in seen:
-                raise UserError(f"id {record.id!r} was already used at {seen[record.id]}", where=where)
-            seen[record.id] = where
+            if (before := places.before(record.id, where)) is not None:
+                raise UserError(f"id {record.id!r} was already used at {before}", where=where)
+            count += 1
             if not record.source.strip():
                 if fields.get(names.source) is None:
                     raise missing(fields, names.source, where, "--source-field")
@@ -73,12 +74,13 @@ def read_records(
             if record.target is None and need_target:
                 raise missing(fields, names.target, where, "--target-field")
             yield record
-        if not seen and not allow_empty:
+        if not count and not allow_empty:
             raise UserError("is empty", where=str(location), todo="it must hold at least one record")
     finally:
+        places.close()
         if mended and warn is not None:
-            records = "1 record" if len(mended) == 1 else f"{len(mended):,} records"
-            warn(f"{mended[0]}: half a surrogate pair replaced by U+FFFD, in {records}")
+            records = "1 record" if mended == 1 else f"{mended:,} records"
+            warn(f"{first_mended}: half a surrogate pair replaced by U+FFFD, in {records}")
 
 
 def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[RawRow]:

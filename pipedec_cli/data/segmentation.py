@@ -7,7 +7,7 @@ and an empty phrase, as in ``a;;b``, is none: it is dropped and counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -66,8 +66,8 @@ def make_segmenter(
     level: Level,
     *,
     separators: Sequence[str] = (),
-    targets: Sequence[str] = (),
-    sources: Sequence[str] = (),
+    targets: Iterable[str] = (),
+    sources: Iterable[str] = (),
     model: SentenceModel | None = None,
 ) -> Segmenter:
     """The segmenter of a level; where no sentence model is given, one is trained on the targets and sources."""

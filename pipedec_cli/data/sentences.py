@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 from unicodedata import category
 
@@ -82,7 +82,9 @@ def clause_ends(text: str) -> list[int]:
 
 def count_words(text: str) -> int:
     """Words by white space; where a script has no spaces, its characters."""
-    return len(text.split()) if text.isascii() else len(_WORD.findall(text))
+    if text.isascii() and len(text) <= _WINDOW:
+        return len(text.split())
+    return _occurrences(_WORD, text)  # a list of all words takes many times the text's memory
 
 
 def mostly_spaceless(texts: Iterable[str]) -> bool:
@@ -92,9 +94,13 @@ def mostly_spaceless(texts: Iterable[str]) -> bool:
         if text.isascii():
             letters += len(text)
             continue
-        letters += len(_LETTER.findall(text))
-        spaceless += len(_SPACELESS_CHARACTER.findall(text))
+        letters += _occurrences(_LETTER, text)
+        spaceless += _occurrences(_SPACELESS_CHARACTER, text)
     return 2 * spaceless > letters
+
+
+def _occurrences(pattern: re.Pattern[str], text: str) -> int:
+    return sum(1 for _ in pattern.finditer(text))
 
 
 def has_words(text: str) -> bool:
@@ -165,10 +171,11 @@ class SentenceModel:
         return cls(parameters)
 
 
-def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceModel:
+def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceModel:
     """Train Punkt on the data's own text: the targets, then the sources, at most `TRAINING_CHARACTERS` of them.
 
-    Of texts that are too many a regular sample is taken, so that the result depends on the data alone.
+    Of texts that are too many a regular sample is taken, so that the result depends on the data alone. Both are gone
+    through several times; no more than the sample is held in memory.
     """
     from nltk.tokenize.punkt import PunktTrainer
 
@@ -197,7 +204,7 @@ def train_sentences(targets: Sequence[str], sources: Sequence[str]) -> SentenceM
     return SentenceModel(trainer.get_params())
 
 
-def _inside_sentences(text: str, targets: Sequence[str], known: set[str]) -> set[str]:
+def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set[str]:
     """The words, in lower case, whose full stop often enough has something after it that starts no sentence.
 
     Punkt's statistics take a word that always has a full stop for an abbreviation. In texts made from templates that
@@ -205,19 +212,24 @@ def _inside_sentences(text: str, targets: Sequence[str], known: set[str]) -> set
     cased text, anything but a capital letter, in other text a word that no target starts with; or another word with a
     full stop, as in "Acta Math. Hung.", if it is no title or initial, which open sentences.
     """
-    initials = [target.split(maxsplit=1)[0].lstrip(_OPENERS) for target in targets if target.strip()]
-    cased = 2 * sum(word[:1].isupper() for word in initials) >= len(initials)
-    starters = {word.lower() for word in initials}
+    stops = [(word, after.lstrip(_OPENERS)) for word, after in pairwise(text.split()) if word.endswith(".")]
+    candidates, starters = {after.lower() for _, after in stops}, set[str]()
+    capitals = others = 0
+    for target in targets:
+        for initial in target.split(maxsplit=1)[:1]:
+            word = initial.lstrip(_OPENERS)
+            capitals += word[:1].isupper()
+            others += not word[:1].isupper()
+            starters |= {word.lower()} & candidates
+    cased = capitals >= others
     seen, inside = Counter[str](), Counter[str]()
-    for word, following in pairwise(text.split()):
-        if word.endswith("."):
-            kind = word[:-1].lstrip(_OPENERS).lower()
-            after = following.lstrip(_OPENERS)
-            starts = after[:1].isupper() or (not cased and after.lower() in starters)
-            bare = after.rstrip(_CLOSERS)
-            short = bare.endswith(".") and len(bare) > 2 and bare[:-1].lower() not in known
-            seen[kind] += 1
-            inside[kind] += short or not starts
+    for word, after in stops:
+        kind = word[:-1].lstrip(_OPENERS).lower()
+        starts = after[:1].isupper() or (not cased and after.lower() in starters)
+        bare = after.rstrip(_CLOSERS)
+        short = bare.endswith(".") and len(bare) > 2 and bare[:-1].lower() not in known
+        seen[kind] += 1
+        inside[kind] += short or not starts
     return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
 
 
@@ -235,10 +247,12 @@ def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
     return kept or [len(text)]
 
 
-def _sample(texts: Sequence[str], characters: int) -> list[str]:
-    """Every n-th text, n such that about that many characters come together."""
-    total = sum(map(len, texts))
-    return list(texts[:: max(1, -(-total // characters))]) if characters > 0 else []
+def _sample(texts: Iterable[str], characters: int) -> list[str]:
+    """Every n-th text, n such that about that many characters come together; of a huge one, its beginning."""
+    if characters <= 0:
+        return []
+    step = max(1, -(-sum(map(len, texts)) // characters))
+    return [text[:TRAINING_CHARACTERS] for text in islice(texts, 0, None, step)]
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

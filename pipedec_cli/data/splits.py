@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, chain, compress, islice, pairwise, repeat
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, FieldNames, Record, SplitName
 from pipedec_cli.data.rows import given_splits, read_records
+from pipedec_cli.data.stored import StoredRecords
 
-Splits = dict[SplitName, list[Record]]
+if TYPE_CHECKING:
+    from numpy import uint64
+    from numpy.typing import NDArray
+
+Splits = dict[SplitName, StoredRecords]
 
 
 def gather_splits(
@@ -20,20 +27,26 @@ def gather_splits(
     names: FieldNames,
     fractions: Mapping[SplitName, float],
     *,
+    near: Path,
     seed: int = 0,
     limit: int | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> tuple[Splits, dict[SplitName, str]]:
-    """Read all records and see to it that there is a train, a dev and a test split.
+    """Read all records once, and see to it that there is a train, a dev and a test split.
 
     Splits that are given stay as they are: the files of a folder, the splits of a hub data set, `extra` files of dev
     and test, a ``split`` field. What is missing is split off from train by `split_by_source`. No more than `limit`
-    records are read of each place; `warn` is told about text that had to be mended. Returns the records by split, and
-    where each split comes from, in words.
+    records are read of each place; `warn` is told about text that had to be mended. Returns the records by split, in a
+    temporary file `near` a folder, and where each split comes from, in words.
     """
+    stored = StoredRecords(near)
 
-    def read(place: str | Path, split: SplitName | None = None) -> list[Record]:
-        return list(islice(read_records(place, names, need_target=True, split=split, warn=warn), limit))
+    def read(place: str | Path, split: SplitName | None = None) -> StoredRecords:
+        start = len(stored)
+        for record in islice(read_records(place, names, need_target=True, split=split, warn=warn), limit):
+            names.check([record])
+            stored.append(record)
+        return stored[start:]
 
     origin = f"given in {data}"
     if found := given_splits(data):
@@ -59,7 +72,7 @@ def gather_splits(
     return {name: splits[name] for name in SPLITS}, origins
 
 
-def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, float], seed: int) -> Splits:
+def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float], seed: int) -> Splits:
     """Deal records out by a seeded hash of their sources.
 
     Records with equal sources come into the same split, and a record stays where it is when others are added. Where
@@ -70,27 +83,26 @@ def split_by_source(records: Iterable[Record], fractions: Mapping[SplitName, flo
     if not 0 <= share < 1 or min(fractions.values(), default=0) < 0:
         what = f"dev and test take {share:g} of the data, which leaves nothing to train on"
         raise UserError(what, todo="let --dev-fraction and --test-fraction come to less than 1")
-    records = list(records)
-    drawn: dict[str, float] = {}  # a number in [0, 1) that depends on source and seed alone
-    for source in {record.source for record in records}:
-        digest = hashlib.blake2b(f"{seed}\0{source}".encode("utf-8", "surrogatepass"), digest_size=8)
-        drawn[source] = int.from_bytes(digest.digest(), "big") / 2**64
-    order = sorted(drawn, key=lambda source: (drawn[source], source))
+    import numpy as np
+
+    drawn = source_hashes(records, seed)
+    order = np.unique(drawn)
     wanted = [name for name in reversed(SPLITS) if fractions.get(name, 0.0) > 0]
-    bounds = accumulate((fractions[name] for name in wanted), initial=0.0)
-    sizes = [sum(low <= drawn[source] < high for source in order) for low, high in pairwise(bounds)]
+    bounds = list(accumulate((fractions[name] for name in wanted), initial=0.0))
+    sizes = np.diff(np.searchsorted(order / 2.0**64, bounds)).tolist()
     if len(order) <= len(wanted):  # too few to hold any out
-        sizes = []
+        sizes = [0] * len(wanted)
     elif not all((*sizes, len(order) - sum(sizes))):
         sizes = [max(1, size) for size in sizes]
         while sum(sizes) >= len(order):
             sizes[sizes.index(max(sizes))] -= 1
-    place: dict[str, SplitName] = dict.fromkeys(order, "train")
-    place.update(zip(order, chain.from_iterable(map(repeat, wanted, sizes)), strict=False))
-    return {name: [record for record in records if place[record.source] == name] for name in SPLITS}
+    # The place of each record in (*wanted, "train"): how many splits end before its source in that order.
+    places = np.searchsorted(np.cumsum(sizes), np.searchsorted(order, drawn), side="right")
+    dealt = {name: records.only(places == number) for number, name in enumerate([*wanted, "train"])}
+    return {name: dealt.get(name, records[:0]) for name in SPLITS}
 
 
-def split_by_field(records: Sequence[Record]) -> Splits | None:
+def split_by_field(records: StoredRecords) -> Splits | None:
     """Deal records out as their ``split`` field says, in all of them or in none; None if it does not speak of splits."""
     named = [SPLIT_NAMES.get(str(record.fields.get("split")).lower()) for record in records]
     if not any(named):
@@ -98,10 +110,23 @@ def split_by_field(records: Sequence[Record]) -> Splits | None:
     if None in named:
         what, where = "'split' names no split, as it does in other records", records[named.index(None)].where
         raise UserError(what, where=where, todo="write train, dev or test")
-    return {name: list(compress(records, (name == one for one in named))) for name in SPLITS}
+    return {name: records.only(name == one for one in named) for name in SPLITS}
 
 
-def count_leaks(splits: Mapping[SplitName, Sequence[Record]]) -> int:
+def count_leaks(splits: Splits) -> int:
     """How many records of dev and test have a source that train has, too."""
-    known = {record.source for record in splits["train"]}
-    return sum(record.source in known for name in ("dev", "test") for record in splits[name])
+    import numpy as np
+
+    train, *others = (source_hashes(splits[name]) for name in SPLITS)
+    return int(np.isin(np.concatenate(others), train).sum())
+
+
+def source_hashes(records: Iterable[Record], seed: int = 0) -> NDArray[uint64]:
+    """A number for each record that depends on its source and the seed alone; 8 bytes, as good as the source itself."""
+    import numpy as np
+
+    digests = array("Q")
+    for record in records:
+        text = f"{seed}\0{record.source}".encode("utf-8", "surrogatepass")
+        digests.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big"))
+    return np.frombuffer(digests, np.uint64)

@@ -13,7 +13,7 @@ Loading raises a `UserError` for what is not there or is not what `segment` writ
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
@@ -65,14 +65,18 @@ class Workspace:
         return path
 
 
-def load_split(path: Path) -> list[Record]:
-    """The records of a split as `segment` wrote it, each with its target and target_segments; may be empty."""
-    records = list(read_records(_there(path), need_target=True, allow_empty=True))
-    for record in records:
+def read_split(path: Path) -> Iterator[Record]:
+    """The records of a split as `segment` wrote it, each with its target and target_segments; there may be none."""
+    for record in read_records(_there(path), need_target=True, allow_empty=True):
         if record.target_segments is None:
             todo = "run `pipedec segment` on this file"
             raise UserError("the target is not segmented", where=record.where, todo=todo)
-    return records
+        yield record
+
+
+def load_split(path: Path) -> list[Record]:
+    """All of `read_split`."""
+    return list(read_split(path))
 
 
 def load_segmentation(path: Path) -> Segmentation:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +25,9 @@ from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
-from pipedec_cli.data.splits import Splits, count_leaks, gather_splits
-from pipedec_cli.data.workspace import Workspace, load_split, save_segmented
+from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
+from pipedec_cli.data.stored import Again, StoredRecords
+from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, to_json
 from pipedec_cli.evaluate.advice import Estimate, doubt, estimate
 from pipedec_cli.pipeline.grid import Limits
@@ -117,20 +119,21 @@ def segment(settings: SegmentSettings) -> None:
     shares: dict[SplitName, float] = {"dev": settings.dev_fraction, "test": settings.test_fraction}
     how = settings.some("seed", "limit")
     with stage(talk, "reading"):
-        splits, origins = gather_splits(settings.data, held_out, names, shares, warn=talk.warn, **how)
-    records = [record for rows in splits.values() for record in rows]
-    names.check(records)
+        splits, origins = gather_splits(
+            settings.data, held_out, names, shares, near=folder, warn=talk.warn, **how
+        )
     joiner, separators = settings.joiner and _unescape(settings.joiner), [*map(_unescape, settings.separator)]
-    texts = ([record.target or "" for record in records], [record.source for record in records])
+    targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
+    sources = Again(lambda: (record.source for record in chain(*splits.values())))
     with stage(talk, "learning where sentences end"):
-        segmenter = make_segmenter(settings.level, separators=separators, targets=texts[0], sources=texts[1])
+        segmenter = make_segmenter(settings.level, separators=separators, targets=targets, sources=sources)
     between = joiner_of(splits["train"], segmenter) if joiner is None else joiner
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
     segmentation = Segmentation(settings.level, cut_at, between, settings.sub_max)
     prepare = Preparer(segmenter, segmentation, measure, settings.time_max, settings.split_long)
-    segmented: Splits = {name: [] for name in SPLITS}
-    every = [(record, name) for name, rows in splits.items() for record in rows]
-    for record, name in track(talk, every, len(every), "segmenting"):
+    segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
+    every = ((record, name) for name, rows in splits.items() for record in rows)
+    for record, name in track(talk, every, sum(map(len, splits.values())), "segmenting"):
         segmented[name].append(prepare.segment(record))
     statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
     step = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
@@ -189,12 +192,15 @@ def _check_inputs(inputs: Sequence[str], folder: Path) -> None:
 
 def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:
     """The workspace's models, if they were trained on sources that are now held out."""
-    models, before, known = place.root / "models", folder / "train.jsonl", set()
+    models, before = place.root / "models", folder / "train.jsonl"
     if folder != place.data or not before.exists() or not any(models.glob("*")):
         return None
+    import numpy as np
+
     with suppress(UserError):
-        known = {record.source for record in load_split(before)}
-    return models if known != {record.source for record in splits["train"]} else None
+        known, now = (np.unique(source_hashes(rows)) for rows in (read_split(before), splits["train"]))
+        return None if np.array_equal(known, now) else models
+    return models
 
 
 def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:

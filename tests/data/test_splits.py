@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLITS, FieldNames, Record
 from pipedec_cli.data.splits import count_leaks, gather_splits, split_by_field, split_by_source
+from pipedec_cli.data.stored import StoredRecords
 
 BOTH = {"dev": 0.1, "test": 0.1}
 
@@ -13,10 +16,17 @@ def record(source, number=1, **fields):
     return Record(str(number), source, "t", None, (), f"data.jsonl:{number}", fields)
 
 
+def stored(records):
+    rows = StoredRecords(Path.cwd())
+    for one in records:
+        rows.append(one)
+    return rows
+
+
 @given(st.lists(st.sampled_from("abcdefghij")), st.integers())
 def test_equal_sources_stay_together_and_nothing_is_lost(sources, seed):
     records = [record(source, i) for i, source in enumerate(sources)]
-    splits = split_by_source(records, BOTH, seed)
+    splits = split_by_source(stored(records), BOTH, seed)
     assert sorted(r.id for name in SPLITS for r in splits[name]) == sorted(r.id for r in records)
     assert count_leaks(splits) == 0
     for name in SPLITS:
@@ -26,12 +36,13 @@ def test_equal_sources_stay_together_and_nothing_is_lost(sources, seed):
 
 @given(st.sets(st.text(), min_size=3, max_size=8), st.integers())
 def test_three_sources_are_enough_for_three_splits(sources, seed):
-    splits = split_by_source(map(record, sources), BOTH, seed)
+    splits = split_by_source(stored(map(record, sources)), BOTH, seed)
     assert all(splits[name] for name in SPLITS)
 
 
 def dealt(count, fractions, seed=0):
-    return split_by_source([record(f"source {i}") for i in range(count)], fractions, seed)
+    splits = split_by_source(stored(record(f"source {i}") for i in range(count)), fractions, seed)
+    return {name: list(rows) for name, rows in splits.items()}
 
 
 def test_shares_are_about_what_was_asked_for():
@@ -63,13 +74,13 @@ def test_leaks_are_counted():
 @pytest.mark.parametrize("fractions", [{"dev": 0.5, "test": 0.5}, {"test": 1.0}, {"dev": -0.1}])
 def test_shares_that_leave_nothing_to_train_on_are_refused(fractions):
     with pytest.raises(UserError, match="leaves nothing to train on"):
-        split_by_source([record("a")], fractions, 0)
+        split_by_source(stored([record("a")]), fractions, 0)
 
 
 def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_that_names_some_is_refused():
-    assert split_by_field([record("a", split="left"), record("b", split=3), record("c")]) is None
+    assert split_by_field(stored([record("a", split="left"), record("b", split=3), record("c")])) is None
     with pytest.raises(UserError, match=r"data\.jsonl:2: 'split' names no split"):
-        split_by_field([record("a", 1, split="train"), record("b", 2, split="held out")])
+        split_by_field(stored([record("a", 1, split="train"), record("b", 2, split="held out")]))
 
 
 @pytest.fixture
@@ -81,7 +92,7 @@ def write(write_lines):
 
 def gather(data, extra=None, **options):
     """The sources of each split, and where the test split came from."""
-    splits, origins = gather_splits(data, extra or {}, FieldNames(), BOTH, **options)
+    splits, origins = gather_splits(data, extra or {}, FieldNames(), BOTH, near=Path.cwd(), **options)
     return {name: [record.source for record in records] for name, records in splits.items()}, origins["test"]
 
 

@@ -1,0 +1,68 @@
+"""What is kept on disk instead of in memory: it comes back as it was, in any order, and memory does not grow."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pipedec_cli.data.records import Record
+from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
+
+ODD = {"big": 10**40, "half": "\ud800", "deep": [{"a": [None, 0.5]}]}
+
+
+def record(number, **fields):
+    return Record(str(number), f"s{number}", "t", ("t",), ("t",), f"data.jsonl:{number}", fields)
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000], ids=["in memory", "on disk"])
+def test_records_come_back_as_they_were_in_any_order_and_leave_no_file(tmp_path, size):
+    records = [record(number, text="x" * size, **ODD) for number in range(7)]
+    rows = StoredRecords(tmp_path / "not" / "there")
+    for one in records:
+        rows.append(one)
+    assert [*rows] == [*rows] == records
+    assert list(zip(rows, rows[::-1], strict=True)) == list(zip(records, records[::-1], strict=True))
+    assert [one.id for one in rows.only(number % 3 == 0 for number in range(7))[1:]] == ["3", "6"]
+    rows.append(records[0])
+    assert rows[-1] == records[0] and len(rows) == 8
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_can_be_gone_through_again_begins_anew():
+    texts = Again(lambda: iter("ab"))
+    assert [*texts, *texts] == ["a", "b", "a", "b"]
+
+
+def test_the_first_place_of_an_identifier_is_found_whatever_it_holds():
+    places = FirstPlaces()
+    names = ["1", "01", "\ud800", "a\0b", "", "é"]
+    assert [places.before(name, f"\udcff:{number}") for number, name in enumerate(names)] == [None] * 6
+    assert [places.before(name, "again") for name in names] == [f"\udcff:{number}" for number in range(6)]
+
+
+MEASURED = """
+import sys, tracemalloc
+from pipedec_cli.terminal.app import app
+import numpy
+tracemalloc.start()
+app(sys.argv[1:], standalone_mode=False)
+print(tracemalloc.get_traced_memory()[1])
+"""
+
+
+def peak(folder, *arguments):
+    """The most memory that Python and numpy held during a command, in bytes."""
+    command = [sys.executable, "-c", MEASURED, *map(str, arguments)]
+    return int(subprocess.run(command, cwd=folder, check=True, capture_output=True).stdout)
+
+
+def test_the_memory_that_segment_takes_does_not_grow_with_the_records(tmp_path):
+    sizes = []
+    for count in (2_000, 5_000):
+        data = tmp_path / f"{count}.jsonl"
+        rows = ({"id": f"r{i}", "source": f"{i} " + "words " * 60, "target": "a; b"} for i in range(count))
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        sizes.append(peak(tmp_path, "segment", data, "--level", "phrase", "--out", count))
+    assert sizes[1] - sizes[0] < 3_000 * 300  # bytes a record: its source alone has more
