@@ -19,11 +19,11 @@ IGNORED: Final = -100
 
 
 class Encoded(NamedTuple):
-    """One example in token ids: the source with its <eos>, each subsequence without <bos> and <eos>, source tokens cut off."""
+    """One example in token ids: the source with its <eos>, each subsequence without <bos> and <eos>, whether the source was cut."""
 
     source: list[int]
     texts: tuple[list[int], ...]
-    cut: int = 0
+    cut: bool = False
 
 
 def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> list[Encoded]:

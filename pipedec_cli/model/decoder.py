@@ -42,10 +42,10 @@ _TELLING: Final = frozenset({".bin", ".json", ".model", ".safetensors", ".txt"})
 
 @dataclass(slots=True)
 class Opened:
-    """A source that has been read, as ids, so many of them `cut` off, and not yet given back, with its draft, if any."""
+    """A source that has been read, as ids, and not yet given back; whether it was cut, and its draft, if any."""
 
     ids: list[int]
-    cut: int
+    cut: bool
     draft: Generated | None = None
     admitted: float = 0.0
     result: Generated | None = None

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from pipedec_cli.data.records import whole_text
+
+#: Characters of a long source that are tokenized first, for each token that is kept: more than most tokens have.
+_CHARACTERS_A_TOKEN: Final = 8
+#: Tokens at the end of a source's beginning that are not relied on: a user's own token may have a space within.
+_MARGIN: Final = 256
+_WORD_END: Final = re.compile(r"(?<=\S) ")
 
 
 class TextCodec:
@@ -54,11 +61,29 @@ class TextCodec:
                 token["content"] = f"\U0010ffff{token['id']}"
         return Tokenizer.from_str(json.dumps({**content, "post_processor": None}))
 
-    def source(self, text: str) -> tuple[list[int], int]:
-        """The ids of a source with prefix and <eos>, and how many tokens were cut off."""
-        ids = self.ids([self.prefix + text])[0]
-        room = self.max_source_tokens - 1
-        return [*ids[:room], self.eos], max(0, len(ids) - room)
+    def source(self, text: str) -> tuple[list[int], bool]:
+        """The ids of a source with prefix and <eos>, and whether it was cut.
+
+        Of a long one no more is tokenized than is sure to hold what is kept: tokens take a hundred times the text's memory.
+        """
+        text, room = self.prefix + text, self.max_source_tokens - 1
+        end = _CHARACTERS_A_TOKEN * (room + _MARGIN) if self._splits_at_spaces else len(text)
+        while True:
+            found = _WORD_END.search(text, end)
+            end = found.start() if found else len(text)
+            ids = self.ids([text[:end]])[0]
+            if end == len(text) or len(ids) > room + _MARGIN:
+                return [*ids[:room], self.eos], len(ids) > room
+            end *= 2
+
+    @cached_property
+    def _splits_at_spaces(self) -> bool:
+        """Whether no token reaches over a space, so that a text's tokens up to one are those of its beginning."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None or backend.pre_tokenizer is None:
+            return False
+        text = backend.normalizer.normalize_str("a b") if backend.normalizer else "a b"
+        return len(backend.pre_tokenizer.pre_tokenize_str(text)) == 2
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens and outer white space."""

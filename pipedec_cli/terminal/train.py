@@ -241,7 +241,7 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
 def _warn_of_cuts(examples: Sequence[Encoded], settings: TrainSettings, talk: Talk) -> None:
     """Say what token counts show and words did not."""
     count = len(examples)
-    if cut := sum(example.cut > 0 for example in examples):
+    if cut := sum(example.cut for example in examples):
         most = settings.max_source_tokens
         talk.warn(f"{cut:,} of {count:,} sources are longer than {most:,} tokens and were cut")
     late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)

@@ -102,15 +102,15 @@ def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined, sequential):
     assert cut(sequential, max_tokens=2) == {"max_tokens"}
 
 
-def test_a_long_source_is_cut_and_what_was_cut_is_counted(pipelined):
+def test_a_long_source_is_cut_and_that_is_said(pipelined):
     (before,) = pipelined.texts([SOURCES[0]])
     (after,) = Decoder(pipelined.checkpoint, max_source_tokens=5).texts([SOURCES[0]])
-    assert before.source_cut == 0
+    assert not before.source_cut
     assert after.source_ids == (*before.source_ids[:4], pipelined.checkpoint.eos)
-    assert after.source_cut == len(before.source_ids) - 5
+    assert after.source_cut
     (long,) = pipelined.texts(["word " * 100_000])
     assert len(long.source_ids) == 2048
-    assert long.source_cut > 90_000
+    assert long.source_cut
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,54 @@ def test_a_word_is_the_same_token_wherever_it_stands_and_a_text_has_no_others():
 
 def test_a_source_has_its_prefix_and_its_end_and_is_cut_to_the_limit():
     ids, cut = codec("summarize: ").source("source")
-    assert (codec().decode(ids), ids[-1], cut) == ("summarize: source", EOS, 0)
+    assert (codec().decode(ids), ids[-1], cut) == ("summarize: source", EOS, False)
     assert codec().source("source")[0] == [*codec().ids(["source"])[0], EOS]
     words = "one two three four"
     whole = codec().ids([words])[0]
     assert len(whole) == 4
-    assert codec(limit=4).source(words) == ([*whole[:3], EOS], 1)  # what was cut is counted
-    assert codec(limit=4).source("one two three") == ([*whole[:3], EOS], 0)
+    assert codec(limit=4).source(words) == ([*whole[:3], EOS], True)
+    assert codec(limit=4).source("one two three") == ([*whole[:3], EOS], False)
+
+
+@pytest.mark.parametrize("make", [codec, t5_codec])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one two </s> the cheap food " * 40_000,
+        " " * 50_000 + "one  \n two\t" * 20_000,
+        "½ 漢字 \u0301 é \r\n naïve 👩‍👩‍👧 " * 20_000,
+        "a " * 63,
+        "a " * 64,
+        "one\n" * 5_000,
+    ],
+    ids=["words", "white space", "scripts", "just short enough", "just too long", "no spaces"],
+)
+def test_a_long_source_has_the_ids_that_the_whole_of_it_begins_with(make, text):
+    ids = make().ids([text])[0]
+    assert make().source(text) == ([*ids[:63], EOS], len(ids) > 63)
+
+
+class Counting:
+    """A tokenizer that counts the characters that it is given."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.characters = tokenizer, 0
+
+    def __call__(self, texts, **options):
+        self.characters += sum(map(len, texts))
+        return self.tokenizer(texts, **options)
+
+    def __getattr__(self, name):
+        return getattr(self.tokenizer, name)
+
+
+def test_of_a_long_source_only_the_beginning_is_tokenized():
+    tokenizer = Counting(codec().tokenizer)
+    made = TextCodec(tokenizer, prefix="", max_source_tokens=64, eos=EOS)
+    made.source("one two three " * 100_000)
+    assert tokenizer.characters < 10_000
+    made.source(" " * 100_000 + "one")
+    assert tokenizer.characters < 300_000  # no more than twice as much each time
 
 
 def test_the_vocabulary_is_bounded_learnt_from_the_texts_and_the_same_every_time():
