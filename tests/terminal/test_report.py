@@ -126,6 +126,16 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
     )
 
 
+def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_recommended(workspace):
+    others = [right for _, right in TOLD[1:] + TOLD[:1]]
+    write_data(workspace, [(source, right) for (source, _), right in zip(TOLD, others, strict=True)])
+    said = " ".join(reported("--delays", "1,2").stdout.split())
+    content, decoders = report_of(workspace)
+    assert (content["advice"]["verdict"], content["advice"]["options"]) == ("unfit", None)
+    assert "No advice: neither the plain T5 nor the pipelined decoder writes anything of use yet" in said
+    assert all("exchanged between" in decoders[name]["faults"][0] for name in ("sequential", "Δt = 1", "Δt = 2"))
+
+
 def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(workspace):
     shutil.copytree(workspace / "models/pipelined", workspace / "models/pipelined-delay3")
     train_for(workspace / "models/pipelined", 1)
