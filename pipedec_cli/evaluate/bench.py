@@ -14,7 +14,8 @@ from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pipedec_cli.evaluate.competitor import Competitor, Lengths
+from pipedec_cli.evaluate.competitor import Competitor
+from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.report import Comparison
 from pipedec_cli.evaluate.timing import Clock, Gain, took
 from pipedec_cli.pipeline.decode import Row

@@ -23,7 +23,8 @@ from pipedec_cli.terminal.tables import Label, Row, Section, Sheet, milliseconds
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import Bench
-    from pipedec_cli.evaluate.competitor import Competitor, Lengths, Role
+    from pipedec_cli.evaluate.competitor import Competitor, Role
+    from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.model.decoder import Decoder
 
@@ -102,7 +103,7 @@ def bench(settings: BenchSettings) -> None:
     The model computes every step in earnest and is told when to end each subsequence; so are the others. Times are split into encoder, set-up and decoding, gains into fewer calls (the schedule) and faster calls (kernels); single steps stand beside the limit that the machine's memory sets.
     """
     from pipedec_cli.data.writing import manifest, to_json, write_json
-    from pipedec_cli.evaluate.competitor import Lengths
+    from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.terminal.measuring import parse_peers
 
     talk = Talk(quiet=settings.quiet)

@@ -7,7 +7,8 @@ import psutil
 import pytest
 
 from pipedec_cli.evaluate.child import Child, ChildError, measure_here
-from pipedec_cli.evaluate.competitor import EngineRunner, Lengths
+from pipedec_cli.evaluate.competitor import EngineRunner
+from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.timing import Output, Pass
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import tiny_checkpoint

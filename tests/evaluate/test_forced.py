@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.competitor import EngineRunner, ForcedAnswers, Lengths, remake
+from pipedec_cli.evaluate.competitor import EngineRunner, remake
+from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.peers import Absent, make_peer
 from pipedec_cli.model.decoder import load
 from pipedec_cli.pipeline.decode import Finished, decode

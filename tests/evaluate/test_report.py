@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.evaluate.bench import Bench
-from pipedec_cli.evaluate.competitor import Agreement, Lengths
+from pipedec_cli.evaluate.competitor import Agreement
+from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.report import MANY, Run, Sample, assemble, by_size, choose_sample
 from pipedec_cli.evaluate.significance import Difference

@@ -133,7 +133,9 @@ def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_rec
     content, decoders = report_of(workspace)
     assert (content["advice"]["verdict"], content["advice"]["options"]) == ("unfit", None)
     assert "No advice: neither the plain T5 nor the pipelined decoder writes anything of use yet" in said
-    assert all("exchanged between" in decoders[name]["faults"][0] for name in ("sequential", "Δt = 1", "Δt = 2"))
+    assert all(
+        "exchanged between" in decoders[name]["faults"][0] for name in ("sequential", "Δt = 1", "Δt = 2")
+    )
 
 
 def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(workspace):
