@@ -144,6 +144,11 @@ def test_breakdown_draws_the_advised_delay_and_leaves_open_what_is_not_known():
     assert (two[:3], two[-1]) == (("12", "3", "41.0"), "████")
     assert ten == ("5", "0", "–", "4.0 ×", "–", "–", "4.0 ×", "–", "–", "")
     assert sheets(report)[2].columns[-1] == "speedup, Δt = 2, drawn"
+    # a number that no target has stands beside the paper's figures alone
+    rows = {"Δt = 1": (SizeRow(2, 0, None, 0, None, None, None), SizeRow(3, 5, 2.0, 3, 1.5, 40.0, 41.0))}
+    assert cells(make_report(delays=(1,), sizes=rows), "By number", "2") == []
+    (two,) = cells(make_report(delays=(1,), sizes=rows, recipe="pubmed"), "By number", "2")
+    assert two == ("0", "0", "–", "–", "–", "–", "4.3 ×", "")
     # neither a breakdown without segmented targets, nor Table 5 for one delay
     report = make_report(delays=(1,), sizes={"Δt = 1": ()})
     assert [sheet.title for sheet in sheets(report)] == ["Decoders side by side", "What was compared"]
