@@ -108,11 +108,13 @@ class ScoredRun:
         count = self.run.manifest.get("examples")
         return count if isinstance(count, int) and not isinstance(count, bool) else None
 
-    @property
-    def warnings(self) -> list[str]:
-        """What a reader of the scores must be told: what is not in them, and whether the run is a whole one."""
-        found, count = self.scores.notes, len(self.items)
-        if (limit := (self.run.manifest.get("settings") or {}).get("limit")) is not None:
+    def warnings(self, asked: int | None) -> list[str]:
+        """What a reader of the scores must be told: what is not in them, and whether the run is one of all examples.
+
+        A limit that was `asked` for together with the scores is known.
+        """
+        found, count = [*self.scores.notes], len(self.items)
+        if (limit := (self.run.manifest.get("settings") or {}).get("limit")) not in (None, asked):
             first = f"the first {limit:,} example{'' if limit == 1 else 's'}"
             found.append(f"a run of {first} only, made with --limit")
         if self.expected not in (None, count):

@@ -64,7 +64,9 @@ def demo(settings: DemoSettings) -> None:
     decoders: tuple[DecoderKind, ...] = ("pipelined", "sequential")
     for step, decoder in enumerate(decoders, start=2):
         talk.say(f"\n{step} of 5: train the {decoder} decoder   (pipedec train --decoder {decoder})")
-        size = TrainSettings(batch_size=8, max_steps=settings.updates, dev_examples=48, evaluations=3)
+        size = TrainSettings(
+            batch_size=8, max_steps=settings.updates, dev_examples=48, evaluations=3, keep_checkpoints=0
+        )
         train.run(replace(size, decoder=decoder, seed=settings.seed, overwrite=True, workspace=out), talk)
     talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
     generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), talk)
@@ -74,16 +76,17 @@ def demo(settings: DemoSettings) -> None:
 
     talk.say("")
     counts = {}
-    for path in sorted((out / "generations").glob("*.jsonl")):
-        count = Counter(right=0, wrong=0, missing=0)
+    for path in sorted((out / "generations").glob(f"*-first{settings.test}.jsonl")):
+        name, count = path.stem.removesuffix(f"-first{settings.test}"), Counter(right=0, wrong=0, missing=0)
         for made in read_predictions(path):
             if made.record is not None:
                 count.update(check_facts(made.text, made.record.source))
-        counts[path.stem] = dict(count)
+        counts[name] = dict(count)
         stated = count["right"] + count["missing"]
         if stated:
             share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
-            talk.say(f"{path.stem}: {share}, {count['wrong']:,} wrong sentences")
+            shown = name.replace("pipelined-delay", "Δt = ")
+            talk.say(f"{shown}: {share}, {count['wrong']:,} wrong sentences")
     write_json(Workspace(out).report / "facts.json", counts)
     talk.say(
         f"\nAll of it is in {out}. On your own data, a data.jsonl of objects with `source` and `target`:\n"

@@ -252,7 +252,8 @@ class Predictions:
                 made_with, lines = taken
                 if changed := other_versions(GenerationFiles(path).manifest, self.manifest):
                     self.talk.warn(f"other versions than when {path} was made: {', '.join(changed)}")
-                files.start(made_with)
+                if kept := files.start(made_with):
+                    self.talk.say(f"what stood in {files.lines.name} is kept as {kept.name}")
                 write_json_lines(files.lines, lines)
                 self.talk.say(f"{label}: the first {len(lines):,} predictions of {path} are taken")
                 return True

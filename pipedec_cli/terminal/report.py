@@ -200,7 +200,7 @@ def _score(
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
         made = [predictions[at].complete(one.name + some) for one, predictions in decoders]
-        runs = score_runs(by, load_runs(made), place, talk)
+        runs = score_runs(by, load_runs(made), place, talk, settings.limit)
         first, measure = runs[0], runs[0].scores.measure
         by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
         files += made

@@ -19,7 +19,11 @@ def test_the_demo_runs_every_command_and_ends_in_a_comparison_and_what_to_do_nex
     for made in ("data/test.jsonl", *models, "report/report.md"):
         assert (out / made).exists()
     facts = read_json(out / "report" / "facts.json")
-    assert {"pipelined-delay2", "sequential"} <= {name.partition("-first")[0] for name in facts}
+    assert set(facts) == {"sequential", *(f"pipelined-delay{delay}" for delay in (1, 2, 3))}
+    told = [line for line in outcome.stderr.splitlines() if "facts right" in line]
+    assert [line.partition(":")[0] for line in told] == ["Δt = 1", "Δt = 2", "Δt = 3", "sequential"]
+    assert "checkpoint-N" not in outcome.stderr and not list(out.glob("models/*/checkpoint-*"))
+    assert "made with --limit" not in outcome.stderr, "the demo set it itself"
     assert all(count["right"] + count["missing"] > 0 for count in facts.values())
     assert "next: " not in outcome.stderr  # what a command by itself would say
     last = outcome.stderr.splitlines()[-5:]
