@@ -100,17 +100,13 @@ def _side_by_side(report: Report) -> Sheet:
 
 def _qualities(one: Competitor, report: Report) -> Iterator[tuple[str, str | None, Quality]]:
     """The quality on each split, the one that all else is measured on last, with its heading and the split's name."""
-    first, empty = report.first, Quality()
-    for split in first.beside:
-        of = first.beside[split].scored
-        yield (
-            f"quality, {split}, {len(of.items) if of else 0:,} examples",
-            split,
-            one.beside.get(split, empty),
-        )
-    named = f", {report.split}" if first.beside else ""
-    heading = f"quality{named}, {first.totals.examples if first.totals else 0:,} examples"
-    yield heading, report.split, Quality(one.scored, one.differences)
+    first, mine = (
+        {**each.beside, report.split: Quality(each.scored, each.differences)} for each in (report.first, one)
+    )
+    for split, (scored, _) in first.items():
+        named = f", {split}" if len(first) > 1 else ""
+        heading = f"quality{named}, {len(scored.items) if scored else 0:,} examples"
+        yield heading, split, mine.get(split, Quality())
 
 
 def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
@@ -171,9 +167,7 @@ def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
     size, scored = report.batch_sizes[0], report.first.scored
     metrics = scored.scores.measure.headline if scored else ()
-    paper = (
-        report.paper if report.split in (None, "test") else None
-    )  # which reports its Table 5 on the test sets
+    paper = report.paper if report.split in (None, "test") else None  # as its Table 5 is
     published = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
     shown = [metric for metric in metrics if metric in METRIC_TITLES] if published else []
