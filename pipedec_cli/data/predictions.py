@@ -23,6 +23,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import FieldNames, Generated, Manifest, Record, generated_of
 from pipedec_cli.data.rows import RawRow, read_rows
+from pipedec_cli.data.stored import StoredRecords
 from pipedec_cli.data.writing import hashed, read_whole_lines, to_json, write_json
 
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
@@ -105,20 +106,20 @@ def look_through(
     names: FieldNames,
     *,
     limit: int | None = None,
-    keep: bool = False,
+    keep: Path | None = None,
     location: str = "",
 ) -> Inputs:
-    """Check and count the first `limit` records; `keep` those that come through a pipe, which can be read only once."""
-    kept: list[Record] = []
+    """Check and count the first `limit` records; `keep` near a folder those of a pipe, which can be read only once."""
+    kept = StoredRecords(keep) if keep else None
     count = longest = 0
     digest = hashlib.sha256()
     for record in islice(read(), limit):
         names.check([record])
         count, longest = count + 1, max(longest, len(record.source))
-        digest.update((to_json([record.id, record.source, dict(record.fields)]) + "\n").encode())
-        if keep:
+        digest.update(to_json([record.id, record.source, dict(record.fields)]).encode() + b"\n")
+        if kept is not None:
             kept.append(record)
-    again = (lambda: iter(kept)) if keep else (lambda: islice(read(), limit))
+    again = (lambda: islice(read(), limit)) if kept is None else kept.__iter__
     return Inputs(count, digest.hexdigest(), longest, names, again, hashed(location))
 
 

@@ -46,6 +46,7 @@ def read_records(
     *,
     need_target: bool = False,
     split: SplitName | None = None,
+    plain: bool = False,
     allow_empty: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> Iterator[Record]:
@@ -55,13 +56,12 @@ def read_records(
     writes it. Half surrogate pairs, which no tokenizer takes, become U+FFFD in the text that models see; the object
     in `Record.fields` stays as it was. `warn` is told once, when reading ends, if text had to be mended.
     """
-    names, places = names or FieldNames(), FirstPlaces()
-    count, mended, first_mended = 0, 0, ""
+    names, places, count, mended, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
     try:
-        for number, where, fields in read_rows(location, split):
+        for number, where, fields in read_rows(location, split, plain):
             record = record_of(fields, where, number, names)
             if not record.is_whole:
-                mended, first_mended = mended + 1, first_mended or where
+                mended, first = mended + 1, first or where
                 record = replace(record_of(whole(fields), where, number, names), fields=fields)
             if (before := places.before(record.id, where)) is not None:
                 raise UserError(f"id {record.id!r} was already used at {before}", where=where)
@@ -80,25 +80,28 @@ def read_records(
         places.close()
         if mended and warn is not None:
             records = "1 record" if mended == 1 else f"{mended:,} records"
-            warn(f"{first_mended}: half a surrogate pair replaced by U+FFFD, in {records}")
+            warn(f"{first}: half a surrogate pair replaced by U+FFFD, in {records}")
 
 
-def read_rows(location: str | Path, split: SplitName | None = None) -> Iterator[RawRow]:
+def read_rows(location: str | Path, split: SplitName | None = None, plain: bool = False) -> Iterator[RawRow]:
     """The raw objects of one place, in order, one at a time; of a folder or hub data set those of a split, or train's.
 
     The place is ``-`` for JSON lines on standard input; a file (JSON lines, gzipped or not; ``.json``, an array or
     lines; ``.csv`` and ``.tsv``, the first line naming the columns; ``.parquet``); a folder with a file for each split;
-    or, where nothing of that name is here, a data set of the hub, ``owner/name`` or ``owner/name:config``.
+    or, where nothing of that name is here, a data set of the hub, ``owner/name`` or ``owner/name:config``. Lines and
+    files may be `plain` text instead: each line that is not blank is a ``source``.
     """
     path = Path(location)
     if str(location) == STDIN:
-        yield from _json_lines(sys.stdin.buffer, "stdin")
+        yield from _line_rows(sys.stdin.buffer, "stdin", plain)
     elif path.is_dir():
         files = _split_files(path).get(split or "train", ())
-        for number, row in enumerate((row for file in files for row in _file_rows(file)), start=1):
+        for number, row in enumerate((row for file in files for row in _file_rows(file, plain)), start=1):
             yield row._replace(number=number)
     elif path.exists():
-        yield from _file_rows(path)
+        yield from _file_rows(path, plain)
+    elif plain:
+        raise UserError("no such file", where=str(location))
     else:
         name, config, splits = _hub(location)
         if (theirs := splits.get(split or "train")) is None:
@@ -119,20 +122,27 @@ def is_hub_name(location: str | Path) -> bool:
     return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
 
 
-def _json_lines(stream: Iterable[bytes], name: str) -> Iterator[RawRow]:
-    """The values of a JSON-lines stream; blank lines and a byte order mark at the start are passed over."""
-    for number, line in enumerate(stream, start=1):
-        content = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-        if content.strip():
-            yield RawRow(number, f"{name}:{number}", as_json(content, name, number))
+def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawRow]:
+    """The values of JSON lines, or plain ones as sources; blank lines and a byte order mark at the start are passed over."""
+    for number, line in _numbered(stream):
+        where = f"{name}:{number}"
+        if not plain:
+            if line.strip():
+                yield RawRow(number, where, as_json(line, name, number))
+        elif (text := as_text(line.rstrip(b"\r\n"), where)).strip():
+            yield RawRow(number, where, {"source": text})
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file, gzipped or not, each with its number from 1; only line feeds end them, and are left out."""
     with _opened(path) as file:
-        for number, line in enumerate(file, start=1):
-            content = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-            yield number, as_text(content.rstrip(b"\r\n"), f"{path}:{number}")
+        for number, line in _numbered(file):
+            yield number, as_text(line.rstrip(b"\r\n"), f"{path}:{number}")
+
+
+def _numbered(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(stream, start=1):
+        yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
 
 
 @contextmanager
@@ -148,9 +158,9 @@ def _opened(path: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
         raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
 
 
-def _file_rows(path: Path) -> Iterator[RawRow]:
+def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    kind = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+    kind = "" if plain else next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if kind == ".parquet":
         yield from _streamed(str(path), str(path), "parquet", split="train", data_files=str(path))
         return
@@ -163,7 +173,7 @@ def _file_rows(path: Path) -> Iterator[RawRow]:
             ):
                 yield RawRow(number, f"{path} item {number}", value)
         else:
-            yield from _json_lines(file, str(path))
+            yield from _line_rows(file, str(path), plain)
 
 
 def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: str) -> Iterator[RawRow]:

@@ -32,6 +32,7 @@ pipedec generate --decoder sequential           # the ordinary T5; --delay wait 
 pipedec generate articles.csv --source-field body --model my-model \\
   --out summaries.jsonl --batch-size 16
 cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
+pipedec generate articles.txt --plain           # a source a line
 """
 
 _decoding, _data, _machine = (partial(option, panel=name) for name in ("Decoding", "Data", "Machine"))
@@ -90,6 +91,11 @@ class GenerateSettings(WorkflowSettings):
     )
     max_tokens: int | None = _decoding(
         None, "The most tokens \\[default: 512 for wait, fresh and sequential, else no bound].", min=1
+    )
+    plain: bool = _data(
+        False,
+        "DATA is plain text, a source a line: a file, gzipped or not, or -. Blank lines are passed over; the "
+        "line number is the identifier.",
     )
     split: Literal["test", "dev", "train"] | None = _data(
         None, "Of the workspace, of a folder or of a hub data set \\[default: test]."
@@ -196,10 +202,12 @@ def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
     """Look through the records to generate from: texts from the command line, a split of the workspace, or any data.
 
     Files are read once here and once more while generating, so that memory does not grow with them; standard input,
-    pipes and hub data sets are held in memory. A `UserError` if nothing is there, or a record is not as it must be.
+    pipes and hub data sets are kept in a temporary file. A `UserError` if nothing is there, or a record is not as it must be.
     """
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     place, split = Workspace.find(settings.workspace), settings.split or "test"
+    if settings.plain and settings.data is None:
+        raise UserError("--plain says what DATA is, and there is none", todo="give a file, or -")
     if settings.text:
         texts = []
         for number, text in enumerate(settings.text, start=1):
@@ -225,8 +233,10 @@ def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
     elif settings.split is not None and (location == STDIN or path.exists()):
         raise UserError("a single file has no splits", where=location, todo="leave out --split")
     warn = iter([talk.warn])  # what is read again was said the first time
-    again = lambda: read_records(location, names, split=split, warn=next(warn, None))  # noqa: E731
-    keep = location == STDIN or not (path.is_file() or path.is_dir())
+    how: Any = {"split": split, "plain": settings.plain}
+    again = lambda: read_records(location, names, warn=next(warn, None), **how)  # noqa: E731
+    once = location == STDIN or not (path.is_file() or path.is_dir())
+    keep = place.root if once else None
     return look_through(again, names, limit=settings.limit, keep=keep, location=location)
 
 

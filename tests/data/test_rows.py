@@ -1,6 +1,7 @@
 """Rows and records: what is read from files of every kind, standard input and the hub, and what is refused where."""
 
 import csv
+import gzip
 import io
 import json
 from datetime import date, datetime, time
@@ -138,6 +139,30 @@ def test_dash_reads_standard_input(monkeypatch):
     assert next(reader).source == "a"
     with pytest.raises(UserError, match=r"stdin:2: not JSON"):
         next(reader)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.txt.gz"])
+def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, monkeypatch):
+    content = '\ufefffirst\n\n \u00a0 \n{"source": "x"}\r\n[b] \x00\x1b[31m\u2028 two\nlast'.encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    expected = [("1", "first"), ("4", '{"source": "x"}'), ("5", "[b] \x00\x1b[31m\u2028 two"), ("6", "last")]
+    for place in (path, "-"):
+        assert [(record.id, record.source) for record in read_records(place, plain=True)] == expected
+
+
+def test_plain_lines_that_cannot_be_read_are_refused(tmp_path):
+    path = tmp_path / "a.txt"
+    for content, message in (
+        (b"a\nb\xff", r"a\.txt:2: not UTF-8: byte 0xff at position 2"),
+        (b"\n \n", "is empty"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            list(read_records(path, plain=True))
+    with pytest.raises(UserError, match="no such file"):
+        next(read_records("owner/name", plain=True))
 
 
 def test_half_a_surrogate_pair_is_replaced_and_said(write_lines):

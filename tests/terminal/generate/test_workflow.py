@@ -122,6 +122,21 @@ def test_standard_input_to_standard_output(place: Path) -> None:
     assert not (place / "generations").exists()
 
 
+def test_plain_text_a_source_a_line_can_be_resumed(place: Path) -> None:
+    text, out = "a\r\n\nMr. Smith\na\n", Path("out.jsonl")
+    done("-", "--plain", "--out", out, stdin=text)
+    rows = lines(out)
+    assert [(row["id"], row["source"]) for row in rows] == [("1", "a"), ("3", "Mr. Smith"), ("4", "a")]
+    assert [row["segments"] for row in rows] == [SEGMENTS[2], SEGMENTS[4], SEGMENTS[2]]
+    Path("sources.csv").write_text(text, encoding="utf-8")
+    assert printed("sources.csv", "--plain", "--out", "-") == rows
+    whole = out.read_bytes()
+    out.write_bytes(whole[: len(whole) // 2])
+    done("-", "--plain", "--out", out, "--resume", stdin=text)
+    assert lines(out) == rows
+    assert "--plain says what DATA is" in refused("--plain")
+
+
 def test_fields_by_other_names(place: Path) -> None:
     write_lines("other.jsonl", {"key": "k", "body": "a", "gold": "A. B."})
     names = ("--source-field", "body", "--target-field", "gold", "--id-field", "key")
