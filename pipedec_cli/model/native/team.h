@@ -3,6 +3,7 @@
 // The threads of a call.
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #ifdef _OPENMP
@@ -27,7 +28,8 @@ class FlushTiny {
 };
 
 // The threads of a call. They take pieces of work as they get to them, so that one which is held up by another program
-// holds up nobody else; and who waits long gives way, since on a busy machine the others may need its core to arrive.
+// holds up nobody else; and who waits long gives way, since on a busy machine the others may need its core to arrive:
+// after PATIENCE looks it lets others go first, and after YIELDS more it sleeps between them.
 class Team {
   public:
     explicit Team(int threads) : threads(threads) {}
@@ -58,14 +60,16 @@ class Team {
             phase.store(now + 1, std::memory_order_release);
             return;
         }
-        for (int spins = 0; phase.load(std::memory_order_acquire) == now; ++spins) {
-            if (spins > PATIENCE) std::this_thread::yield();
-            else pause();
+        for (int looks = 0; phase.load(std::memory_order_acquire) == now; ++looks) {
+            if (looks < PATIENCE) pause();
+            else if (looks < PATIENCE + YIELDS) std::this_thread::yield();
+            else std::this_thread::sleep_for(NAP);
         }
     }
 
   private:
-    static constexpr int PATIENCE = 1000;
+    static constexpr int PATIENCE = 1000, YIELDS = 100;
+    static constexpr auto NAP = std::chrono::microseconds(50);
     static void pause() {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
