@@ -143,6 +143,7 @@ class EngineRunner:
             "kernels": weights.kernels,
             "schedule": method.schedule.name,
             **({} if self._whole else {"explore": method.explore}),
+            **({"start_when": f"{method.start_when:g}"} if method.start_when else {}),
             **{name: str(bound) for name, bound in asdict(method.limits).items() if bound is not None},
             "dtype": str(weights.dtype).removeprefix("torch."),
         }

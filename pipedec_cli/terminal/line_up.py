@@ -45,7 +45,9 @@ def line_up(
     def one(
         name: str, role: Role, options: str, how: GenerateSettings, decoder: Decoder = pipelined
     ) -> tuple[Competitor, list[Predictions]]:
-        runner = EngineRunner(decoder, {"delay": how.delay, "explore": how.explore})
+        runner = EngineRunner(
+            decoder, {"delay": how.delay, "explore": how.explore, "start_when": how.start_when}
+        )
         delay = how.delay if isinstance(how.delay, int) else None
         competitor = Competitor(name, role, runner, options=options, delay=delay)
         made = (
@@ -54,11 +56,18 @@ def line_up(
         return competitor, list(made)
 
     asked, ours = settings.delays or (), []
-    rules: list[Explore] = ["retry", "once"] if settings.explore == "both" else [settings.explore]
-    for (delay, serving), rule in product(_serving(settings, usual, pipelined, place, talk), rules):
-        how = replace(usual, delay=delay, explore=rule)
-        name = f"Δt = {delay}" + (f", {rule}" if settings.explore != "retry" else "")
-        options = f"--delay {delay}" + (" --explore once" if rule == "once" else "")
+    rules: tuple[Explore, ...] = ("retry", "once") if settings.explore == "both" else (settings.explore,)
+    ways: list[tuple[Explore, float | None]] = [(rule, None) for rule in rules]
+    ways += [("fresh", start) for start in settings.starts or ()]
+    for (delay, serving), (rule, start) in product(_serving(settings, usual, pipelined, place, talk), ways):
+        how = replace(usual, delay=delay, explore=rule, start_when=start)
+        name, options = f"Δt = {delay}", f"--delay {delay}"
+        if start is not None:
+            name, options = f"{name}, start {start:g}", f"{options} --start-when {start:g}"
+        elif ways != [("retry", None)]:
+            name = f"{name}, {rule}"
+        if start is None and rule != "retry":
+            options = f"{options} --explore {rule}"
         if serving is not pipelined:
             how = replace(how, model=serving.checkpoint.name)
             options = f"--model {how.model} {options}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 pipedec report --compare sequential            # at the checkpoint's own delay
 pipedec report --delays 1,2,3 --explore both   # which delay to take on these data
+pipedec report --delays 1 --starts 0,0.3,0.6,0.9  # how certain a start should be
 pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
 pipedec report --recipe wikihowqa --split dev,test --timing-examples all  # the paper's tables, and its figures beside yours
@@ -42,6 +45,16 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
     parts = [part.strip() for part in written.split(",")]
     given = [part for part in parts if part not in ("wait", "sequential")]
     return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
+
+
+def parse_starts(value: Any) -> tuple[float, ...]:
+    """Probabilities with commas between them, rising, each once; one above 1 never starts early."""
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
+    with suppress(ValueError):
+        found = sorted(set(map(float, parts)))
+        if all(0 <= one < inf for one in found):  # nan is not
+            return tuple(found)
+    raise typer.BadParameter("give numbers from 0 up, with commas between them")
 
 
 def parse_splits(value: Any) -> tuple[SplitName, ...]:
@@ -69,8 +82,15 @@ class ReportSettings(WorkflowSettings):
         parser=parse_delays,
         metavar="N,N",
     )
-    explore: Literal["retry", "once", "both"] = option(
-        "retry", "The exploration rule, or both of them side by side."
+    explore: Literal["retry", "once", "fresh", "both"] = option(
+        "retry", "The exploration rule; 'both' is retry and once, side by side."
+    )
+    starts: tuple[float, ...] | None = option(
+        None,
+        "Least probabilities of a first token with which a subsequence may start early, commas between (see "
+        "`generate --start-when`): each at every Δt, beside the exploration rule.",
+        parser=parse_starts,
+        metavar="P,P",
     )
     model: str | None = _input(None, "The pipelined checkpoint \\[default: the workspace's].")
     baseline: str | None = _input(

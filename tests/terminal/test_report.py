@@ -242,6 +242,23 @@ def test_exploration_rules_stand_side_by_side_and_json_is_all_that_goes_to_stdou
     assert "timing" not in result.stderr
 
 
+def test_starts_stand_beside_the_rule_with_the_options_that_give_them(workspace):
+    result = reported("--delays", "1", "--starts", "0.6,0,1.1", "--json", "--quiet")
+    decoders = json.loads(result.stdout)["decoders"][1:]
+    assert {entry["name"]: entry["options"] for entry in decoders} == {
+        "Δt = 1, retry": "--delay 1",
+        "Δt = 1, start 0": "--delay 1 --start-when 0",
+        "Δt = 1, start 0.6": "--delay 1 --start-when 0.6",
+        "Δt = 1, start 1.1": "--delay 1 --start-when 1.1",
+    }
+    steps = [entry["totals"]["steps"] for entry in decoders[1:]]
+    assert steps == sorted(steps)
+    assert steps[-1] > steps[0]
+    for nonsense in ("-1", "nan", "often"):
+        with pytest.raises(typer.BadParameter, match="give numbers from 0 up"):
+            report.parse_starts(nonsense)
+
+
 def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, monkeypatch):
     asked = []
 
