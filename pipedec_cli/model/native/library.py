@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_double, c_int64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
@@ -19,6 +22,8 @@ from torch import Tensor
 
 #: Set to 0, this environment variable turns the kernels off.
 VARIABLE: Final = "PIPEDEC_NATIVE"
+#: Flags for the compiler beyond its own, such as ``-g -fsanitize=address``; what they make is kept apart.
+FLAGS_VARIABLE: Final = "PIPEDEC_NATIVE_FLAGS"
 SOURCE: Final = Path(__file__).with_name("kernels.cpp")
 FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC")
 #: What to add, best first: not every compiler knows the machine it runs on, nor OpenMP.
@@ -42,7 +47,8 @@ def find_compiler() -> str:
 def is_compiled() -> bool:
     """Whether the library for this source, compiler and CPU is there; True as well where it cannot be had at all."""
     try:
-        return _place(find_compiler()).exists()
+        place = _place(find_compiler())
+        return _is_safe(place) or (place.parent.exists() and not _is_safe(place.parent))
     except (BuildError, OSError, RuntimeError):
         return True
 
@@ -50,30 +56,49 @@ def is_compiled() -> bool:
 def compiled() -> Path:
     """The shared library for this source, compiler and CPU, compiled now if it is not there yet; else a BuildError.
 
+    It is code: one that somebody else may have put there is compiled anew, and nothing is kept where others can write.
     Several processes may do so at once: each compiles to a file of its own and moves it to its place.
     """
     compiler = find_compiler()
     try:
-        if (place := _place(compiler)).exists():
-            return place
+        place = _place(compiler)
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not _is_safe(place.parent):
+            raise BuildError(f"{place.parent} is another user's, or others can write there (`chmod go-w` it)")
+        if _is_safe(place):
+            return place
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             made = Path(folder) / place.name
             for extra in EXTRAS:
-                if _run([compiler, *FLAGS, *extra, str(SOURCE), "-o", str(made)]) is not None:
+                if _run([compiler, *FLAGS, *extra, *_more(), str(SOURCE), "-o", str(made)]) is not None:
+                    made.chmod(0o700)
                     return made.replace(place)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         raise BuildError(f"the compiled kernels cannot be kept: {error}") from error
     raise BuildError(f"{Path(compiler).name} cannot compile the kernels")
 
 
+def _is_safe(path: Path) -> bool:
+    """Whether a file or folder is there and, by owner and mode, only the user and root can have written it."""
+    with suppress(FileNotFoundError):
+        state = path.stat()
+        return state.st_uid in (0, os.geteuid()) and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return False
+
+
+def _more() -> list[str]:
+    return shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
+
+
 def _place(compiler: str) -> Path:
-    """Where the library lies, or will, in the user's cache folder: its name tells source, compiler and CPU."""
-    facts = (*FLAGS, *map(str, EXTRAS), compiler, _run([compiler, "--version"]) or "", _cpu())
+    """Where the library lies, or will, in the user's cache folder: its name tells source, flags, compiler and CPU."""
+    facts = (*FLAGS, *map(str, EXTRAS), *_more(), compiler, _run([compiler, "--version"]) or "", _cpu())
     source = b"".join(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))))
     name = hashlib.sha256(source + "\n".join(facts).encode()).hexdigest()[:16]
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "pipedec" / f"kernels-{name}.so"
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if not root.is_absolute():
+        raise BuildError(f"XDG_CACHE_HOME is {str(root)!r}, not an absolute path")
+    return root / "pipedec" / f"kernels-{name}.so"
 
 
 def _run(command: list[str]) -> str | None:
