@@ -168,7 +168,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> N
     megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
     talk.say(
         f"{len(examples):,} examples, {expected.updates:,} updates of {hyper.batch_size}: "
-        f"about {_duration(expected.seconds)}, {megabytes} in {target}, up to "
+        f"about {_duration(expected.seconds)}, {megabytes} in {target}, some "
         f"{expected.memory / 1e9:.1f} GB of memory"
     )
     room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free

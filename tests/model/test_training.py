@@ -12,7 +12,9 @@ import sys
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -149,6 +151,22 @@ def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_
         training_cost(checkpoint, [], QUICK)
     with pytest.raises(UserError, match="there are no training examples"):
         train(checkpoint, [], [], tmp_path, QUICK)
+
+
+def test_an_estimate_of_memory_counts_weights_gradients_moments_and_what_the_longest_batch_keeps(monkeypatch):
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda _: SimpleNamespace(rss=1_000_000))
+    checkpoint = fresh_toy()
+    examples, parameters = examples_of(checkpoint), checkpoint.model.num_parameters()
+
+    def memory(**changes):
+        return training_cost(checkpoint, examples, replace(QUICK, **changes)).memory
+
+    one, two, eight = (memory(batch_size=count, optimizer="adafactor") for count in (1, 2, 8))
+    assert eight - two == 6 * (two - one) > 0, "as much for each example of a batch"
+    assert memory(batch_size=8, optimizer="adamw") - eight == 8 * parameters
+    longest = max(len(example.source) for example in examples)
+    assert two - one > 4 * checkpoint.model.config.d_model * longest
+    assert memory(batch_size=1, optimizer="adafactor") - (two - one) >= 1_000_000 + 4 * parameters
 
 
 def test_updates_are_whole_epochs_rounded_up_to_batches():
