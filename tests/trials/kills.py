@@ -1,0 +1,381 @@
+"""Commands that are killed at random moments and run again: `python -m tests.trials.kills --each 50`.
+
+Each is killed with SIGKILL at a moment drawn from the time that it takes, and then the same command is run again, with
+--resume where it has one. What stands there in the end must be what an undisturbed run leaves, byte for byte, but for
+times; and what stands there after the kill must be whole, or be refused. A run is a fork of this process, which has
+imported everything already: so the moments are spread over the work, not over the imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipedec_cli.data.demo import make_demo
+from pipedec_cli.data.trained import checkpoints, is_model
+from pipedec_cli.data.workspace import load_split
+from pipedec_cli.data.writing import write_json, write_json_lines
+from pipedec_cli.terminal.app import main
+
+HEAVY: Final = (
+    "torch",
+    "transformers",
+    "scipy.stats",
+    "nltk",
+    "rouge_score.rouge_scorer",
+    "tokenizers",
+    "datasets",
+)
+OURS: Final = ("model.training", "model.decoder", "model.scratch", "terminal.predicting", "terminal.line_up")
+#: What a table counts; in all but the first, any other number than 0 is a fault.
+COLUMNS: Final = ("kills", "lost", "doubled", "torn", "unequal", "failed", "left over")
+
+State = dict[str, bytes]
+
+
+class Trial:
+    """One command: where it begins, how it goes on, and what its folder must hold in the end."""
+
+    #: The command, and how it goes on after a kill: by the first of these that does not end in a refusal.
+    command: tuple[str, ...]
+    again: tuple[tuple[str, ...], ...] = ((),)
+
+    def __init__(self, ground: Path) -> None:
+        self.ground = ground  # a workspace with data and two models
+
+    def prepare(self, folder: Path) -> None:
+        """What stands there before the command is run for the first time."""
+
+    def arguments(self, folder: Path) -> tuple[str, ...]:
+        return tuple(word.format(folder=folder, ground=self.ground) for word in self.command)
+
+    def state(self, folder: Path) -> State:
+        """What must be equal in the end, by name."""
+        return {
+            str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        }
+
+    def late(self, folder: Path) -> Path | None:
+        """What comes near the end: every fifth kill comes just behind it, in a moment that chance seldom hits."""
+        return None
+
+    def torn(self, folder: Path, whole: State) -> int:
+        """Things that the kill has left half written and that pass for whole."""
+        return 0
+
+
+def without_times(lines: bytes) -> bytes:
+    """Predictions but for what took how long."""
+    rows = [json.loads(line) for line in lines.splitlines()]
+    return "".join(json.dumps({**row, "seconds": 0}) + "\n" for row in rows).encode()
+
+
+class Generate(Trial):
+    command = ("generate", "-w", "{ground}", "--out", "{folder}/out.jsonl", "--batch-size", "2")
+    again = (("--resume",),)
+
+    def state(self, folder: Path) -> State:
+        return {
+            name: without_times(content) if name.endswith("l") else content
+            for name, content in super().state(folder).items()
+        }
+
+    def torn(self, folder: Path, whole: State) -> int:
+        """All but the last line must be the first ones of an undisturbed run; the last may be cut short."""
+        out = folder / "out.jsonl"
+        lines = out.read_bytes().splitlines(keepends=True) if out.exists() else []
+        kept = b"".join(line for line in lines if line.endswith(b"\n"))
+        return int(not whole["out.jsonl"].startswith(without_times(kept)))
+
+
+class Train(Trial):
+    command = (
+        *(
+            "train",
+            "{ground}/data",
+            "--model",
+            "{ground}/models/pipelined",
+            "--out",
+            "{folder}/model",
+            "--overwrite",
+        ),
+        *(
+            "--max-steps",
+            "12",
+            "--evaluations",
+            "4",
+            "--batch-size",
+            "2",
+            "--dev-examples",
+            "2",
+            "--limit",
+            "8",
+        ),
+        *("--optimizer", "adamw"),
+    )
+    again = (("--resume",), ())
+
+    def prepare(self, folder: Path) -> None:
+        """An older model stands there, of other weights and settings."""
+        run([*self.arguments(folder), "--seed", "7", "--max-steps", "11"], folder / "older.log")
+
+    def state(self, folder: Path) -> State:
+        state = super().state(folder / "model")
+        told = json.loads(state["training.json"])
+        told["result"] = {**told["result"], "seconds": 0}
+        return (
+            {name: content for name, content in state.items() if name.endswith(".safetensors")}
+            | {name: state[name] for name in ("config.json", "tokenizer.json") if name in state}
+            | {"training.json": json.dumps(told).encode()}
+        )
+
+    def late(self, folder: Path) -> Path:
+        return folder / "model" / "checkpoint-12" / "trainer_state.json"
+
+    def torn(self, folder: Path, whole: State) -> int:
+        """A folder that passes for a model holds the settings and the weights of one training."""
+        model = folder / "model"
+        if not is_model(model):
+            return 0
+        weights, seed = (model / "model.safetensors").read_bytes(), _seed(model)
+        return int((weights == whole["model.safetensors"]) != (seed == 0)) + sum(
+            not (path / "optimizer.pt").exists() for path in checkpoints(model)
+        )
+
+
+def _seed(model: Path) -> int:
+    return int(json.loads((model / "training.json").read_bytes())["settings"]["training"]["seed"])
+
+
+class Report(Trial):
+    command = (
+        *(
+            "report",
+            "-w",
+            "{folder}/work",
+            "--delays",
+            "1,2",
+            "--timing-examples",
+            "1",
+            "--repeats",
+            "1",
+            "--no-memory",
+        ),
+        *("--resamples", "99", "--batch-size", "2"),
+    )
+
+    def prepare(self, folder: Path) -> None:
+        shutil.copytree(self.ground, folder / "work")
+
+    def state(self, folder: Path) -> State:
+        """The predictions, and of the report the quality; times are others in every run."""
+        work = folder / "work"
+        state = {
+            path.name: without_times(path.read_bytes()) for path in (work / "generations").glob("*.jsonl")
+        }
+        told = json.loads((work / "report" / "report.json").read_bytes())
+        quality = [(one["name"], one["quality"]) for one in told["decoders"]]
+        (work / "report" / "report.md").read_text(encoding="utf-8")
+        return {**state, "report.json": json.dumps(quality, sort_keys=True).encode()}
+
+
+class Segment(Trial):
+    command = ("segment", "{ground}/data.jsonl", "--level", "sentence", "-w", "{folder}")
+
+    def prepare(self, folder: Path) -> None:
+        """Data that were split otherwise stand there."""
+        run([*self.arguments(folder), "--seed", "7"], folder / "older.log")
+        (folder / "older.log").unlink()
+
+    def torn(self, folder: Path, whole: State) -> int:
+        """Where segmentation.json says that the data are whole, they are of one run, the older or this one."""
+        data = folder / "data"
+        if not (data / "segmentation.json").exists():
+            return 0
+        records = [load_split(data / f"{name}.jsonl") for name in ("train", "dev", "test")]
+        now = {name: (data / Path(name).name).read_bytes() == content for name, content in whole.items()}
+        mixed = any(now[name] for name in now if "sentences" not in name) and not all(now.values())
+        return int(mixed or sum(map(len, records)) != EXAMPLES)
+
+
+TRIALS: Final = {"generate": Generate, "train": Train, "report": Report, "segment": Segment}
+EXAMPLES: Final = 400
+
+
+def run(
+    arguments: Sequence[str], log: Path, kill_after: float | None = None, there: Path | None = None
+) -> int | None:
+    """The exit code of a command in a fork of this process; None if it was killed.
+
+    It is killed after so many seconds, counted from when it began or from when a file is there.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    child = os.fork()
+    if child == 0:
+        with log.open("ab") as file:
+            for stream in (1, 2):
+                os.dup2(file.fileno(), stream)
+            sys.argv = ["pipedec", *arguments]
+            code: Any = 70
+            with contextlib.suppress(BaseException):
+                try:
+                    main()
+                    code = 0
+                except SystemExit as end:
+                    code = end.code or 0
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    if kill_after is not None:
+        while there and not there.exists():
+            if os.waitpid(child, os.WNOHANG)[0]:
+                return 0
+            time.sleep(0.001)
+        time.sleep(kill_after)
+        os.kill(child, signal.SIGKILL)  # there until it is waited for, even if it has ended
+    status = os.waitpid(child, 0)[1]
+    return None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def compare(found: State, whole: State) -> Counter[str]:
+    """What was lost, doubled or otherwise than in an undisturbed run."""
+    counts: Counter[str] = Counter()
+    for name in whole.keys() | found.keys():
+        if found.get(name) != whole.get(name):
+            counts["unequal"] += 1
+        if name.endswith(".jsonl"):
+            old, new = (
+                Counter(str(json.loads(line)["id"]) for line in state.get(name, b"").splitlines())
+                for state in (whole, found)
+            )
+            counts["lost"] += len(old.keys() - new.keys())
+            counts["doubled"] += sum(count > 1 for count in new.values())
+    return counts
+
+
+def left_over(folder: Path) -> list[str]:
+    """Hidden files and folders: locks, and what was half written."""
+    return [path.name for path in folder.rglob(".*")]
+
+
+def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter[str]:
+    """Kill a command so often; a run that had ended before its moment came is drawn again."""
+    start, log = scratch / "start", scratch / "log"
+    start.mkdir()
+    trial.prepare(start)
+
+    def fresh() -> tuple[Path, list[str]]:
+        folder = scratch / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(start, folder)
+        return folder, list(trial.arguments(folder))
+
+    folder, arguments = fresh()
+    began = time.monotonic()
+    if run(arguments, log) != 0:
+        raise SystemExit(f"the undisturbed run failed: {log.read_text(encoding='utf-8')[-2000:]}")
+    takes, whole, counts = time.monotonic() - began, trial.state(folder), Counter[str]()
+    while counts["kills"] < each:
+        folder, arguments = fresh()
+        late = trial.late(folder) if counts["kills"] % 5 == 4 else None
+        if run(arguments, log, rng.uniform(0, 0.03 if late else takes), late) is not None:
+            takes *= 0.95  # a quieter machine than before
+            continue
+        counts["kills"] += 1
+        counts["torn"] += trial.torn(folder, whole)
+        more: tuple[str, ...]
+        for more in trial.again:
+            kept = [word for word in arguments if word != "--overwrite" or "--resume" not in more]
+            code = run([*kept, *more], log)
+            if code != 2:
+                break
+        if code:
+            counts["failed"] += 1
+            sys.stderr.write(f"{type(trial).__name__}: {log.read_text(encoding='utf-8')[-1000:]}\n")
+        else:
+            counts += compare(trial.state(folder), whole)
+        counts["left over"] += len(left_over(folder))
+    return counts
+
+
+def prepare(ground: Path) -> None:
+    """Data, and two models that are tiny: what is tried is the writing."""
+    write_json_lines(ground / "data.jsonl", make_demo(EXAMPLES, 0))
+    steps: list[Callable[[], Any]] = [
+        lambda: run(
+            ["segment", f"{ground}/data.jsonl", "--level", "sentence", "-w", str(ground)], ground / "log"
+        ),
+        lambda: _in_fork(lambda: _models(ground)),
+    ]
+    for step in steps:
+        if step() != 0:
+            raise SystemExit((ground / "log").read_text(encoding="utf-8"))
+
+
+def _models(ground: Path) -> None:
+    from tests.checkpoints import tiny_checkpoint
+
+    tiny_checkpoint(ground / "models" / "pipelined", level="sentence")
+    tiny_checkpoint(ground / "models" / "sequential", decoder="sequential", level="sentence")
+
+
+def _in_fork(work: Callable[[], None]) -> int:
+    """Autograd's threads do not live on in a fork: they must not be started here."""
+    child = os.fork()
+    if child == 0:
+        work()
+        os._exit(0)
+    return os.WEXITSTATUS(os.waitpid(child, 0)[1])
+
+
+def table(found: Mapping[str, Counter[str]]) -> str:
+    """The counts as a table in Markdown."""
+    rows = [("command", *COLUMNS), tuple("---" for _ in range(len(COLUMNS) + 1))]
+    rows += [(name, *(str(counts[column]) for column in COLUMNS)) for name, counts in found.items()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def start() -> None:
+    """Kill what is asked for, print the table, and end with 1 if anything was wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--each", type=int, default=50, help="kills of each command")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--only", choices=[*TRIALS], action="append", help="these commands")
+    parser.add_argument("--json", type=Path, help="a file for the counts")
+    given = parser.parse_args()
+    os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
+    for name in (*HEAVY, *(f"pipedec_cli.{one}" for one in OURS)):
+        importlib.import_module(name)
+    found: dict[str, Counter[str]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        prepare(Path(scratch, "ground"))
+        for name in given.only or TRIALS:
+            place = Path(scratch, name)
+            place.mkdir()
+            trial = TRIALS[name](Path(scratch, "ground"))
+            found[name] = tried(trial, given.each, random.Random(f"{given.seed} {name}"), place)
+            sys.stdout.write(table({name: found[name]}).splitlines()[-1] + "\n")
+            sys.stdout.flush()
+    sys.stdout.write("\n" + table(found))
+    if given.json:
+        write_json(given.json, {name: dict(counts) for name, counts in found.items()})
+    sys.exit(any(counts[column] for counts in found.values() for column in COLUMNS[1:]))
+
+
+if __name__ == "__main__":
+    start()
