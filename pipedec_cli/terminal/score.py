@@ -143,6 +143,8 @@ def _save(
     from pipedec_cli.data.writing import manifest, write_json, write_json_lines
 
     out, names = settings.out, [run.run.name for run in runs]
+    if out is not None and out.is_dir():
+        raise UserError("is a folder", where=str(out), todo="name a file in it")
     if out is None:
         files = [place.scores / f"{name}.json" for name in (*names, "-vs-".join(names))]
     else:

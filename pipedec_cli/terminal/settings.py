@@ -54,6 +54,10 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     parameters = [context, *options]
 
     def command(context: typer.Context, **values: Any) -> None:
+        for option, value in values.items():
+            # No number is so large, and no path holds a zero byte.
+            if (isinstance(value, int | float) and not abs(value) < 2**53) or "\0" in str(value):
+                raise typer.BadParameter(f"{value!r} cannot be used", param_hint=f"'{option}'")
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         sources = {name: context.get_parameter_source(name) for name in values}
         typed = (name for name, source in sources.items() if source and source.name == "COMMANDLINE")
@@ -185,12 +189,17 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
     own = content.get(command)
     given = {**shared, **(own if isinstance(own, dict) else {})}
-    known = {parameter.name for parameter in context.command.params} - {"config"}
-    for key in given:
-        if key.replace("-", "_") not in known:
+    known = {parameter.name: parameter for parameter in context.command.params if parameter.name != "config"}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if (parameter := known.get(name := key.replace("-", "_"))) is None:
             todo = f"see `pipedec {command} --help` for the options"
             raise UserError(f"unknown setting {key!r} for `pipedec {command}`", where=str(path), todo=todo)
-    values = {key.replace("-", "_"): value for key, value in given.items()}
+        # As one would type it, so that what an option does not take is refused as there.
+        items = list(map(str, value)) if isinstance(value, list) else [str(value)]
+        several = getattr(parameter, "multiple", False)
+        flag = isinstance(value, bool) and getattr(parameter, "is_flag", False)
+        values[name] = value if flag else items if several else ",".join(items)
     context.default_map = {**(context.default_map or {}), **values}
     return path
 

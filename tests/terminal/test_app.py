@@ -188,6 +188,32 @@ def test_a_config_file_that_does_not_fit_is_refused(tmp_path: Path, content: str
     assert raised.value.where == str(path)
 
 
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [
+        ("segment none.jsonl", 'dev = "a\\u0000b"'),
+        ("segment none.jsonl", "limit = 10000000000000000000000"),
+        ("segment none.jsonl", "limit = true"),
+        ("segment none.jsonl", "dev-fraction = nan"),
+        ("segment none.jsonl", "level = 2024-01-01"),
+        ("train", "epochs = inf"),
+        ("report", "split = 0"),
+        ("report", "batch-sizes = [[]]"),
+        ("bench", "dtypes = []"),
+        ("bench", "[bench]\ndelays = {a = 1}"),
+    ],
+)
+def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_as_on_the_command_line(
+    tmp_path: Path, command: str, setting: str
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(setting, encoding="utf-8")
+    result = CliRunner().invoke(app, [*command.split(), "--config", str(path)], catch_exceptions=False)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: Invalid value for ")
+    assert result.stderr.count("\n") == 1
+
+
 def complete(what: str, **environment: str) -> str:
     program = "import sys; sys.argv[0] = 'pipedec'; from pipedec_cli.terminal.app import main; main()"
     variables = {**os.environ, "_PIPEDEC_COMPLETE": what, **environment}

@@ -94,6 +94,7 @@ def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_writ
         assert wrong in refused("score", first, second)
     before = Path("ours.jsonl").read_bytes()
     assert "would be written over" in refused("score", "ours.jsonl", "--out", "ours.jsonl")
+    assert "is a folder; name a file in it" in refused("score", "ours.jsonl", "--out", ".")
     assert Path("ours.jsonl").read_bytes() == before
 
 
