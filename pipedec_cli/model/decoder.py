@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import psutil
 import torch
@@ -19,8 +18,9 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.writing import file_sha256
+from pipedec_cli.model.arguments import choose_device, choose_dtype, several, whole
 from pipedec_cli.model.checkpoint import PLAIN_T5, Checkpoint, load_checkpoint
-from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out
+from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
@@ -29,7 +29,6 @@ from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
 SORTED_BATCHES: Final = 16
 
-DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: Beyond this many examples a step is bound by arithmetic, and more of them gain little.
 MOST_ON_CPU, MOST_ON_GPU = 8, 64
 #: The share of the free memory that examples in flight may take, and the tokens of a grid that room is reckoned for.
@@ -75,9 +74,9 @@ class Decoder:
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or PLAIN_T5
         self.text = checkpoint.codec()
-        if max_source_tokens is not None:
-            self.text.max_source_tokens = max_source_tokens
-        self.batch_size = batch_size
+        if (longest := whole("max_source_tokens", max_source_tokens)) is not None:
+            self.text.max_source_tokens = longest
+        self.batch_size = whole("batch_size", batch_size) or 1
         self._consume = consume
         self._engines: dict[int, Engine] = {}
 
@@ -88,7 +87,7 @@ class Decoder:
 
     def engine(self, batch_size: int | None = None) -> Engine:
         """The engine with room for so many examples; it is made once for each number."""
-        size = batch_size or self.batch_size
+        size = whole("batch_size", batch_size) or self.batch_size
         if size not in self._engines:
             self._engines[size] = Engine(self.checkpoint.model, size, weights=self.weights)
         return self._engines[size]
@@ -129,12 +128,20 @@ class Decoder:
         start at other times, and `untrained` does not allow it.
         """
         usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
+        for name, limit in {"time_max": time_max, "sub_max": sub_max, "max_tokens": max_tokens}.items():
+            whole(name, limit)
+        if delay not in ("wait", "sequential"):
+            whole("delay", delay, "wait")
         schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
         rule: Explore = explore or ("retry" if start_when is None else "fresh")
-        if start_when is not None and (rule != "fresh" or not 0 <= start_when < math.inf):
+        if rule not in get_args(Explore):
+            raise UserError(f"there is no rule {rule!r}", todo=f"use one of {', '.join(get_args(Explore))}")
+        if start_when is not None and (
+            rule != "fresh" or not isinstance(start_when, int | float) or not 0 <= start_when < math.inf
+        ):
             told = "is no probability" if rule == "fresh" else f"does not go with --explore {rule}"
             raise UserError(
-                f"--start-when {start_when:g} {told}", todo="use --explore fresh and a number from 0 on"
+                f"--start-when {start_when} {told}", todo="use --explore fresh and a number from 0 on"
             )
         if isinstance(schedule, Whole):
             limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
@@ -169,8 +176,15 @@ class Decoder:
     ) -> Iterator[Event | Generated]:
         """Texts, read a window at a time, to events as they happen and each `Generated` as soon as input order allows."""
         waiting: dict[int, Opened] = {}
-        due, size, away = 0, batch_size or self.batch_size, 0.0  # seconds that the reader of the events took
+        due, size, away = (
+            0,
+            whole("batch_size", batch_size) or self.batch_size,
+            0.0,
+        )  # seconds that the reader of the events took
         how = method or self.usual_method(size)
+        if not isinstance(how, Method | Verify):
+            raise UserError(f"the method is {how!r}", todo="give what decoder.method(...) gives")
+        require_ids("the method", (how.bos, how.eos), self.weights.vocabulary)
         window = 1 if size == 1 else size * SORTED_BATCHES
         for event in decode(self.engine(size), self._sorted(sources, waiting, window, how), how, size):
             if isinstance(event, Admitted):
@@ -195,7 +209,7 @@ class Decoder:
         self, sources: Iterable[str], waiting: dict[int, Opened], size: int, how: Method | Verify
     ) -> Iterator[tuple[int, Sequence[int]]]:
         """Sources as ids, longest first within a window, so that those in flight together are alike."""
-        numbered = enumerate(sources)
+        numbered = enumerate(several(sources))
         while window := list(islice(numbered, size)):
             waiting |= self.open(window, how)
             for index in sorted((index for index, _ in window), key=lambda i: -len(waiting[i].ids)):
@@ -250,30 +264,6 @@ def load(
     where = choose_device(device)
     checkpoint = load_checkpoint(str(name), dtype=choose_dtype(dtype, where), device=str(where))
     return Decoder(checkpoint, batch_size=batch_size, max_source_tokens=max_source_tokens, consume=consume)
-
-
-def choose_device(name: str = "auto") -> torch.device:
-    """The device of that name, or a UserError; ``auto`` takes a CUDA GPU where there is one, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.partition(":")[0] == "mps":
-        raise UserError("Apple's GPU is not supported", todo="use --device cpu")
-    form = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
-    if form is None:
-        raise UserError(f"there is no device {name!r}", todo="use auto, cpu, cuda or cuda:N")
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name != "cpu" and int(form[1] or 0) >= there:
-        raise UserError(f"{name} is not here", todo="use --device cpu")
-    return torch.device(name)
-
-
-def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype of that name, or a UserError where it is not known or not to be used on that device."""
-    if name not in DTYPES:
-        raise UserError(f"there is no dtype {name!r}", todo=f"use one of {', '.join(DTYPES)}")
-    if name == "float16" and device.type == "cpu":
-        raise UserError("float16 is not for the CPU", todo="use bfloat16 or float32")
-    return DTYPES[name]
 
 
 def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:

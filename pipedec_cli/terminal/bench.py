@@ -141,7 +141,7 @@ def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], ta
     from pipedec_cli.evaluate.bench import Bench, MemoryProbe, StepSpeed, time_steps
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
     from pipedec_cli.evaluate.timing import device_clock, pause
-    from pipedec_cli.model.decoder import choose_device
+    from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.scratch import SHAPES
     from pipedec_cli.terminal.measuring import measure
     from pipedec_cli.terminal.progress import stage

@@ -120,7 +120,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
         raise UserError("would be written over with what is made of it", where=settings.model, todo=todo)
     talk.say(f"loading {settings.model} …")
 
-    from pipedec_cli.model.decoder import choose_device
+    from pipedec_cli.model.arguments import choose_device
 
     choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)

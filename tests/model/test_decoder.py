@@ -16,16 +16,14 @@ import pipedec_cli
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model import decoder
+from pipedec_cli.model.arguments import DTYPES, choose_device, choose_dtype
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.decoder import (
-    DTYPES,
     MOST_ON_CPU,
     SORTED_BATCHES,
     Decoder,
     bytes_per_example,
     choose_batch_size,
-    choose_device,
-    choose_dtype,
     load,
 )
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
