@@ -23,28 +23,11 @@ if TYPE_CHECKING:
 CARD: Final = "README.md"
 _MARK: Final = b"written by `pipedec train`"
 #: The licence in the first lines of a card; `other` and `unknown` name none.
-_LICENCE: Final = re.compile(r"---\n(?:(?!---).*\n)*?license: *(?!other|unknown)([\w.-]{1,40}) *\n")
+_LICENCE: Final = re.compile(
+    r"---\n(?:(?!---).*\n)*?license: *[\"']?(?!other|unknown)([\w.-]{1,40})[\"']? *\n"
+)
 #: Settings of a training that name its owner's files, or that the card tells otherwise.
 _UNTOLD: Final = ("model", "data", "training", "cpu")
-_PIPELINED: Final = """\
-`transformers` loads these weights as the T5 that they are, but **its `generate()` writes the first subsequence only**: a text
-is several of them here, and each ends as a whole text does. pipedec writes all of it:
-"""
-_SEQUENTIAL: Final = """\
-This is an ordinary T5, which needs nothing but `transformers`:
-
-```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-model, tokenizer = (kind.from_pretrained("FOLDER") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
-settings = model.config.pipedec
-source = settings["source_prefix"] + "a source"
-ids = tokenizer(source, return_tensors="pt", truncation=True, max_length=settings["max_source_tokens"])
-print(tokenizer.decode(model.generate(**ids, max_new_tokens=512)[0], skip_special_tokens=True))
-```
-
-pipedec writes the same text:
-"""
 
 
 def write_card(
@@ -55,7 +38,7 @@ def write_card(
     The record is the manifest of its training, with the ``result``; `data` is the folder that `segment` wrote.
     """
     path = folder / CARD
-    if path.exists() and _MARK not in path.read_bytes():
+    if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):
         talk.warn(
             f"{path} is there already and was not made by pipedec: it stays, and no model card is written"
         )
@@ -98,7 +81,11 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         "Versions": {package: version or "" for package, version in record["versions"].items()},
     }
     sheets = (Sheet(title, ("",), (Section("", tuple(rows.items())),)) for title, rows in told.items())
-    return Template(Path(__file__).with_suffix(".md").read_text(encoding="utf-8")).substitute(
+    template, use = (
+        Path(__file__).with_name(f"model_card{of}.md").read_text(encoding="utf-8")
+        for of in ("", f"_{settings['decoder']}")
+    )
+    return Template(template).substitute(
         front="\n".join(f"{key}: {to_json(value)}" for key, value in front.items() if value),
         kind="a pipelined" if pipelined else "an ordinary, sequential",
         size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
@@ -106,7 +93,7 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         examples=many(examples, "example"),
         data=plain(given if hub else Path(given).name),
         level=settings["level"],
-        use=_PIPELINED if pipelined else _SEQUENTIAL,
+        use=use,
         licence=terms,
         sheets="\n".join(line for sheet in sheets for line in as_markdown(sheet)),
     )
@@ -116,7 +103,9 @@ def licence_of(name: str) -> str | None:
     """The licence that the card of a local folder or of a hub model names; None if there is none."""
     from huggingface_hub import hf_hub_download
 
-    with suppress(OSError, ValueError):  # no such file, no network, no text
+    with suppress(
+        Exception
+    ):  # no file, no text, or whatever the hub and the network may raise: training is done
         path = Path(name) / CARD if Path(name).is_dir() else Path(hf_hub_download(name, CARD))
         with path.open(encoding="utf-8") as file:
             found = _LICENCE.match(file.read(10_000))

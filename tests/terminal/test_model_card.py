@@ -40,7 +40,7 @@ def train(
 def test_a_pipelined_model_of_which_transformers_writes_the_first_subsequence_says_so(tmp_path: Path) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    folder = train(tmp_path, base=BASE.format("apache-2.0"))
+    folder = train(tmp_path, base=BASE.format('"apache-2.0"'))
     model, tokenizer = (kind.from_pretrained(folder) for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
     source, segments = TOLD[3]
     ids = model.generate(**tokenizer(source, return_tensors="pt"), max_new_tokens=200)
