@@ -35,7 +35,9 @@ def measure_of(tokenizer: str | None) -> Measure:
     try:
         local: dict[str, Any] = {"local_files_only": Path(tokenizer).exists(), "trust_remote_code": False}
         loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
-    except Exception as error:  # whatever its parsers and its HTTP client raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever its parsers, in Python and in Rust, and its HTTP client raise
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
         what = f"no tokenizer can be loaded from {tokenizer!r}: {why}"
         raise UserError(what, todo="give a checkpoint folder or a hub name") from error

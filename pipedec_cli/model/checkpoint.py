@@ -103,9 +103,11 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
     try:
         with _quiet():
             model, tokenizer, content = _load(name, dtype, local)
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except Exception as error:  # loading fails in many ways, in several libraries
+    except (
+        BaseException
+    ) as error:  # loading fails in many ways, in several libraries; a panic in Rust is no Exception
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         reason = next((words for key, words in _WORDS.items() if key in str(error)), reason)
         todo = "check that the folder is whole, or that the hub name is right and can be reached"

@@ -174,9 +174,17 @@ def without_a_part(folder):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def with_a_prefix_that_makes_tokenizers_panic(folder):
+    """A panic in Rust is an exception that is no `Exception`."""
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["continuing_subword_prefix"] = "x" * 3_000
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
+        (with_a_prefix_that_makes_tokenizers_panic, "out of range"),
         *((holds("config.json", content), "") for content in (b"", b"{", b"{}", b"[]", b"null", b'"t5"')),
         *((holds("model.safetensors", content), "") for content in (0, 4, 100, 20_000, b"\xff" * 1000)),
         *((holds("tokenizer.json", content), "") for content in (b"", b"{}", b'{"model": {"type": "none"}}')),

@@ -39,3 +39,34 @@ def test_whole_files_are_taken(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         ended = call(laid_out(target, folder), folder)
         assert (ended.code, wrong_with(ended), lost_in(target, folder, ended)) == (0, [], []), target.name
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop", "nowhere", "in a file", "long"])
+def test_a_path_of_another_kind_than_is_meant_ends_a_command_in_one_line(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "data.jsonl").write_text('{"id": 1, "source": "a", "target": "b", "prediction": "b"}\n')
+    path = {"in a file": "data.jsonl/x", "long": "x" * 5_000}.get(kind, "path")
+    if kind == "folder":
+        (tmp_path / path).mkdir()
+    if kind == "loop":
+        (tmp_path / path).symlink_to("back")
+        (tmp_path / "back").symlink_to(path)
+    for line in (
+        *("segment PATH", "segment data.jsonl --dev PATH", "segment data.jsonl --config PATH"),
+        *("import msqa PATH", "import pubmed PATH", "import wikihowqa PATH", "import parallel PATH"),
+        *("score PATH", "score data.jsonl --gold PATH", "score data.jsonl PATH", "score -w PATH"),
+        *(
+            "import parallel data.jsonl --targets PATH",
+            "generate PATH --model none",
+            "generate -w PATH",
+            "train -w PATH",
+        ),
+    ):
+        ended = call([path if word == "PATH" else word for word in line.split()], tmp_path)
+        assert (ended.code, wrong_with(ended)) == (2, []), line
+    for line in (
+        "segment data.jsonl --out PATH",
+        "score data.jsonl --out PATH",
+        "segment data.jsonl -w PATH",
+    ):
+        ended = call([path if word == "PATH" else word for word in line.split()], tmp_path)
+        assert not wrong_with(ended), line
