@@ -132,8 +132,8 @@ class GenerateSettings(WorkflowSettings):
     live: bool = common.general(False, "Show the grid while it is being decoded, on stderr.")
     live_speed: float | None = common.general(
         None,
-        "Show the grid, on a terminal at no more steps a second than one can follow; the `seconds` of the "
-        "output leave the waiting out \\[default: 10 for a single text, else as they come].",
+        "Show the grid, on a terminal at no more than X steps a second; the `seconds` of the output leave the "
+        "waiting out \\[default: 10 for a single text, else as they come].",
         min=0.1,
     )
 

@@ -24,6 +24,8 @@ from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.grid_drawing import GridDrawing, Words
 
 FRAMES_PER_SECOND: Final = 10
+#: Steps a second of a single text, unless another speed is given.
+SINGLE_SPEED: Final = 10.0
 #: The most of the time that drawing may take; a large grid is drawn less often rather than slow the decoder.
 SHARE: Final = 0.05
 
@@ -78,8 +80,8 @@ class LiveScreen:
     """A `LiveGrid` on stderr: moving on a terminal, else each grid once, when its example has finished; a context manager.
 
     The grids of finished examples stay: on a terminal those that were followed, else all. Frames are drawn between
-    events, never in a thread beside the decoder. A moving grid takes in no more than `speed` steps a second, if that is
-    given, and draws each. Nothing is shown if the talk is quiet.
+    events, never in a thread beside the decoder. A moving grid takes in no more than `speed` steps a second and draws each; without
+    one `SINGLE_SPEED` if a single example is to come, else all as they come. Nothing is shown if the talk is quiet.
     """
 
     def __init__(
@@ -91,7 +93,8 @@ class LiveScreen:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._talk, self._view, self._speed, self._clock, self._sleep = talk, view, speed, clock, sleep
+        self._talk, self._view, self._clock, self._sleep = talk, view, clock, sleep
+        self._speed = speed or (SINGLE_SPEED if view.total == 1 else None)
         self._due = self._step_due = clock()
         # Data on stdout must never be led to stderr; only where both are one screen may Rich keep them apart.
         shared = sys.stdout.isatty()

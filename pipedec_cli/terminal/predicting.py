@@ -33,8 +33,6 @@ from pipedec_cli.terminal.generate import GenerateSettings, announce_compiling
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
 from pipedec_cli.terminal.progress import GenerationProgress, Tally
 
-#: Steps a second of a single text that is watched.
-LIVE_SPEED: Final = 10.0
 #: Characters of a source that the live view's heading gets to see.
 HEADING: Final = 200
 #: What the files of the schedule that waits begin with, and what older versions had them begin with.
@@ -55,16 +53,9 @@ class Predictions:
 
         self.settings, self.decoder, self.inputs, self.talk = settings, decoder, inputs, talk
         checkpoint, trained, longest = decoder.checkpoint, decoder.settings, decoder.text.max_source_tokens
-        allowed = settings.untrained_delay
-        chosen = partial(
-            decoder.method,
-            settings.delay,
-            explore=settings.explore,
-            untrained=allowed,
-            start_when=settings.start_when,
-        )
-        limits = {name: getattr(settings, name) for name in ("time_max", "sub_max", "max_tokens")}
-        self.method = chosen(**limits)
+        how = settings.some("explore", "start_when")
+        chosen = partial(decoder.method, settings.delay, untrained=settings.untrained_delay, **how)
+        self.method = chosen(**settings.some("time_max", "sub_max", "max_tokens"))
         self.name = _name(settings, self.method, usual=chosen().limits)
         if settings.batch_size == "auto" and not settings.live:
             tokens = min(longest, inputs.longest + len(trained.source_prefix) + 1)
@@ -156,12 +147,8 @@ class Predictions:
         self.talk.say(f"decoder steps: {self.decoder.engine(self.batch_size).kernels}")
         screen: LiveScreen | GenerationProgress = GenerationProgress(self.talk, total)
         if self.settings.live:
-            grid = LiveGrid(
-                text.decode, self._described, lambda index: records[index].source[:HEADING], total
-            )
-            screen = LiveScreen(
-                self.talk, grid, self.settings.live_speed or (LIVE_SPEED if total == 1 else None)
-            )
+            grid = LiveGrid(text.decode, self._described, lambda n: records[n].source[:HEADING], total)
+            screen = LiveScreen(self.talk, grid, self.settings.live_speed)
         began, shown = time.perf_counter(), 0.0  # what showing takes is no time of the decoder's
         try:
             with screen:
@@ -187,15 +174,14 @@ class Predictions:
         """Generate to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
 
         With ``--resume`` it goes on behind the lines that are there, a `UserError` if they are of another run; else what
-        stands there is kept as FILE.bak. With a limit the lines are taken from a longer run in the workspace, if there is
-        one, unless they are to be seen being made. Gives what was done, as plain values.
+        stands there is kept as FILE.bak. With a limit, a longer run in the workspace gives its first lines, unless they
+        are to be watched. Gives what was done, as plain values.
         """
         files, done = GenerationFiles(path) if path.is_file() or not path.exists() else None, None
         with self._only_writer(path, "choose another --out") if files else nullcontext():
             if files and self.settings.resume and files.begun:
                 done = files.done(self.manifest, self.inputs.read())
-            unseen = files if done is None and not self.settings.live else None
-            if unseen and self._take_from_longer(unseen, str(path)):
+            if files and done is None and not self.settings.live and self._take_from_longer(files, str(path)):
                 done = self.inputs.count
             else:
                 self._append(path, files, done)
@@ -246,11 +232,11 @@ class Predictions:
         """Take the first lines of a longer run of the same settings, model and data, if there is one with a --limit."""
         for path in sorted(self.path().parent.glob("*.jsonl")):
             name = re.sub(r"-first\d+$", "", path.stem).replace(OLDER_WAITING, WAITING, 1)
-            if f"{name}-first{self.settings.limit}" != self.name or path == files.lines:
-                continue
-            if taken := first_lines(GenerationFiles(path), self.manifest, self.inputs.read()):
+            longer, same = GenerationFiles(path), f"{name}-first{self.settings.limit}" == self.name
+            other = same and path != files.lines
+            if other and (taken := first_lines(longer, self.manifest, self.inputs.read())):
                 made_with, lines = taken
-                if changed := other_versions(GenerationFiles(path).manifest, self.manifest):
+                if changed := other_versions(longer.manifest, self.manifest):
                     self.talk.warn(f"other versions than when {path} was made: {', '.join(changed)}")
                 if kept := files.start(made_with):
                     self.talk.say(f"what stood in {files.lines.name} is kept as {kept.name}")

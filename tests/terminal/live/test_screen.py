@@ -61,8 +61,9 @@ def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(
 
 
 @pytest.mark.parametrize(("terminal", "frames"), [(True, 4), (False, 0)])
+@pytest.mark.parametrize(("speed", "total", "held"), [(5.0, None, 0.15), (None, 1, 0.05)])
 def test_a_speed_holds_the_followed_example_up_on_a_terminal_alone_and_each_step_is_drawn(
-    terminal: bool, frames: int
+    speed: float | None, total: int | None, held: float, terminal: bool, frames: int
 ) -> None:
     talk, now, slept = Talk(console=console(100, terminal=terminal)), 0.0, []
 
@@ -71,11 +72,11 @@ def test_a_speed_holds_the_followed_example_up_on_a_terminal_alone_and_each_step
         now += seconds
         slept.append(seconds)
 
-    with LiveScreen(talk, FIGURE_2.view(), 5.0, clock=lambda: now, sleep=sleep) as screen:
+    with LiveScreen(talk, FIGURE_2.view(total=total), speed, clock=lambda: now, sleep=sleep) as screen:
         for event in FIGURE_2.events(Fixed(1)):
             now += 0.05  # the decoder's
             screen.on(event)
-    assert [round(seconds, 3) for seconds in slept] == [0.0, *[0.15] * frames][: len(slept)]
+    assert [round(seconds, 3) for seconds in slept] == [0.0, *[held] * frames][: len(slept)]
     assert len(slept) == frames + (frames > 0)
     text = written(talk)
     assert sum(f"{count} decoder call" in text for count in range(1, 5)) >= frames
