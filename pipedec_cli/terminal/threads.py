@@ -33,7 +33,7 @@ def settle_threads(wanted: int | None = None) -> None:
     torch, environment = sys.modules.get("torch"), os.environ
     cores, quota = min(processors(), psutil.cpu_count(logical=False) or inf), processor_quota() or inf
     if torch is None and environment.keys().isdisjoint(("OMP_WAIT_POLICY", *WAITING)):
-        idle = psutil.cpu_count() * (1 - psutil.cpu_percent(LOOK_SECONDS) / 100)
+        idle = (psutil.cpu_count() or cores) * (1 - psutil.cpu_percent(LOOK_SECONDS) / 100)
         crowded = min(idle, quota) < cores - 0.5
         environment |= {name: choices[crowded] for name, choices in WAITING.items()}
     if wanted is None and quota < cores and environment.keys().isdisjoint(COUNTS):
