@@ -45,6 +45,7 @@ class Config(Struct):
     decoder_start_token_id: TokenId
     eos_token_id: TokenId | Annotated[list[TokenId], Meta(min_length=1)]
     scale_decoder_outputs: bool = True  # T5 alone has it
+    tokenizer_class: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse, with a ValueError, what does not fit together."""

@@ -95,6 +95,8 @@ def test_what_no_t5_has_is_left_aside(folder):
     change(folder / "config.json", **others, _attn_implementation="nobody/kernels")
     config = load_checkpoint(str(folder)).model.config
     assert (config.vocab_size, config.d_model, config.num_labels) == (427, 32, 2)
+    change(folder / "config.json", tokenizer_class="T5Tokenizer")  # as UMT5 does
+    assert load_checkpoint(str(folder)).model.config.tokenizer_class == "T5Tokenizer"
 
 
 def test_the_opening_token_may_stand_in_generation_config_json_or_be_the_padding(folder):

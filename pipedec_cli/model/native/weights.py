@@ -118,10 +118,7 @@ class _Packing:
     def add(
         self, struct: Structure, name: str, outputs: int, inputs: int, *modules: Any, in_turn: bool = False
     ) -> None:
-        """Add modules of one size for a field: their outputs follow one another, or panels of each take turns.
-
-        A BuildError if they are of another size, which is what the kernels go by.
-        """
+        """Add modules [outputs, inputs] for a field: one after the other, or panels of each take turns; else a BuildError."""
         parts = [module.weight for module in modules]
         if any(part.shape != (outputs, inputs) for part in parts):
             raise BuildError(f"{name} is not of the size that the config says")

@@ -123,10 +123,7 @@ class Engine:
 
     @torch.inference_mode()
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Encode sources together; the stepper makes keys and values of the states, [n, longest, d_model].
-
-        A UserError for a source without a token, or with an id that the embedding does not have.
-        """
+        """Encode sources together, each with an id at least; the stepper makes keys and values of the states."""
         for _, source in newcomers:
             require_ids("a source", source, self.weights.vocabulary)
         longest = max(len(source) for _, source in newcomers)
