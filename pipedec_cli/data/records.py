@@ -124,17 +124,9 @@ class _Output(Struct):
 OUTPUT_FIELDS: Final = _Output.__struct_fields__
 
 
-class _Hash(Struct):
-    sha256: str | None = None
-
-
 class _Made(Struct):
     limit: _Count | None = None
     training: dict[str, Any] = {}
-
-
-class _Level(Struct):
-    level: str | None = None
 
 
 class Manifest(Struct):
@@ -142,9 +134,9 @@ class Manifest(Struct):
 
     settings: _Made | None = None
     versions: dict[str, str | None] | None = None
-    model: _Hash | None = None
-    data: _Hash | None = None
-    segmentation: _Level | None = None
+    model: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    segmentation: dict[str, Any] | None = None
     examples: _Count | None = None
     result: dict[str, Any] | None = None  # of a training that has come to its end
     task: str | None = None

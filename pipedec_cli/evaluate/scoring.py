@@ -105,8 +105,7 @@ class ScoredRun:
     @property
     def expected(self) -> int | None:
         """How many predictions the run set out to make; None if its manifest does not say."""
-        count = self.run.manifest.get("examples")
-        return count if isinstance(count, int) and not isinstance(count, bool) else None
+        return self.run.manifest.get("examples")
 
     def warnings(self, asked: int | None) -> list[str]:
         """What a reader of the scores must be told: what is not in them, and whether the run is one of all examples.
@@ -188,8 +187,7 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
     settings = RECIPES[recipe].settings_for("score") if recipe in RECIPES else {}
     yield settings.get("task"), f"the workspace's data were segmented with the recipe {recipe}"
     of_level = {"sentence": "summarization", "clause": "summarization", "phrase": "keyphrases"}
-    segmentation = run.manifest.get("segmentation")
-    level = segmentation.get("level") if isinstance(segmentation, dict) else None
+    level = (run.manifest.get("segmentation") or {}).get("level")
     yield of_level.get(str(level)), f"the run's data were segmented at level {level}"
     if workspace.segmentation.is_file():
         level = load_segmentation(workspace.segmentation).level

@@ -39,7 +39,7 @@ def test_a_file_of_ours_is_read_as_it_stands_there(tmp_path: Path) -> None:
         (Manifest, b'{"settings": {"limit": "many"}}', "'settings.limit' is a string, not a whole number"),
         (Manifest, b'{"settings": {"training": 1}}', "'settings.training' is a number, not an object"),
         (Manifest, b'{"examples": -1}', "'examples' does not fit: Expected `int` >= 0"),
-        (Manifest, b'{"data": {"sha256": 1}}', "'data.sha256' is a number, not a string"),
+        (Manifest, b'{"data": [1]}', "'data' is a list, not an object"),
         (Segmentation, b'{"level": "phrase", "separators": [], "joiner": " ", "sub_max": 1}', "'sub_max'"),
         (Segmentation, b'{"level": "word", "separators": [], "joiner": " "}', "'level' does not fit"),
     ],
