@@ -47,6 +47,11 @@ def generated(folder: Path, stdout: str) -> tuple[int, int]:
     return _filled_lines((folder / "out.jsonl").read_bytes()), _records_in(folder / "data.jsonl")
 
 
+def generated_of_text(folder: Path, stdout: str) -> tuple[int, int]:
+    read = (folder / "stdin.txt").read_bytes().decode("utf-8-sig").split("\n")
+    return _filled_lines((folder / "out.jsonl").read_bytes()), sum(bool(line.strip()) for line in read)
+
+
 def imported(folder: Path, stdout: str) -> tuple[int, int]:
     """Each file has as many lines as were counted; that nothing else was left out, JSON lines can tell."""
     written = told = 0

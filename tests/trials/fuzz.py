@@ -82,6 +82,7 @@ def call(words: list[str], folder: Path) -> Ended:
     """The command in this process, as the shell would run it in that folder."""
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict") for _ in range(2))
     stderr.reconfigure(errors="backslashreplace")
+    given = io.TextIOWrapper(io.BytesIO(b"".join(path.read_bytes() for path in folder.glob("stdin.*"))))
     here, code, crash = Path.cwd(), None, ""
     environment = {"COLUMNS": "100", "NO_COLOR": "1"}
     os.chdir(folder)
@@ -92,7 +93,7 @@ def call(words: list[str], folder: Path) -> Ended:
                 argv=["pipedec", *words],
                 stdout=stdout,
                 stderr=stderr,
-                stdin=io.TextIOWrapper(io.BytesIO()),
+                stdin=given,
             ),
             patch.dict(os.environ, environment),
             warnings.catch_warnings(),

@@ -16,7 +16,15 @@ from typing import Any
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.data.importers import published
 from tests.terminal.running import run
-from tests.trials.counting import Count, generated, imported, imported_lines, scored, segmented
+from tests.trials.counting import (
+    Count,
+    generated,
+    generated_of_text,
+    imported,
+    imported_lines,
+    scored,
+    segmented,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +42,7 @@ class Target:
         return f"{' '.join(self.arguments[:2])} ({', '.join(self.hurt)})"
 
 
-VALUE = "VALUE"
+VALUE = "VALUE"  # the name of a file whose content stands in the command line
 _ROWS: list[dict[str, Any]] = [
     {
         "id": str(n),
@@ -83,6 +91,8 @@ def _segment_targets() -> Iterable[Target]:
     ):
         words = ("segment", name, "--level", "phrase", "--out", "out", "--json")
         yield Target(words, {name: content}, (name,), segmented(name), share=4 if name == "data.jsonl" else 2)
+    words = ("segment", "-", "--level", "phrase", "--out", "out", "--json")
+    yield Target(words, {"stdin.jsonl": _lines(_ROWS)}, ("stdin.jsonl",), segmented("stdin.jsonl"))
     config = b'level = "clause"\nseed = 3\n[segment]\ndev-fraction = 0.2\nsub_max = 5\nsplit-long = true\nlimit = 9\n'
     words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
     yield Target(words, {"data.jsonl": _lines(_ROWS), "c.toml": config}, ("c.toml",), share=3)
@@ -176,6 +186,10 @@ def _model_targets() -> Iterable[Target]:
     data = {"data.jsonl": _lines(_ROWS[:3])}
     words = ("generate", "data.jsonl", "--model", "model", "--out", "out.jsonl")
     yield Target(words, {**_model(), **data}, ("data.jsonl",), generated, share=2)
+    texts = {"stdin.txt": "".join(f"{row['source']}\n" for row in _ROWS).encode()}
+    words = ("generate", "-", "--plain", "--model", "model", "--out", "out.jsonl")
+    yield Target(words, {**_model(), **texts}, ("stdin.txt",), generated_of_text)
+    words = ("generate", "data.jsonl", "--model", "model", "--out", "out.jsonl")
     with TemporaryDirectory() as name:
         folder = Path(name)
         for path, content in {**_model(), **data}.items():
