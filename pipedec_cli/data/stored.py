@@ -91,12 +91,8 @@ class FirstPlaces:
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for statement in (
-            "PRAGMA journal_mode = OFF",
-            "CREATE TABLE places (id PRIMARY KEY, place) WITHOUT ROWID",
-            "BEGIN",
-        ):
-            self._database.execute(statement)
+        table = "CREATE TABLE places (id PRIMARY KEY, place) WITHOUT ROWID"
+        self._database.executescript(f"PRAGMA journal_mode = OFF; {table}; BEGIN")
 
     def before(self, identifier: str, place: str) -> str | None:
         """Where the identifier stood before; if nowhere, this is its place from now on."""

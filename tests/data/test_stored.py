@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.predictions import look_through
+from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
 
 ODD = {"big": 10**40, "half": "\ud800", "deep": [{"a": [None, 0.5]}]}
@@ -40,6 +42,18 @@ def test_the_first_place_of_an_identifier_is_found_whatever_it_holds():
     names = ["1", "01", "\ud800", "a\0b", "", "é"]
     assert [places.before(name, f"\udcff:{number}") for number, name in enumerate(names)] == [None] * 6
     assert [places.before(name, "again") for name in names] == [f"\udcff:{number}" for number in range(6)]
+
+
+def test_the_memory_that_inputs_from_a_pipe_take_does_not_grow_with_the_records(tmp_path):
+    sizes = []
+    for count in (3_000, 9_000):
+        records = (record(number, text=f"{number}" * 200) for number in range(count))
+        tracemalloc.start()
+        inputs = look_through(records.__iter__, FieldNames(), keep=tmp_path)
+        assert sum(1 for _ in inputs.read()) == sum(1 for _ in inputs.read()) == count
+        sizes.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert sizes[1] - sizes[0] < 6_000 * 100
 
 
 MEASURED = """
