@@ -7,6 +7,7 @@ import pickle
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import compress
@@ -25,7 +26,8 @@ _IN_MEMORY: Final = 1_000_000  # bytes; records that need no more never see the 
 
 class _File(SpooledTemporaryFile[bytes]):
     def __del__(self) -> None:  # several may hold it, and the last one to go closes it
-        self.close()
+        with suppress(OSError):  # a full disk does not take the rest, which nobody will read
+            self.close()
 
 
 class StoredRecords(Sequence[Record]):
