@@ -23,6 +23,8 @@ from typing import Final
 import msgspec
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import real
+from pipedec_cli.data.records import whole_text
 
 #: What a file system without locks answers.
 _UNSUPPORTED: Final = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -50,7 +52,7 @@ def only_writer(
     The folder is made if need be, and removed again if nothing came into it. Where there are no locks the user is
     warned; where nothing can be made there is nothing to guard.
     """
-    path = path.resolve()
+    path = real(path)
     lock = path / ".lock" if folder else path.with_name(f".{path.name}.lock")
     made = not lock.parent.exists()
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,7 @@ def only_writer(
                 todo = f"wait for it, or {todo}"
                 raise UserError(f"is being written by {_holder(file)}", where=str(path), todo=todo)
             held.callback(_remove, lock, folder=made)  # before it is let go: it could be another's by then
-            command = shlex.join(["pipedec", *sys.argv[1:]])[:100]
+            command = whole_text(shlex.join(["pipedec", *sys.argv[1:]])[:100])
             told = _Holder(
                 os.getpid(), socket.gethostname(), strftime("%Y-%m-%d"), strftime("%H:%M"), command
             )

@@ -228,6 +228,7 @@ threads_option = partial(
     None,
     "On how many threads a CPU computes \\[default: one for each core, as far as a container's quota goes].",
     min=1,
+    max=1024,
 )
 general = partial(option, panel="General")
 config_option = partial(

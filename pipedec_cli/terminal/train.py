@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
+from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.writing import manifest, to_json, write_json
@@ -115,11 +116,9 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     place = Workspace.find(settings.workspace)
     folder = settings.data or place.require(place.data, "pipedec segment DATA")
     target = settings.out or place.model(settings.decoder)
-    if Path(settings.model).resolve() == target.resolve():
-        todo = "give another --out"
-        raise UserError("would be written over with what is made of it", where=settings.model, todo=todo)
+    if real(settings.model) == real(target):
+        raise UserError("would be written over", where=settings.model, todo="give another --out")
     talk.say(f"loading {settings.model} …")
-
     from pipedec_cli.model.arguments import choose_device
 
     choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def test_a_path_of_another_kind_than_is_meant_ends_a_command_in_one_line(tmp_pat
             "import parallel data.jsonl --targets PATH",
             "generate PATH --model none",
             "generate -w PATH",
+            "train --model PATH",
             "train -w PATH",
         ),
     ):
@@ -70,3 +72,14 @@ def test_a_path_of_another_kind_than_is_meant_ends_a_command_in_one_line(tmp_pat
     ):
         ended = call([path if word == "PATH" else word for word in line.split()], tmp_path)
         assert not wrong_with(ended), line
+
+
+def test_a_file_name_that_is_no_text_serves_as_any_other(tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff.jsonl")
+    (tmp_path / name).write_text('{"source": "a", "target": "b"}\n{"source": "c", "target": "d"}\n')
+    for line in (
+        f"segment {name} --out {name}.out",
+        f"segment {name} --level phrase --separator {name} --json",
+    ):
+        ended = call(line.split(), tmp_path)
+        assert (ended.code, wrong_with(ended)) == (0, []), line
