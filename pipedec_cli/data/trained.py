@@ -7,8 +7,9 @@ from which a training goes on, are whole once their trainer_state.json is, which
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents, read_json
 from pipedec_cli.data.records import Manifest
+from pipedec_cli.data.writing import to_json
 
 MANIFEST: Final = "training.json"
 STATE: Final = "trainer_state.json"
@@ -25,6 +27,20 @@ def begun(folder: Path) -> dict[str, Any]:
     """What training.json says; empty if there is none."""
     path = folder / MANIFEST
     return read_json(path, Manifest, "pipedec train") if path.exists() else {}
+
+
+def otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """In which settings or data a training was begun otherwise than another is to be, in words; empty if in none."""
+    wanted = json.loads(to_json(now))
+    old, new = dict(before.get("settings") or {}), wanted["settings"]
+    for made in (old, new):
+        made.update(made.pop("training", {}))
+    changes = [
+        f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
+        for name in {**old, **new}
+        if old.get(name) != new.get(name)
+    ]
+    return ", ".join(changes) if before.get("inputs") == wanted["inputs"] else "with other data"
 
 
 def is_model(folder: Path) -> bool:
@@ -56,6 +72,13 @@ def forget(checkpoints: Iterable[Path]) -> None:
     for path in checkpoints:
         (path / STATE).unlink(missing_ok=True)
         shutil.rmtree(path)
+
+
+def keep_last(folder: Path, count: int) -> list[Path]:
+    """Remove all ``checkpoint-N`` folders but the last ones, which it gives."""
+    found = checkpoints(folder)
+    forget(found[: -count or None])
+    return found[-count:] if count else []
 
 
 def clean(folder: Path) -> list[str]:

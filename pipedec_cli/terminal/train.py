@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -149,8 +148,10 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> N
     record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=[folder / "train.jsonl"])
     if done := _check_folder(target, record, settings, talk):
         talk.say(f"{target} has been trained to the end already")
-        if settings.as_json and _is_main_process():
-            write_stdout(to_json(done) + "\n")
+        if _is_main_process():
+            _bound_checkpoints(target, settings.keep_checkpoints, talk)
+            if settings.as_json:
+                write_stdout(to_json(done) + "\n")
         return
     segmentation = load_segmentation(folder / "segmentation.json")
     method = MethodSettings(segmentation=segmentation, **settings.some(*kept))
@@ -186,13 +187,16 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> N
         record |= {"result": result}
         write_card(target, checkpoint, record, folder, len(examples), talk)
         write_json(target / trained.MANIFEST, record)  # from here on the folder holds a model
-        if not settings.keep_checkpoints:
-            trained.forget(trained.checkpoints(target))
-        elif stay := [*target.glob("checkpoint-*")]:
-            taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
-            talk.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
+        _bound_checkpoints(target, settings.keep_checkpoints, talk)
         if settings.as_json:
             write_stdout(to_json(result) + "\n")
+
+
+def _bound_checkpoints(target: Path, keep: int, talk: Talk) -> None:
+    """Remove all but the last ``checkpoint-N`` folders of a training that has ended, and say what stays."""
+    if stay := trained.keep_last(target, keep):
+        taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
+        talk.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
 
 
 def _is_main_process() -> bool:  # the one that writes and talks, under torchrun
@@ -210,16 +214,7 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
         talk.say(f"a training that was killed left {', '.join(left)} half written: removed")
     begun = trained.checkpoints(target)
     if settings.resume:
-        wanted = json.loads(to_json(record))
-        old, new = before.get("settings") or {}, wanted["settings"]
-        for made in (old, new):
-            made.update(made.pop("training", {}))
-        changes = [
-            f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
-            for name in {**old, **new}
-            if old.get(name) != new.get(name)
-        ]
-        why = ", ".join(changes) if before.get("inputs") == wanted["inputs"] else "with other data"
+        why = trained.otherwise(before, record)
         if before and why:
             todo = "give the settings and data that it was begun with, or start over with --overwrite"
             raise UserError(f"the training in {target} was begun otherwise: {why}", todo=todo)

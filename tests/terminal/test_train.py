@@ -166,8 +166,17 @@ def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is
     assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     assert "checkpoint-N" not in train(workspace, "--overwrite", "--keep-checkpoints", "0")
     assert not list(folder.glob("checkpoint-*"))
+    train(workspace, "--overwrite", "--evaluations", "2")
+    begun = manifest(workspace)
+    del begun["result"]  # as after a kill behind the last checkpoint
+    (folder / "training.json").write_text(json.dumps(begun))
+    assert len(list(folder.glob("checkpoint-*"))) == 2
+    train(workspace, "--resume", "--evaluations", "2", "--keep-checkpoints", "1")
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-2"]
+    train(workspace, "--resume", "--evaluations", "2", "--keep-checkpoints", "0")
+    assert not list(folder.glob("checkpoint-*"))
     whole = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "has been trained to the end already" in train(workspace, "--resume")
+    assert "has been trained to the end already" in train(workspace, "--resume", "--evaluations", "2")
     assert {path: path.read_bytes() for path in folder.iterdir()} == whole
 
 

@@ -256,6 +256,7 @@ def compare(found: State, whole: State) -> Counter[str]:
     for name in whole.keys() | found.keys():
         if found.get(name) != whole.get(name):
             counts["unequal"] += 1
+            sys.stderr.write(f"{name} is otherwise\n")
         if name.endswith(".jsonl"):
             old, new = (
                 Counter(str(json.loads(line)["id"]) for line in state.get(name, b"").splitlines())
