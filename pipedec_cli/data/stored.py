@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +14,8 @@ from itertools import compress
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Final, Generic, Self, TypeVar, overload
+
+from msgspec.structs import astuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
@@ -46,7 +48,7 @@ class StoredRecords(Sequence[Record]):
         """Store one more; an `OSError` that names the folder if the disk is full."""
         with naming(self._folder):
             self._starts.append(self._file.seek(0, os.SEEK_END))
-            pickle.dump(record, self._file, pickle.HIGHEST_PROTOCOL)
+            self._file.write(json.dumps(astuple(record)).encode() + b"\n")
 
     def only(self, chosen: Iterable[object]) -> Self:
         """The records for which a true value stands in `chosen`."""
@@ -74,8 +76,9 @@ class StoredRecords(Sequence[Record]):
 
     def _read(self, start: int) -> Record:
         self._file.seek(start)
-        record: Record = pickle.load(self._file)  # noqa: S301 - a file without a name, which no one else can write
-        return record
+        name, source, target, segments, references, where, fields = json.loads(self._file.readline())
+        segments = None if segments is None else tuple(segments)
+        return Record(name, source, target, segments, tuple(references), where, fields)
 
 
 @dataclass(frozen=True, slots=True)
