@@ -40,12 +40,9 @@ _TELLING: Final = frozenset({".bin", ".json", ".model", ".safetensors", ".txt"})
 
 
 @dataclass(slots=True)
-class Opened:
-    """A source that has been read, as ids, and not yet given back; whether it was cut, and its draft, if any."""
-
+class _Open:  # a source that has been read and not yet given back
     ids: list[int]
     cut: bool
-    draft: Generated | None = None
     admitted: float = 0.0
     result: Generated | None = None
 
@@ -175,18 +172,15 @@ class Decoder:
         self, sources: Iterable[str], method: Method | Verify | None = None, batch_size: int | None = None
     ) -> Iterator[Event | Generated]:
         """Texts, read a window at a time, to events as they happen and each `Generated` as soon as input order allows."""
-        waiting: dict[int, Opened] = {}
-        due, size, away = (
-            0,
-            whole("batch_size", batch_size) or self.batch_size,
-            0.0,
-        )  # seconds that the reader of the events took
-        how = method or self.usual_method(size)
+        waiting: dict[int, _Open] = {}
+        due, size = 0, whole("batch_size", batch_size) or self.batch_size
+        away = 0.0  # seconds that the reader of the events took
+        how = method or self.method()
         if not isinstance(how, Method | Verify):
             raise UserError(f"the method is {how!r}", todo="give what decoder.method(...) gives")
         require_ids("the method", (how.bos, how.eos), self.weights.vocabulary)
         window = 1 if size == 1 else size * SORTED_BATCHES
-        for event in decode(self.engine(size), self._sorted(sources, waiting, window, how), how, size):
+        for event in decode(self.engine(size), self._sorted(sources, waiting, window), how, size):
             if isinstance(event, Admitted):
                 waiting[event.example].admitted = time.perf_counter() - away
             left = time.perf_counter()
@@ -206,25 +200,17 @@ class Decoder:
         return (item for item in self.run(sources, method, batch_size) if isinstance(item, Generated))
 
     def _sorted(
-        self, sources: Iterable[str], waiting: dict[int, Opened], size: int, how: Method | Verify
+        self, sources: Iterable[str], waiting: dict[int, _Open], size: int
     ) -> Iterator[tuple[int, Sequence[int]]]:
         """Sources as ids, longest first within a window, so that those in flight together are alike."""
         numbered = enumerate(several(sources))
         while window := list(islice(numbered, size)):
-            waiting |= self.open(window, how)
+            for index, text in window:
+                waiting[index] = _Open(*self.text.source(text))
             for index in sorted((index for index, _ in window), key=lambda i: -len(waiting[i].ids)):
                 yield index, waiting[index].ids
 
-    def usual_method(self, batch_size: int) -> Method | Verify:
-        """How `run` decodes unless it is told otherwise, so many examples at a time."""
-        return self.method()
-
-    def open(self, numbered: Sequence[tuple[int, str]], how: Method | Verify) -> dict[int, Opened]:
-        """Make some numbered sources ready to be decoded."""
-        return {index: Opened(*self.text.source(text)) for index, text in numbered}
-
-    def _result(self, event: Finished, source: Opened, away: float) -> Generated:
-        drafting = source.draft
+    def _result(self, event: Finished, source: _Open, away: float) -> Generated:
         segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
         text = self.settings.segmentation.joiner.join(segments)
         if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
@@ -234,11 +220,10 @@ class Decoder:
             index=event.example,
             text=text,
             segments=segments,
-            steps=event.steps + (drafting.steps if drafting else 0),
+            steps=event.steps,
             tokens=event.tokens,
             truncated=event.truncated,
-            seconds=time.perf_counter() - away - source.admitted + (drafting.seconds if drafting else 0.0),
-            draft_steps=drafting.steps if drafting else None,
+            seconds=time.perf_counter() - away - source.admitted,
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
             empty=event.grid.empty,
             used_up=event.used_up,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Final, Literal
+from itertools import islice
+from typing import Any, Final, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.decoder import Decoder, Opened
+from pipedec_cli.data.records import Generated
+from pipedec_cli.model.arguments import several, whole
+from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder
 from pipedec_cli.model.steps.engine import DecoderWeights, Engine
-from pipedec_cli.pipeline.decode import Method, Row
+from pipedec_cli.pipeline.decode import Event, Method, Row
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Slot
 
@@ -25,77 +29,80 @@ class ExactDecoder(Decoder):
     """A plain T5 whose text is checked against drafts, and is its own whatever they are; used as a `Decoder` is.
 
     Drafts are texts of another decoder, n-grams of the source and of the text so far (``source``), or the T5's own answers
-    behind a wrong guess (``jacobi``). Its `Generated` count the drafter's decoder calls and seconds, too.
+    behind a wrong guess (``jacobi``). The method of `run` is how drafts are made, and bounds the text by its max_tokens.
+    Its `Generated` count the drafter's decoder calls and seconds, too.
     """
 
-    def __init__(
-        self,
-        plain: Decoder,
-        draft: Decoder | Literal["source", "jacobi"],
-        drafting: Method | None = None,
-        *,
-        max_tokens: int | None = None,
-        costs: Mapping[int, tuple[float, ...]] = {},
-    ) -> None:
-        """Share the weights of `plain`; a UserError unless it is an ordinary T5 and the drafter, if any, is none.
-
-        `drafting` is the drafter's method; at most `max_tokens` are written, 512 by default. `costs` are what `costs` gives by
-        batch size, where they are known; else they are measured.
-        """
+    def __init__(self, plain: Decoder, draft: Decoder | Literal["source", "jacobi"]) -> None:
+        """Share the weights of `plain`; a UserError unless it is an ordinary T5 and the drafter, if any, is none."""
         if plain.settings.decoder != "sequential":
             what = f"{plain.checkpoint.name} is a pipelined decoder, and exact mode gives the text of an ordinary T5"
             raise UserError(what, todo="give the T5 whose text is wanted")
-        self.drafter = draft if isinstance(draft, Decoder) else None
-        if self.drafter is not None and self.drafter.settings.decoder == "sequential":
-            what = f"{self.drafter.checkpoint.name} is an ordinary T5, which drafts no faster than the text is written"
+        if isinstance(draft, Decoder) and draft.settings.decoder == "sequential":
+            what = (
+                f"{draft.checkpoint.name} is an ordinary T5, which drafts no faster than the text is written"
+            )
             raise UserError(
                 what, todo="give a checkpoint that `pipedec train` made, or draft from the source"
             )
+        if not isinstance(draft, Decoder) and draft not in ("source", "jacobi"):
+            raise UserError(f"the draft is {draft!r}", todo="give a decoder, 'source' or 'jacobi'")
         super().__init__(
             plain.checkpoint, batch_size=plain.batch_size, max_source_tokens=plain.text.max_source_tokens
         )
         self.plain, self.jacobi = plain, draft == "jacobi"
-        self.drafting = drafting or (self.drafter.method() if self.drafter else None)
-        self.max_tokens = max_tokens
-        self._costs = dict(costs)
+        self.drafter = draft if isinstance(draft, Decoder) else None
+        #: What guesses cost, as `measured` gives it; a run that goes on has the figures that it was begun with.
+        self.costs: tuple[float, ...] | None = None
 
     @cached_property
     def weights(self) -> DecoderWeights:
         """Those of the plain T5."""
         return self.plain.weights
 
-    def usual_method(self, batch_size: int) -> Verify:
-        """Exact mode; what guesses cost is measured when a batch size is first used."""
-        limits = Limits(None, None, self.max_tokens or SEQUENTIAL_LIMITS.max_tokens)
-        return Verify(self.checkpoint.bos, self.checkpoint.eos, limits, self.jacobi, self.costs(batch_size))
+    def method(self, *args: Any, **chosen: Any) -> Method:
+        """How drafts are made; where no decoder makes them, only the limit of tokens has a say. See `Decoder.method`."""
+        return self.drafter.method(*args, **chosen) if self.drafter else super().method(*args, **chosen)
 
-    def open(self, numbered: Sequence[tuple[int, str]], how: Method | Verify) -> dict[int, Opened]:
-        """Make some numbered sources ready to be decoded: their drafts are written first."""
-        opened = super().open(numbered, how)
-        if self.drafter is not None and isinstance(how, Verify):
-            texts = self.drafter.texts([text for _, text in numbered], self.drafting, self.batch_size)
-            for (index, _), drafted in zip(numbered, texts, strict=True):
-                opened[index].draft = drafted
-                how.drafts[index] = [*self.text.ids([drafted.text])[0], self.checkpoint.eos]
-        return opened
+    def run(
+        self, sources: Iterable[str], method: Method | Verify | None = None, batch_size: int | None = None
+    ) -> Iterator[Event | Generated]:
+        """As `Decoder.run`; the events are those of checking."""
+        how, size = method or self.method(), whole("batch_size", batch_size) or self.batch_size
+        self.costs = self.costs or self.measured(size)
+        limits = Limits(None, None, how.limits.max_tokens or SEQUENTIAL_LIMITS.max_tokens)
+        check = Verify(self.checkpoint.bos, self.checkpoint.eos, limits, self.jacobi, self.costs)
+        drafts: dict[int, Generated] = {}
 
-    def costs(self, batch_size: int) -> tuple[float, ...]:
+        def drafted(drafter: Decoder) -> Iterator[str]:
+            numbered = enumerate(several(sources))
+            while window := list(islice(numbered, 1 if size == 1 else size * SORTED_BATCHES)):
+                made = drafter.texts([text for _, text in window], how, size)
+                for (index, text), drafts[index] in zip(window, made, strict=True):
+                    check.drafts[index] = [*self.text.ids([drafts[index].text])[0], self.checkpoint.eos]
+                    yield text
+
+        for item in super().run(drafted(self.drafter) if self.drafter else sources, check, size):
+            if isinstance(item, Generated) and item.index in drafts:
+                draft = drafts.pop(item.index)
+                steps, seconds = item.steps + draft.steps, item.seconds + draft.seconds
+                yield replace(item, steps=steps, seconds=seconds, draft_steps=draft.steps)
+            else:
+                yield item
+
+    def measured(self, batch_size: int) -> tuple[float, ...]:
         """What a decoder call costs by the guesses, 0 to 15, that each of so many examples has in it, relative to none."""
-        if batch_size not in self._costs:
-            engine, source = self.engine(batch_size), [self.checkpoint.eos] * _SOURCE
-            engine.admit([(number, source) for number in range(batch_size)])
-            took = [0.0]
-            for rows in _ROWS:
-                call = [
-                    Row(n, Slot(1, t, self.checkpoint.bos)) for n in range(batch_size) for t in range(rows)
-                ]
-                # More rows cost no less, whatever else the machine was at in the meantime.
-                took.append(max(took[-1], min(_seconds(engine, call, rows) for _ in range(_TIMES))))
-            for number in range(batch_size):
-                engine.release(number)
-            each = np.interp(range(1, _ROWS[-1] + 1), _ROWS, np.array(took[1:]) / took[1])
-            self._costs[batch_size] = tuple(round(float(cost), 2) for cost in each)
-        return self._costs[batch_size]
+        engine, source = self.engine(batch_size), [self.checkpoint.eos] * _SOURCE
+        engine.admit([(number, source) for number in range(batch_size)])
+        took = [0.0]
+        for rows in _ROWS:
+            call = [Row(n, Slot(1, t, self.checkpoint.bos)) for n in range(batch_size) for t in range(rows)]
+            # More rows cost no less, whatever else the machine was at in the meantime.
+            took.append(max(took[-1], min(_seconds(engine, call, rows) for _ in range(_TIMES))))
+        for number in range(batch_size):
+            engine.release(number)
+        each = np.interp(range(1, _ROWS[-1] + 1), _ROWS, np.array(took[1:]) / took[1])
+        return tuple(round(float(cost), 2) for cost in each)
 
 
 def _seconds(engine: Engine, call: Sequence[Row], rows: int) -> float:

@@ -73,7 +73,8 @@ def test_a_decoder_in_exact_mode_gives_the_plain_texts_and_counts_the_drafts_cal
     decoders, draft, batch_size
 ):
     plain = list(decoders["sequential"].texts(SOURCES * 2))
-    exact = ExactDecoder(decoders["sequential"], decoders.get(draft, draft), costs={batch_size: (1.0,) * 9})
+    exact = ExactDecoder(decoders["sequential"], decoders.get(draft, draft))
+    exact.costs = (1.0,) * 9
     made = list(exact.texts(SOURCES * 2, batch_size=batch_size))
     alike = ("index", "text", "segments", "tokens", "truncated", "grid", "source_ids", "source_cut")
     assert [[getattr(one, name) for name in alike] for one in made] == [
@@ -92,13 +93,21 @@ def test_a_decoder_in_exact_mode_gives_the_plain_texts_and_counts_the_drafts_cal
 
 def test_what_guesses_cost_is_measured_once_for_a_batch_size_and_leaves_the_engine_as_it_was(decoders):
     exact = ExactDecoder(decoders["sequential"], "source")
-    costs = exact.costs(3)
+    costs = exact.measured(3)
     assert len(costs) == 16
     assert costs[0] == 1.0 == min(costs)
     assert list(costs) == sorted(costs)
-    assert exact.costs(3) is costs
     plain = decoders["sequential"].texts(SOURCES)
     assert [one.text for one in exact.texts(SOURCES, batch_size=3)] == [one.text for one in plain]
+
+
+def test_drafts_are_made_by_the_method_of_the_run(decoders):
+    exact, drafter = ExactDecoder(decoders["sequential"], decoders["pipelined"]), decoders["pipelined"]
+    for delay in (1, 3):
+        method = exact.method(delay=delay)
+        assert method == drafter.method(delay=delay)
+        drafted = [one.draft_steps for one in exact.texts(SOURCES, method)]
+        assert drafted == [one.steps for one in drafter.texts(SOURCES, method)]
 
 
 def test_exact_mode_wants_an_ordinary_t5_and_no_other_one_as_its_drafter(decoders):
@@ -108,9 +117,12 @@ def test_exact_mode_wants_an_ordinary_t5_and_no_other_one_as_its_drafter(decoder
         ExactDecoder(decoders["pipelined"], "source")
     with pytest.raises(UserError, match="is an ordinary T5, which drafts no faster"):
         ExactDecoder(decoders["sequential"], decoders["sequential"])
+    with pytest.raises(UserError, match="the draft is 'guess'"):
+        ExactDecoder(decoders["sequential"], "guess")
 
 
 def test_a_text_is_cut_where_the_plain_one_is(decoders):
     plain = decoders["sequential"].texts(SOURCES, decoders["sequential"].method(max_tokens=5))
-    exact = ExactDecoder(decoders["sequential"], decoders["pipelined"], max_tokens=5).texts(SOURCES)
-    assert [(one.text, one.truncated) for one in exact] == [(one.text, one.truncated) for one in plain]
+    exact = ExactDecoder(decoders["sequential"], decoders["pipelined"])
+    made = exact.texts(SOURCES, exact.method(delay=1, max_tokens=5))
+    assert [(one.text, one.truncated) for one in made] == [(one.text, one.truncated) for one in plain]
