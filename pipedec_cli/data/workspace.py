@@ -23,7 +23,7 @@ import msgspec
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import read_json
-from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
+from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName, checked
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
@@ -81,7 +81,7 @@ def load_split(path: Path) -> list[Record]:
 
 def load_segmentation(path: Path) -> Segmentation:
     """How a data set was segmented, from its segmentation.json."""
-    return msgspec.convert(read_json(_there(path), Segmentation, "pipedec segment"), Segmentation)
+    return checked(read_json(_there(path), Segmentation, "pipedec segment"), Segmentation, str(path))
 
 
 def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Segmenter:

@@ -99,6 +99,11 @@ def test_a_missing_file_says_which_command_makes_it(tmp_path, write_lines):
         load_segmenter(tmp_path)
 
 
+def test_half_a_surrogate_pair_in_a_segmentation_is_no_hindrance(write_lines):
+    path = write_lines("a.json", {"level": "sentence", "separators": [], "joiner": "\ud800"})
+    assert load_segmentation(path).joiner == "\ufffd"
+
+
 GOOD = msgspec.to_builtins(SEGMENTATION)
 NOT_OURS = r"a\.json: not what `pipedec segment` writes"
 WRONG = ({"level": "word"}, {"separators": ";"}, {"joiner": None}, {"sub_max": "20"})
