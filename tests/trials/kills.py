@@ -27,19 +27,14 @@ from typing import Any, Final
 from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.trained import checkpoints, is_model
 from pipedec_cli.data.workspace import load_split
-from pipedec_cli.data.writing import write_json, write_json_lines
+from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.terminal.app import main
 
+#: Imported before the first fork.
 HEAVY: Final = (
-    "torch",
-    "transformers",
-    "scipy.stats",
-    "nltk",
-    "rouge_score.rouge_scorer",
-    "tokenizers",
-    "datasets",
+    "torch transformers scipy.stats nltk rouge_score.rouge_scorer tokenizers datasets pipedec_cli.model.training "
+    "pipedec_cli.model.decoder pipedec_cli.model.scratch pipedec_cli.terminal.predicting pipedec_cli.terminal.line_up"
 )
-OURS: Final = ("model.training", "model.decoder", "model.scratch", "terminal.predicting", "terminal.line_up")
 #: What a table counts; in all but the first, any other number than 0 is a fault.
 COLUMNS: Final = ("kills", "lost", "doubled", "torn", "unequal", "failed", "left over")
 
@@ -50,7 +45,7 @@ class Trial:
     """One command: where it begins, how it goes on, and what its folder must hold in the end."""
 
     #: The command, and how it goes on after a kill: by the first of these that does not end in a refusal.
-    command: tuple[str, ...]
+    command: str
     again: tuple[tuple[str, ...], ...] = ((),)
 
     def __init__(self, ground: Path) -> None:
@@ -59,14 +54,13 @@ class Trial:
     def prepare(self, folder: Path) -> None:
         """What stands there before the command is run for the first time."""
 
-    def arguments(self, folder: Path) -> tuple[str, ...]:
-        return tuple(word.format(folder=folder, ground=self.ground) for word in self.command)
+    def arguments(self, folder: Path) -> list[str]:
+        return self.command.format(folder=folder, ground=self.ground).split()
 
     def state(self, folder: Path) -> State:
         """What must be equal in the end, by name."""
-        return {
-            str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-        }
+        files = (path for path in folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
     def late(self, folder: Path) -> Path | None:
         """What comes near the end: every fifth kill comes just behind it, in a moment that chance seldom hits."""
@@ -84,14 +78,12 @@ def without_times(lines: bytes) -> bytes:
 
 
 class Generate(Trial):
-    command = ("generate", "-w", "{ground}", "--out", "{folder}/out.jsonl", "--batch-size", "2")
+    command = "generate -w {ground} --out {folder}/out.jsonl --batch-size 2"
     again = (("--resume",),)
 
     def state(self, folder: Path) -> State:
-        return {
-            name: without_times(content) if name.endswith("l") else content
-            for name, content in super().state(folder).items()
-        }
+        state = super().state(folder)
+        return {name: without_times(state[name]) if name.endswith("l") else state[name] for name in state}
 
     def torn(self, folder: Path, whole: State) -> int:
         """All but the last line must be the first ones of an undisturbed run; the last may be cut short."""
@@ -103,28 +95,8 @@ class Generate(Trial):
 
 class Train(Trial):
     command = (
-        *(
-            "train",
-            "{ground}/data",
-            "--model",
-            "{ground}/models/pipelined",
-            "--out",
-            "{folder}/model",
-            "--overwrite",
-        ),
-        *(
-            "--max-steps",
-            "12",
-            "--evaluations",
-            "4",
-            "--batch-size",
-            "2",
-            "--dev-examples",
-            "2",
-            "--limit",
-            "8",
-        ),
-        *("--optimizer", "adamw"),
+        "train {ground}/data --model {ground}/models/pipelined --out {folder}/model --overwrite --max-steps 12 "
+        "--evaluations 4 --batch-size 2 --dev-examples 2 --limit 8 --optimizer adamw"
     )
     again = (("--resume",), ())
 
@@ -135,12 +107,10 @@ class Train(Trial):
     def state(self, folder: Path) -> State:
         state = super().state(folder / "model")
         told = json.loads(state["training.json"])
-        told["result"] = {**told["result"], "seconds": 0}
-        return (
-            {name: content for name, content in state.items() if name.endswith(".safetensors")}
-            | {name: state[name] for name in ("config.json", "tokenizer.json") if name in state}
-            | {"training.json": json.dumps(told).encode()}
-        )
+        told["result"]["seconds"] = 0
+        named = ("config.json", "tokenizer.json")
+        kept = {name: state[name] for name in state if name.endswith(".safetensors") or name in named}
+        return {**kept, "training.json": json.dumps(told).encode()}
 
     def late(self, folder: Path) -> Path:
         return folder / "model" / "checkpoint-12" / "trainer_state.json"
@@ -150,32 +120,14 @@ class Train(Trial):
         model = folder / "model"
         if not is_model(model):
             return 0
-        weights, seed = (model / "model.safetensors").read_bytes(), _seed(model)
-        return int((weights == whole["model.safetensors"]) != (seed == 0)) + sum(
-            not (path / "optimizer.pt").exists() for path in checkpoints(model)
-        )
-
-
-def _seed(model: Path) -> int:
-    return int(json.loads((model / "training.json").read_bytes())["settings"]["training"]["seed"])
+        told = json.loads((model / "training.json").read_bytes())
+        new = told["settings"]["training"]["seed"] == 0
+        mixed = ((model / "model.safetensors").read_bytes() == whole["model.safetensors"]) != new
+        return mixed + sum(not (path / "optimizer.pt").exists() for path in checkpoints(model))
 
 
 class Report(Trial):
-    command = (
-        *(
-            "report",
-            "-w",
-            "{folder}/work",
-            "--delays",
-            "1,2",
-            "--timing-examples",
-            "1",
-            "--repeats",
-            "1",
-            "--no-memory",
-        ),
-        *("--resamples", "99", "--batch-size", "2"),
-    )
+    command = "report -w {folder}/work --delays 1,2 --timing-examples 1 --repeats 1 --no-memory --resamples 99 --batch-size 2"
 
     def prepare(self, folder: Path) -> None:
         shutil.copytree(self.ground, folder / "work")
@@ -183,9 +135,8 @@ class Report(Trial):
     def state(self, folder: Path) -> State:
         """The predictions, and of the report the quality; times are others in every run."""
         work = folder / "work"
-        state = {
-            path.name: without_times(path.read_bytes()) for path in (work / "generations").glob("*.jsonl")
-        }
+        made = (work / "generations").glob("*.jsonl")
+        state = {path.name: without_times(path.read_bytes()) for path in made}
         told = json.loads((work / "report" / "report.json").read_bytes())
         quality = [(one["name"], one["quality"]) for one in told["decoders"]]
         (work / "report" / "report.md").read_text(encoding="utf-8")
@@ -193,7 +144,7 @@ class Report(Trial):
 
 
 class Segment(Trial):
-    command = ("segment", "{ground}/data.jsonl", "--level", "sentence", "-w", "{folder}")
+    command = "segment {ground}/data.jsonl --level sentence -w {folder}"
 
     def prepare(self, folder: Path) -> None:
         """Data that were split otherwise stand there."""
@@ -216,29 +167,21 @@ EXAMPLES: Final = 400
 
 
 def run(
-    arguments: Sequence[str], log: Path, kill_after: float | None = None, there: Path | None = None
+    words: Sequence[str], log: Path, kill_after: float | None = None, there: Path | None = None
 ) -> int | None:
     """The exit code of a command in a fork of this process; None if it was killed.
 
     It is killed after so many seconds, counted from when it began or from when a file is there.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    child = os.fork()
-    if child == 0:
+
+    def work() -> None:
         with log.open("ab") as file:
             for stream in (1, 2):
                 os.dup2(file.fileno(), stream)
-            sys.argv = ["pipedec", *arguments]
-            code: Any = 70
-            with contextlib.suppress(BaseException):
-                try:
-                    main()
-                    code = 0
-                except SystemExit as end:
-                    code = end.code or 0
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        sys.argv = ["pipedec", *words]
+        main()
+
+    child = forked(work)
     if kill_after is not None:
         while there and not there.exists():
             if os.waitpid(child, os.WNOHANG)[0]:
@@ -250,6 +193,23 @@ def run(
     return None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
+def forked(work: Callable[[], None]) -> int:
+    """The number of a fork of this process, which does the work and ends with its exit code, or 70."""
+    child = os.fork()
+    if child == 0:
+        code: Any = 70
+        with contextlib.suppress(BaseException):
+            try:
+                work()
+                code = 0
+            except SystemExit as end:
+                code = end.code or 0
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return child
+
+
 def compare(found: State, whole: State) -> Counter[str]:
     """What was lost, doubled or otherwise than in an undisturbed run."""
     counts: Counter[str] = Counter()
@@ -258,18 +218,11 @@ def compare(found: State, whole: State) -> Counter[str]:
             counts["unequal"] += 1
             sys.stderr.write(f"{name} is otherwise\n")
         if name.endswith(".jsonl"):
-            old, new = (
-                Counter(str(json.loads(line)["id"]) for line in state.get(name, b"").splitlines())
-                for state in (whole, found)
-            )
+            rows = (map(json.loads, state.get(name, b"").splitlines()) for state in (whole, found))
+            old, new = (Counter(str(row["id"]) for row in one) for one in rows)
             counts["lost"] += len(old.keys() - new.keys())
             counts["doubled"] += sum(count > 1 for count in new.values())
     return counts
-
-
-def left_over(folder: Path) -> list[str]:
-    """Hidden files and folders: locks, and what was half written."""
-    return [path.name for path in folder.rglob(".*")]
 
 
 def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter[str]:
@@ -282,7 +235,7 @@ def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter
         folder = scratch / "run"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(start, folder)
-        return folder, list(trial.arguments(folder))
+        return folder, trial.arguments(folder)
 
     folder, arguments = fresh()
     began = time.monotonic()
@@ -297,7 +250,6 @@ def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter
             continue
         counts["kills"] += 1
         counts["torn"] += trial.torn(folder, whole)
-        more: tuple[str, ...]
         for more in trial.again:
             kept = [word for word in arguments if word != "--overwrite" or "--resume" not in more]
             code = run([*kept, *more], log)
@@ -308,38 +260,25 @@ def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter
             sys.stderr.write(f"{type(trial).__name__}: {log.read_text(encoding='utf-8')[-1000:]}\n")
         else:
             counts += compare(trial.state(folder), whole)
-        counts["left over"] += len(left_over(folder))
+        counts["left over"] += len(list(folder.rglob(".*")))  # locks, and what was half written
     return counts
 
 
 def prepare(ground: Path) -> None:
     """Data, and two models that are tiny: what is tried is the writing."""
     write_json_lines(ground / "data.jsonl", make_demo(EXAMPLES, 0))
-    steps: list[Callable[[], Any]] = [
-        lambda: run(
-            ["segment", f"{ground}/data.jsonl", "--level", "sentence", "-w", str(ground)], ground / "log"
-        ),
-        lambda: _in_fork(lambda: _models(ground)),
-    ]
-    for step in steps:
-        if step() != 0:
-            raise SystemExit((ground / "log").read_text(encoding="utf-8"))
+    if run(f"segment {ground}/data.jsonl --level sentence -w {ground}".split(), ground / "log"):
+        raise SystemExit((ground / "log").read_text(encoding="utf-8"))
 
+    def models() -> None:
+        from tests.checkpoints import tiny_checkpoint
 
-def _models(ground: Path) -> None:
-    from tests.checkpoints import tiny_checkpoint
+        for decoder in ("pipelined", "sequential"):
+            tiny_checkpoint(ground / "models" / decoder, decoder=decoder, level="sentence")
 
-    tiny_checkpoint(ground / "models" / "pipelined", level="sentence")
-    tiny_checkpoint(ground / "models" / "sequential", decoder="sequential", level="sentence")
-
-
-def _in_fork(work: Callable[[], None]) -> int:
-    """Autograd's threads do not live on in a fork: they must not be started here."""
-    child = os.fork()
-    if child == 0:
-        work()
-        os._exit(0)
-    return os.WEXITSTATUS(os.waitpid(child, 0)[1])
+    # Autograd's threads do not live on in a fork: they must not be started here
+    if os.waitpid(forked(models), 0)[1]:
+        raise SystemExit("the models could not be made")
 
 
 def table(found: Mapping[str, Counter[str]]) -> str:
@@ -351,16 +290,12 @@ def table(found: Mapping[str, Counter[str]]) -> str:
 
 def start() -> None:
     """Kill what is asked for, print the table, and end with 1 if anything was wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--each", type=int, default=50, help="kills of each command")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--only", choices=[*TRIALS], action="append", help="these commands")
-    parser.add_argument("--json", type=Path, help="a file for the counts")
     given = parser.parse_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
-    for name in (*HEAVY, *(f"pipedec_cli.{one}" for one in OURS)):
+    for name in HEAVY.split():
         importlib.import_module(name)
     found: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -369,12 +304,9 @@ def start() -> None:
             place = Path(scratch, name)
             place.mkdir()
             trial = TRIALS[name](Path(scratch, "ground"))
-            found[name] = tried(trial, given.each, random.Random(f"{given.seed} {name}"), place)
-            sys.stdout.write(table({name: found[name]}).splitlines()[-1] + "\n")
-            sys.stdout.flush()
-    sys.stdout.write("\n" + table(found))
-    if given.json:
-        write_json(given.json, {name: dict(counts) for name, counts in found.items()})
+            found[name] = tried(trial, given.each, random.Random(name), place)
+            print(table({name: found[name]}).splitlines()[-1], flush=True)
+    print("\n" + table(found), end="")
     sys.exit(any(counts[column] for counts in found.values() for column in COLUMNS[1:]))
 
 

@@ -1,8 +1,5 @@
 """Some kills of each command, for CI; the script makes many."""
 
-from __future__ import annotations
-
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,28 +10,19 @@ from tests.trials.kills import COLUMNS, TRIALS, compare, table
 
 
 @pytest.mark.slow
-def test_killed_commands_lose_nothing_and_end_as_undisturbed_ones(tmp_path: Path) -> None:
+def test_killed_commands_lose_nothing_and_end_as_undisturbed_ones():
     """In a process of its own, since it forks."""
-    program = [
-        sys.executable,
-        "-m",
-        "tests.trials.kills",
-        "--each",
-        "5",
-        "--json",
-        str(tmp_path / "kills.json"),
-    ]
+    program = [sys.executable, "-m", "tests.trials.kills", "--each", "5"]
     ended = subprocess.run(
         program, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    found = json.loads((tmp_path / "kills.json").read_text(encoding="utf-8"))
-    assert {name: counts["kills"] for name, counts in found.items()} == dict.fromkeys(TRIALS, 5)
+    assert all(f"| {name} | 5 | 0 |" in ended.stdout for name in TRIALS)
 
 
-def test_what_was_lost_or_doubled_or_is_otherwise_is_counted() -> None:
-    def lines(*ids: int) -> dict[str, bytes]:
-        return {"out.jsonl": b"".join(json.dumps({"id": one}).encode() + b"\n" for one in ids)}
+def test_what_was_lost_or_doubled_or_is_otherwise_is_counted():
+    def lines(*ids):
+        return {"out.jsonl": b"".join(b'{"id": %d}\n' % one for one in ids)}
 
     assert not +compare(lines(1, 2, 3), lines(1, 2, 3))
     assert compare(lines(1, 3, 3), lines(1, 2, 3)) == {"unequal": 1, "lost": 1, "doubled": 1}
