@@ -23,9 +23,8 @@ def folder(tmp_path):
 
 def change(path, *missing, **values):
     content = {**json.loads(path.read_text(encoding="utf-8")), **values}
-    path.write_text(
-        json.dumps({key: content[key] for key in content if key not in missing}), encoding="utf-8"
-    )
+    kept = {key: content[key] for key in content if key not in missing}
+    path.write_text(json.dumps(kept), encoding="utf-8")
 
 
 def refused(folder):
@@ -34,9 +33,6 @@ def refused(folder):
         load_checkpoint(str(folder))
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-# --- config.json ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -69,13 +65,13 @@ def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(folder, fie
 
 def test_sizes_and_layers_are_held_against_the_weights(folder):
     given = (folder / "config.json").read_bytes()
-    for values in (
-        {"vocab_size": 430},
-        {"d_kv": 4},
-        {"num_heads": 2},
-        {"relative_attention_num_buckets": 16},
-    ):
-        change(folder / "config.json", **values)
+    for field, value in {
+        "vocab_size": 430,
+        "d_kv": 4,
+        "num_heads": 2,
+        "relative_attention_num_buckets": 16,
+    }.items():
+        change(folder / "config.json", **{field: value})
         assert "its weights are not of the sizes in config.json" in refused(folder)
         (folder / "config.json").write_bytes(given)
     change(folder / "config.json", num_layers=3)
@@ -87,12 +83,12 @@ def test_sizes_and_layers_are_held_against_the_weights(folder):
 def test_what_no_t5_has_is_left_aside(folder):
     """Other settings of transformers cannot turn up in it by the back door."""
     others = {
-        "attribute_map": {"vocab_size": "d_ff"},
         "hidden_size": 3,
         "num_labels": 10**9,
         "quantization_config": 1,
+        "_attn_implementation": "nobody/kernels",
     }
-    change(folder / "config.json", **others, _attn_implementation="nobody/kernels")
+    change(folder / "config.json", attribute_map={"vocab_size": "d_ff"}, **others)
     config = load_checkpoint(str(folder)).model.config
     assert (config.vocab_size, config.d_model, config.num_labels) == (427, 32, 2)
     change(folder / "config.json", tokenizer_class="T5Tokenizer")  # as UMT5 does
@@ -111,28 +107,31 @@ def test_the_opening_token_may_stand_in_generation_config_json_or_be_the_padding
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("field", "values"),
     [
-        *({"source_prefix": value} for value in (5, None, ["x"], {})),
-        *({"time_max": value} for value in (0, -1, 10**9, "50", True, 1.5)),
-        *({"max_source_tokens": value} for value in (0, 10**9, None)),
-        *({"delay": value} for value in (10**9, -2, True, [2])),
-        *({"segmentation": {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": value}} for value in (0, -1, 10**20, "8", None)),
+        ("source_prefix", (5, None, ["x"], {})),
+        ("time_max", (0, -1, 10**9, "50", True, 1.5)),
+        ("max_source_tokens", (0, 10**9, None)),
+        ("delay", (10**9, -2, True, [2])),
+        ("sub_max", (0, -1, 10**20, "8", None)),
     ],
-)  # fmt: skip
-def test_settings_of_ours_outside_their_bounds_are_refused(folder, settings):
+)
+def test_settings_of_ours_outside_their_bounds_are_refused(folder, field, values):
     ours = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pipedec"]
-    change(folder / "config.json", pipedec={**ours, **settings})
-    assert f"{folder}/config.json: the settings under 'pipedec' are not of this version" in refused(folder)
+    for value in values:
+        settings = (
+            {"segmentation": {**ours["segmentation"], field: value}} if field == "sub_max" else {field: value}
+        )
+        change(folder / "config.json", pipedec={**ours, **settings})
+        assert f"{folder}/config.json: the settings under 'pipedec' are not of this version" in refused(
+            folder
+        )
 
 
-@pytest.mark.parametrize("nothing", [{}, [], 0, "", False])
-def test_settings_that_are_empty_are_not_taken_for_none(folder, nothing):
-    change(folder / "config.json", pipedec=nothing)
-    assert "the settings under 'pipedec'" in refused(folder)
-
-
-# --- The tokenizer ----------------------------------------------------------------------------------------------------
+def test_settings_that_are_empty_are_not_taken_for_none(folder):
+    for nothing in ({}, [], 0, "", False):
+        change(folder / "config.json", pipedec=nothing)
+        assert "the settings under 'pipedec'" in refused(folder)
 
 
 def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused(folder):
@@ -156,23 +155,20 @@ def test_an_embedding_larger_than_the_tokenizer_is_usual(folder):
     assert result.segments == ("The Mill is cheap.", "It serves Chinese food.")
 
 
-@pytest.mark.parametrize("value", ["x", [], {"a": 1}, [None], 10**30, None, True, ""])
 @pytest.mark.parametrize(
     "field",
     ["model_max_length", "unk_token", "tokenizer_class", "added_tokens_decoder", "auto_map", "padding_side"],
 )
-def test_a_tokenizer_config_of_wrong_types_is_one_line_or_does_no_harm(folder, field, value):
-    change(folder / "tokenizer_config.json", **{field: value})
-    try:
-        checkpoint = load_checkpoint(str(folder))
-    except UserError as error:
-        assert "\n" not in str(error)
-        assert str(folder) in str(error)
-    else:
-        assert len(list(Decoder(checkpoint).texts(SOURCES))) == len(SOURCES)
-
-
-# --- Code of its own --------------------------------------------------------------------------------------------------
+def test_a_tokenizer_config_of_wrong_types_is_one_line_or_does_no_harm(folder, field):
+    for value in ("x", [], {"a": 1}, [None], 10**30, None, True, ""):
+        change(folder / "tokenizer_config.json", **{field: value})
+        try:
+            checkpoint = load_checkpoint(str(folder))
+        except UserError as error:
+            assert "\n" not in str(error)
+            assert str(folder) in str(error)
+        else:
+            assert len(list(Decoder(checkpoint).texts(SOURCES[:1]))) == 1
 
 
 @pytest.fixture
@@ -191,9 +187,7 @@ def code(folder, monkeypatch):
 
 def test_an_unknown_model_with_code_of_its_own_is_refused_unasked(code):
     change(code / "config.json", model_type="x", auto_map={"AutoConfig": "configuration_x.X"})
-    assert refused(code).startswith(
-        f"{code} is a 'x' model, not a T5; use a checkpoint of one of these families"
-    )
+    assert "is a 'x' model, not a T5; use a checkpoint of one of these families" in refused(code)
 
 
 def test_a_tokenizer_with_code_of_its_own_is_refused_unasked(code):

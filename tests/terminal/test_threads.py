@@ -1,7 +1,5 @@
 """How many threads compute and how they wait, as OpenMP is told before torch loads it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -32,6 +30,7 @@ def told(monkeypatch, wanted=None, quota=None, busy=0.0, **environment):
     return environment
 
 
+MODEL = "pipedec-workspace/models/pipelined"
 SPARE, CROWDED = ({name: both[at] for name, both in threads.WAITING.items()} for at in (0, 1))
 
 
@@ -70,32 +69,21 @@ def test_a_number_that_is_asked_for_goes_before_the_environment_and_that_before_
 
 @pytest.mark.parametrize(
     ("command", "loaded"),
-    [
-        ("generate", "pipedec-workspace/models/pipelined"),
-        ("report", "pipedec-workspace/models/pipelined"),
-        ("train", "scratch-tiny"),
-        ("bench", "scratch-base"),
-    ],
+    [("generate", MODEL), ("report", MODEL), ("train", "scratch-tiny"), ("bench", "scratch-base")],
 )
-def test_what_is_loaded_is_said_and_the_threads_are_settled_before_torch_is_there(tmp_path, command, loaded):
+def test_what_is_loaded_is_said_and_the_threads_are_settled_before_torch_is_there(
+    tmp_path, monkeypatch, command, loaded
+):
     place = tmp_path / "pipedec-workspace"
     for split in ("train", "test"):
         write_lines(place / "data" / f"{split}.jsonl", {"id": 1, "source": "a", "target_segments": ["a b"]})
-    write_lines(place / "models/pipelined/config.json", {})
+    write_lines(tmp_path / MODEL / "config.json", {})
     (tmp_path / "torch.py").write_text(TORCH)
-    package = Path(threads.__file__).parents[2]
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in threads.WAITING},
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{package}",
-    }
-    ran = subprocess.run(
-        [sys.executable, "-m", "pipedec_cli", command, "--threads", "3"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    for name in threads.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(threads.__file__).parents[2]}")
+    program = [sys.executable, "-m", "pipedec_cli", command, "--threads", "3"]
+    ran = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
     said, found = ran.stderr.splitlines()
     assert said == f"loading {loaded} …"
     assert found in [f"torch finds {turns} 3" for turns in threads.WAITING["GOMP_SPINCOUNT"]]
