@@ -73,13 +73,10 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_values_may_be_nested_as_deep_as_they_can_be_written_again() -> None:
-    for deep in (DEEPEST, DEEPEST + 1):
-        nested = b"[" * deep + b"]" * deep
-        if deep == DEEPEST:
-            assert as_json(nested, "a")
-        else:
-            with pytest.raises(UserError, match="a:7: not JSON that can be read: nested more than 100 deep"):
-                as_json(nested, "a", 7)
+    nested = b"[" * DEEPEST + b"]" * DEEPEST
+    assert as_json(nested, "a")
+    with pytest.raises(UserError, match="a:7: not JSON that can be read: nested more than 100 deep"):
+        as_json(b"[" + nested + b"]", "a", 7)
 
 
 def test_a_loop_of_links_leads_nowhere_and_raises_nothing(tmp_path: Path) -> None:

@@ -5,14 +5,8 @@ from importlib.metadata import version
 import pytest
 
 from pipedec_cli.data.writing import package_versions
-from pipedec_cli.evaluate.machine import (
-    Machine,
-    ProcessorTime,
-    disturbance,
-    processor_name,
-    processor_quota,
-    this_machine,
-)
+from pipedec_cli.evaluate import machine
+from pipedec_cli.evaluate.machine import Machine, ProcessorTime, disturbance, processor_name, this_machine
 
 
 def test_processor_has_the_name_that_the_system_gives_it(tmp_path):
@@ -80,8 +74,5 @@ def test_a_quota_is_the_tightest_of_the_control_groups(tmp_path, group, files, q
         path = tmp_path / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    assert processor_quota(tmp_path) == quota
-
-
-def test_there_is_no_quota_where_there_are_no_control_groups(tmp_path):
-    assert processor_quota(tmp_path) is None
+    assert machine.processor_quota(tmp_path) == quota
+    assert machine.processor_quota(tmp_path / "sys") is None, "there are no control groups"

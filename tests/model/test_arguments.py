@@ -58,25 +58,21 @@ def test_one_text_is_not_taken_for_its_letters(decoder, sources):
 
 @pytest.mark.parametrize("item", [None, 3, b"a", ["a"]])
 def test_every_source_is_a_text(decoder, item):
-    refused(
-        lambda: list(decoder.texts(["a", item], batch_size=2)), f"source 1 is of type {type(item).__name__}"
-    )
+    said = f"source 1 is of type {type(item).__name__}"
+    refused(lambda: list(decoder.texts(["a", item], batch_size=2)), said)
     assert len(list(decoder.texts(["a"]))) == 1
 
 
 def test_a_method_is_one_and_its_ids_are_the_models(decoder):
     refused(lambda: list(decoder.texts(SOURCES, 2)), "the method is 2", "decoder.method(...)")
-    refused(
-        lambda: list(decoder.texts(SOURCES, Method(Fixed(2), 427, 1))),
-        "the model's vocabulary goes from 0 to 426",
-    )
+    beyond = Method(Fixed(2), 427, 1)
+    refused(lambda: list(decoder.texts(SOURCES, beyond)), "the model's vocabulary goes from 0 to 426")
 
 
 @pytest.mark.parametrize("dtype", ["int8", None, 3, [1], torch.float32])
 def test_there_are_three_dtypes(folder, dtype):
-    refused(
-        lambda: load(folder, dtype=dtype, device="cpu"), "there is no dtype", "float32, bfloat16, float16"
-    )
+    said = "float32, bfloat16, float16"
+    refused(lambda: load(folder, dtype=dtype, device="cpu"), "there is no dtype", said)
 
 
 @pytest.mark.parametrize("device", ["gpu", 0, None, ["cpu"], "cuda:x", ""])

@@ -55,9 +55,7 @@ def stepper():
 )
 def test_a_step_takes_no_token_and_no_place_out_of_bounds(stepper, rows):
     with pytest.raises(IndexError):
-        stepper.step(
-            [Row(sequence, Slot(subsequence, time, token)) for sequence, subsequence, time, token in rows]
-        )
+        stepper.step([Row(sequence, Slot(*slot)) for sequence, *slot in rows])
 
 
 @needs_kernels

@@ -21,12 +21,10 @@ from tests.terminal.running import run, write_lines
 
 #: One update that changes nothing: the model goes on telling what it knows.
 UNCHANGED = ["--max-steps", "1", "--evaluations", "1", "--learning-rate", "1e-12", "--device", "cpu"]
-BASE = "---\nlanguage: en\nlicense: {}\n---\n# A T5\n"
+BASE = '---\nlanguage: en\nlicense: "apache-2.0"\n---\n# A T5\n'
 
 
-def train(
-    folder: Path, decoder: Any = "pipelined", *more: str, base: str = "", data: str = "d.jsonl"
-) -> Path:
+def train(folder: Path, decoder: Any = "pipelined", *more: str, base: str = "") -> Path:
     """The folder of a model that was trained from one in `folder`, whose own card is `base`."""
     start = tiny_checkpoint(folder / "start", decoder=decoder)
     (start / "README.md").write_text(base, encoding="utf-8")
@@ -40,7 +38,7 @@ def train(
 def test_a_pipelined_model_of_which_transformers_writes_the_first_subsequence_says_so(tmp_path: Path) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    folder = train(tmp_path, base=BASE.format('"apache-2.0"'))
+    folder = train(tmp_path, base=BASE)
     model, tokenizer = (kind.from_pretrained(folder) for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
     source, segments = TOLD[3]
     ids = model.generate(**tokenizer(source, return_tensors="pt"), max_new_tokens=200)
@@ -49,11 +47,8 @@ def test_a_pipelined_model_of_which_transformers_writes_the_first_subsequence_sa
     card = ModelCard.load(folder / "README.md")
     assert "`generate()` writes the first subsequence only" in card.text
     assert re.search(r"on\n\d+ examples of d.jsonl, cut into subsequences at level `sentence`", card.text)
-    assert (card.data.license, card.data.library_name, card.data.base_model) == (
-        "apache-2.0",
-        "pipedec",
-        None,
-    )
+    assert (card.data.license, card.data.library_name) == ("apache-2.0", "pipedec")
+    assert card.data.base_model is None
     assert "started from start" in card.text and str(tmp_path) not in card.content
     assert re.search(r"\| dev ROUGE-L \| \d", card.text) and "| learning\\_rate | 1e-12 |" in card.text
 
@@ -73,16 +68,16 @@ def test_a_sequential_models_own_lines_for_transformers_write_what_pipedec_write
 @pytest.mark.parametrize(
     "base",
     [
-        "",
-        "# A T5, license: mit\n",
-        BASE.format("other"),
-        BASE.format("mit|x"),
-        "---\nx: 1\n---\nlicense: mit\n",
-        "\0\udcff",
+        b"",
+        b"license: mit\n",
+        b"---\nlicense: other\n---",
+        b"---\nlicense: mit|x\n---",
+        b"---\nx: 1\n---\nlicense: mit",
+        b"\0\xff",
     ],
 )
-def test_a_licence_that_the_base_model_does_not_name_is_unknown(tmp_path: Path, base: str) -> None:
-    (tmp_path / "README.md").write_bytes(base.encode("utf-8", "surrogateescape"))
+def test_a_licence_that_the_base_model_does_not_name_is_unknown(tmp_path: Path, base: bytes) -> None:
+    (tmp_path / "README.md").write_bytes(base)
     assert licence_of(str(tmp_path)) is None
 
 
@@ -93,18 +88,15 @@ def record_of(prefix: str = "") -> dict[str, Any]:
 
 def test_what_a_user_called_things_is_neither_markdown_nor_yaml(tmp_path: Path) -> None:
     name = "x`<b>|[y](z)\nlicense: mit.jsonl"
-    made_with = {"manifest": {"settings": {"data": f"/home/me/{name}"}}}
-    write_json(
-        tmp_path / "segmentation.json", {"level": "phrase", "separators": [";"], "joiner": "; "} | made_with
-    )
+    told = {"level": "phrase", "separators": [";"], "joiner": "; "}
+    made_with = {"settings": {"data": f"/home/me/{name}"}}
+    write_json(tmp_path / "segmentation.json", {**told, "manifest": made_with})
     prefix = "a | b\n---\nlicense: mit\n# Heading\n<script>"
     card = ModelCard(model_card(fresh_toy(), record_of(prefix), tmp_path, 1))
     assert card.data.license == "unknown"
     lines = card.content.splitlines()
-    assert (
-        not [line for line in lines if line.startswith(("license: mit", "# Heading"))]
-        and lines.count("---") == 2
-    )
+    assert lines.count("---") == 2
+    assert not [line for line in lines if line.startswith(("license: mit", "# Heading"))]
     assert "1 example of x" in card.content
     assert not [text for text in ("<script>", "<b>", "/home/me") if text in card.content]
 

@@ -108,22 +108,20 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
     for one in decoders.values():
         assert one["quality"]["rows"]["scored"] == one["totals"]["examples"] == 6
         assert one["other_splits"]["dev"]["quality"]["rows"]["scored"] == 12
-    dev = decoders["Δt = 1"]["other_splits"]["dev"]["differences"]["rougeL"]
-    assert dev == {"value": 0.0, "low": 0.0, "high": 0.0}
+    dev = decoders["Δt = 1"]["other_splits"]["dev"]
+    assert set(dev["differences"]["rougeL"].values()) == {0.0}
     rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
     first, second = rows.index("quality, dev, 12 examples"), rows.index("quality, test, 6 examples")
-    assert rows[first + 7].endswith("38.3 38.0") and rows[second + 7].endswith(
-        "34.9 34.6"
-    )  # the paper's ROUGE-L
+    assert rows[first + 7].endswith("38.3 38.0"), "the paper's ROUGE-L on dev"
+    assert rows[second + 7].endswith("34.9 34.6"), "and on test"
     names = ["pipelined-delay1-dev", "pipelined-delay1", "sequential-dev", "sequential"]
     assert {file.stem for file in (workspace / "generations").glob("*.jsonl")} == {*names}
     # one split alone, and data that have none
     reported("--split", "dev", "--delays", "1")
     content, decoders = report_of(workspace)
     assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
-    assert "has no splits" in refused(
-        "report", "--data", workspace / "data/dev.jsonl", "--split", "dev", *QUICK
-    )
+    others = ("--data", workspace / "data/dev.jsonl", "--split", "dev")
+    assert "has no splits" in refused("report", *others, *QUICK)
 
 
 def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_recommended(workspace):
@@ -133,9 +131,8 @@ def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_rec
     content, decoders = report_of(workspace)
     assert (content["advice"]["verdict"], content["advice"]["options"]) == ("unfit", None)
     assert "No advice: neither the plain T5 nor the pipelined decoder writes anything of use yet" in said
-    assert all(
-        "exchanged between" in decoders[name]["faults"][0] for name in ("sequential", "Δt = 1", "Δt = 2")
-    )
+    for name in ("sequential", "Δt = 1", "Δt = 2"):
+        assert "exchanged between" in decoders[name]["faults"][0]
 
 
 def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(workspace):
