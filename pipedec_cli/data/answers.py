@@ -85,9 +85,8 @@ def read_answers(path: Path) -> list[Generated]:
 
 def _format(path: Path) -> Format:
     if not path.is_file():
-        raise UserError(
-            "a folder or a pipe, not a file" if path.exists() else "no such file", where=str(path)
-        )
+        what = "a folder or a pipe, not a file" if path.exists() else "no such file"
+        raise UserError(what, where=str(path))
     if path.name.lower().removesuffix(".gz").endswith((".txt", ".src", ".trg", ".tgt", ".pred")):
         return "lines"
     return "records" if _one_object(path) is None else "answers"

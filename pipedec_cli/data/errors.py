@@ -16,3 +16,8 @@ class UserError(Exception):
         self.todo = todo
         head = f"{where}: {what}" if where else what
         super().__init__(f"{head}; {todo}" if todo else head)
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says, in one line; else its name."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -67,9 +67,8 @@ def only_writer(
                 raise UserError(f"is being written by {_holder(file)}", where=str(path), todo=todo)
             held.callback(_remove, lock, folder=made)  # before it is let go: it could be another's by then
             command = whole_text(shlex.join(["pipedec", *sys.argv[1:]])[:100])
-            told = _Holder(
-                os.getpid(), socket.gethostname(), strftime("%Y-%m-%d"), strftime("%H:%M"), command
-            )
+            day, minute = strftime("%Y-%m-%d %H:%M").split()
+            told = _Holder(os.getpid(), socket.gethostname(), day, minute, command)
             os.truncate(file, 0)
             os.pwrite(file, msgspec.json.encode(told), 0)
         yield

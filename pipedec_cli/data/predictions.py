@@ -196,9 +196,8 @@ def first_lines(
     settings = {**before["settings"], "limit": now["limit"]}
     ours = {name: manifest[name] for name in ("examples", "data", "inputs")}
     taken = before | ours | {"settings": settings}
-    if any(
-        differences(taken, {**manifest, "settings": {**now, "trace": now["trace"] or settings.get("trace")}})
-    ):
+    wanted = {**now, "trace": now["trace"] or settings.get("trace")}
+    if any(differences(taken, {**manifest, "settings": wanted})):
         return None
     lines, written = [], read_whole_lines(longer.lines)
     for record in records:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter
 from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceless
@@ -38,8 +38,7 @@ def measure_of(tokenizer: str | None) -> Measure:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever its parsers, in Python and in Rust, and its HTTP client raise
-        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        what = f"no tokenizer can be loaded from {tokenizer!r}: {why}"
+        what = f"no tokenizer can be loaded from {tokenizer!r}: {first_line(error)}"
         raise UserError(what, todo="give a checkpoint folder or a hub name") from error
     finally:
         logging.set_verbosity(verbosity)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text
 from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, missing, record_of, whole
 from pipedec_cli.data.stored import FirstPlaces
@@ -168,9 +168,8 @@ def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
         if kind in (".csv", ".tsv"):
             yield from _table_rows(file, str(path), "," if kind == ".csv" else "\t")
         elif kind == ".json" and file.peek(4096).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
-            for number, value in enumerate(
-                as_json(file.read().removeprefix(BYTE_ORDER_MARK), str(path)), start=1
-            ):
+            items = as_json(file.read().removeprefix(BYTE_ORDER_MARK), str(path))
+            for number, value in enumerate(items, start=1):
                 yield RawRow(number, f"{path} item {number}", value)
         else:
             yield from _line_rows(file, str(path), plain)
@@ -288,9 +287,8 @@ def _datasets(where: str, todo: str | None = None) -> Iterator[None]:
         deepest: BaseException = error
         while deepest.__cause__ is not None:
             deepest = deepest.__cause__
-        line = next(iter(str(deepest).strip().splitlines()), type(deepest).__name__)
-        what = f"cannot be read: {line}"
-        if "script" in line:
+        what = f"cannot be read: {first_line(deepest)}"
+        if "script" in what:
             what = "needs a loading script, and no program of a data set is run here"
             todo = f"fetch its files (`hf download {where} --repo-type dataset --local-dir DIR`) and import those"
         raise UserError(what, where=where, todo=todo) from error

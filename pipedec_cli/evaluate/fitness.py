@@ -25,33 +25,24 @@ def faults(run: ScoredRun) -> Iterator[str]:
         yield f"{cut}: it does not find the end, or the limit is too low"
     if failures.alike_rate > MOSTLY:
         yield f"{failures.alike_rate:.0%} of its texts are the same as another example's, though the right answers differ"
-    if told := _as_good_as_exchanged(run):
-        yield told
+    yield from _as_good_as_exchanged(run)
 
 
-def _as_good_as_exchanged(run: ScoredRun) -> str | None:
-    """That the texts score hardly better than the same ones with places changed, each held against another's answer.
-
-    Which takes no second model. None if they do score better, or if all right answers are the same.
-    """
+def _as_good_as_exchanged(run: ScoredRun) -> Iterator[str]:
+    """That the texts score hardly better than the same ones with places changed, each held against another's answer."""
     scorable = set(run.scores.ids)
     items = [item for item in run.items if item.id in scorable]
     items = random.Random(0).sample(items, min(len(items), ENOUGH))  # noqa: S311  # chance, not secrecy
     pairs = zip(items, items[1:] + items[:1], strict=True)
-    apart = [
-        (one, other) for one, other in pairs if (one.references, one.gold) != (other.references, other.gold)
-    ]
+    apart = [(one, other) for one, other in pairs if one.right != other.right]
     if not apart:
-        return None
+        return
     exchanged = [replace(one, prediction=other.prediction, segments=other.segments) for one, other in apart]
     measure = run.scores.measure
     own, others = score((one for one, _ in apart), measure), score(exchanged, measure)
     name, found = measure.primary, score_differences(own, others, resamples=999)[measure.primary]
     told = f"{measure.headline[name]} is {own.values[name]:.1f}, and {others.values[name]:.1f} with texts exchanged"
     if found.value < ABOVE_CHANCE:
-        return f"its texts hardly depend on the sources: {told} between examples"
-    return (
-        None
-        if found.excludes_zero
-        else f"{len(apart)} examples do not tell it from chance: {told} between them"
-    )
+        yield f"its texts hardly depend on the sources: {told} between examples"
+    elif not found.excludes_zero:
+        yield f"{len(apart)} examples do not tell it from chance: {told} between them"

@@ -63,9 +63,7 @@ class Failures(NamedTuple):
     duplicated_rate: float  # of the predicted subsequences
     dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
     truncated_rate: float  # of the predictions
-    alike_rate: (
-        float  # of the texts that should differ (so many as sources and right answers do) those that do not
-    )
+    alike_rate: float  # of the texts that should differ, as sources and right answers do, those that do not
 
 
 def count_failures(items: Sequence[ScoringItem]) -> Failures:
@@ -78,7 +76,7 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
     missing = [max(0, right - predicted) for predicted, right in compared]
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
-    right = {(item.references, item.gold) for item in items}
+    right = {item.right for item in items}
     different = min(len({item.source for item in items}), len(right))
     texts = len({words(item.prediction) for item in items})
     subsequences, expected = sum(len(item.segments) for item in items), sum(right for _, right in compared)
@@ -280,12 +278,12 @@ def _phrases(segments: Iterable[str]) -> tuple[str, ...]:
 def compare_runs(first: ScoredRun, second: ScoredRun, *, resamples: int, seed: int) -> dict[str, Difference]:
     """First minus second by metric, from the examples in pairs: both of the same ones, held against the same answers."""
     one, other = first.run.path, second.run.path
-    right = {item.id: (item.references, item.gold) for item in second.items}
+    right = {item.id: item.right for item in second.items}
     unpaired = []
     for item in first.items:
         if item.id not in right:
             unpaired.append(f"id {item.id!r} of {one} is not in {other}")
-        elif right.pop(item.id) != (item.references, item.gold):
+        elif right.pop(item.id) != item.right:
             unpaired.append(f"id {item.id!r} has other right answers in {other} than in {one}")
     unpaired += [f"id {left!r} of {other} is not in {one}" for left in right]
     if unpaired:

@@ -14,7 +14,7 @@ import msgspec
 import torch
 from msgspec import Meta, Struct
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import require_model
@@ -105,11 +105,8 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
             model, tokenizer, content = _load(name, dtype, local)
     except (UserError, KeyboardInterrupt):
         raise
-    except (
-        BaseException
-    ) as error:  # loading fails in many ways, in several libraries; a panic in Rust is no Exception
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        reason = next((words for key, words in _WORDS.items() if key in str(error)), reason)
+    except BaseException as error:  # whatever several libraries raise; a panic in Rust is no Exception
+        reason = next((words for key, words in _WORDS.items() if key in str(error)), first_line(error))
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
         raise UserError(f"cannot load the checkpoint {name}: {reason}", todo=todo) from error
     try:

@@ -87,9 +87,7 @@ def _kept_bytes(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss(
-            batch
-        )  # whose result goes at once, so that storages are told apart by their place while they are kept
+        loss(batch)  # which goes at once, so that storages are told apart by their place while they are kept
     return sum(kept.values())
 
 

@@ -12,13 +12,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-import typer
-
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal import tables
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
-from pipedec_cli.terminal.settings import Dtype, Settings, numbers, option
+from pipedec_cli.terminal.settings import Dtype, Settings, names_of, option
 from pipedec_cli.terminal.tables import Label, Row, Section, Sheet, milliseconds, times, told, under
 
 if TYPE_CHECKING:
@@ -41,16 +39,11 @@ pipedec bench --model google-t5/t5-large --device cuda --json \\
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes"]
 _lengths = partial(option, panel="Lengths")
 _speed = partial(option, panel="Speed")
-_numbers = partial(_speed, parser=numbers, metavar="N,N")
 
 
 def parse_dtypes(value: Any) -> tuple[str, ...]:
     """Names of dtypes with commas between them, each once."""
-    parts = value.split(",") if isinstance(value, str) else value
-    names = tuple(dict.fromkeys(part.strip() for part in parts))
-    if not set(names) <= set(get_args(Dtype)):
-        raise typer.BadParameter(f"give one or more of {', '.join(get_args(Dtype))}, commas between")
-    return names
+    return names_of(value, get_args(Dtype))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +66,15 @@ class BenchSettings(Settings):
         "With whom, commas between: sequential (always takes part), transformers, ctranslate2.",
         metavar="NAMES",
     )
-    delays: tuple[int, ...] = option((1,), "Δt to try, commas between.", parser=numbers, metavar="N,N")
+    delays: tuple[int, ...] = option((1,), "Δt to try, commas between.")
     dtypes: tuple[str, ...] = _speed(
         ("float32",),
         "Of our weights, commas between; the others take the first.",
         parser=parse_dtypes,
         metavar="NAMES",
     )
-    batch_sizes: tuple[int, ...] = _numbers((1,), "Examples in flight, commas between.")
-    rows: tuple[int, ...] = _numbers(
+    batch_sizes: tuple[int, ...] = _speed((1,), "Examples in flight, commas between.")
+    rows: tuple[int, ...] = _speed(
         (1, 4, 8, 16), "Rows of the single steps that are timed beside their limit, commas between."
     )
     repeats: int = _speed(3, "How often; the medians count.", min=1)
@@ -122,7 +115,7 @@ def bench(settings: BenchSettings) -> None:
         lengths = Lengths.even(settings.source, subsequences, subsequences * tokens)
     measured = run(settings, lengths, peers, talk)
     asked = ("model", "delays", "dtypes", "batch_sizes", "rows", "repeats", "device", "memory", "seed")
-    resolved = {"lengths": asdict(lengths), "peers": peers, **{one: getattr(settings, one) for one in asked}}
+    resolved = {"lengths": asdict(lengths), "peers": peers, **settings.some(*asked)}
     content = measured.as_json() | {"manifest": manifest(resolved, inputs=[])}
     if settings.out is not None:
         write_json(settings.out, content)

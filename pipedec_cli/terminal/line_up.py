@@ -29,8 +29,8 @@ def line_up(
     settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
 ) -> tuple[LineUp, str, str]:
     """Our decoders, the baseline first, with what they make of each split; and the baseline in words, and in short."""
-    shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
-    usual = GenerateSettings(**{name: getattr(settings, name) for name in shared})
+    shared = settings.some("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
+    usual = GenerateSettings(**shared)
     pipelined = load_decoder(usual, talk)
 
     from pipedec_cli.terminal.predicting import Predictions
@@ -45,15 +45,11 @@ def line_up(
     def one(
         name: str, role: Role, options: str, how: GenerateSettings, decoder: Decoder = pipelined
     ) -> tuple[Competitor, list[Predictions]]:
-        runner = EngineRunner(
-            decoder, {"delay": how.delay, "explore": how.explore, "start_when": how.start_when}
-        )
+        runner = EngineRunner(decoder, how.some("delay", "explore", "start_when"))
         delay = how.delay if isinstance(how.delay, int) else None
         competitor = Competitor(name, role, runner, options=options, delay=delay)
-        made = (
-            Predictions(replace(how, split=split), decoder, found, talk) for split, found in inputs.items()
-        )
-        return competitor, list(made)
+        splits = [(replace(how, split=split), found) for split, found in inputs.items()]
+        return competitor, [Predictions(this, decoder, found, talk) for this, found in splits]
 
     asked, ours = settings.delays or (), []
     rules: tuple[Explore, ...] = ("retry", "once") if settings.explore == "both" else (settings.explore,)

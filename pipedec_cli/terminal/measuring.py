@@ -17,6 +17,7 @@ from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import device_clock, pause, time_together
 from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.progress import stage
+from pipedec_cli.terminal.settings import listed
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def parse_peers(value: str) -> tuple[PeerName, ...]:
     """The peers in a list such as ``sequential,transformers``; the sequential decoder always takes part."""
-    names, known = [name.strip() for name in value.split(",") if name.strip()], ("sequential", *PEERS)
+    names, known = list(filter(None, listed(value))), ("sequential", *PEERS)
     for name in names:
         if name not in known:
             raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(known)}")

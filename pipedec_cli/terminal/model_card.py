@@ -103,9 +103,7 @@ def licence_of(name: str) -> str | None:
     """The licence that the card of a local folder or of a hub model names; None if there is none."""
     from huggingface_hub import hf_hub_download
 
-    with suppress(
-        Exception
-    ):  # no file, no text, or whatever the hub and the network may raise: training is done
+    with suppress(Exception):  # no file, no text, whatever the hub and the network raise: training is done
         path = Path(name) / CARD if Path(name).is_dir() else Path(hf_hub_download(name, CARD))
         with path.open(encoding="utf-8") as file:
             found = _LICENCE.match(file.read(10_000))

@@ -94,11 +94,10 @@ def _show_more(console: Console, recipe: Recipe) -> None:
     """Print what is shown of a recipe by itself: the paper's figures by delay, and the options that it sets."""
     if delays := paper.delay_rows(recipe.name):
         metrics = (paper.METRIC_TITLES[metric] for metric in delays[0].quality)
-        figures = ((*row.quality.values(), row.throughput) for row in delays)
-        rows = (
-            (f"Δt {row.delay}", *map("{:.1f}".format, shown))
-            for row, shown in zip(delays, figures, strict=True)
-        )
+        rows = []
+        for row in delays:
+            figures = map("{:.1f}".format, (*row.quality.values(), row.throughput))
+            rows.append((f"Δt {row.delay}", *figures))
         ends = paper.SPEEDUP_BY_SUBSEQUENCES.get(recipe.name)
         curve = f"{ends.figure}: {ends.at_2}× at 2 target subsequences, {ends.at_9}× at 9" if ends else ""
         notes = tuple(filter(None, (curve, ends.quality))) if ends else ()

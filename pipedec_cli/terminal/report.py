@@ -16,7 +16,7 @@ from pipedec_cli.data.records import SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
-from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, number_or, numbers, option
+from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, listed, names_of, numbers, option
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace
@@ -41,17 +41,15 @@ _speed = partial(option, panel="Speed")
 
 def parse_delays(value: Any) -> tuple[Delay, ...]:
     """Delays with commas between them, rising, the schedule that waits last; ``sequential`` is its older name."""
-    written = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    parts = [part.strip() for part in written.split(",")]
+    parts = listed(value)
     given = [part for part in parts if part not in ("wait", "sequential")]
     return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
 
 
 def parse_starts(value: Any) -> tuple[float, ...]:
     """Probabilities with commas between them, rising, each once; one above 1 never starts early."""
-    parts = value if isinstance(value, list | tuple) else str(value).split(",")
     with suppress(ValueError):
-        found = sorted(set(map(float, parts)))
+        found = sorted(set(map(float, listed(value))))
         if all(0 <= one < inf for one in found):  # nan is not
             return tuple(found)
     raise typer.BadParameter("give numbers from 0 up, with commas between them")
@@ -59,10 +57,8 @@ def parse_starts(value: Any) -> tuple[float, ...]:
 
 def parse_splits(value: Any) -> tuple[SplitName, ...]:
     """Names of splits with commas between them, in the order train, dev, test."""
-    parts = [part.strip() for part in (value.split(",") if isinstance(value, str) else value)]
-    if not parts or not set(parts) <= set(SPLITS):
-        raise typer.BadParameter(f"give one or more of {', '.join(SPLITS)}, commas between")
-    return tuple(split for split in SPLITS if split in parts)
+    names = names_of(value, SPLITS)
+    return tuple(split for split in SPLITS if split in names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,23 +108,15 @@ class ReportSettings(WorkflowSettings):
     resamples: int = _quality(9999, "Bootstrap draws for the intervals.", min=99)
     seed: int = _quality(0, "Of these draws.", min=0)
     timing_examples: int | Literal["all"] = _speed(
-        32,
-        "How many examples are timed, evenly spread over all; 'all' times every one.",
-        parser=number_or("all"),
-        metavar="N|all",
+        32, "How many examples are timed, evenly spread over all; 'all' times every one."
     )
     repeats: int = _speed(3, "How often; the medians count.", min=1)
-    batch_sizes: tuple[int, ...] = _speed(
-        (1,), "Batch sizes that are timed, commas between.", parser=numbers, metavar="N,N"
-    )
+    batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes that are timed, commas between.")
     memory: bool = _speed(
         True, "Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"
     )
     batch_size: int | Literal["auto"] = _speed(
-        "auto",
-        "Examples decoded at the same time while generating what is missing; it is not timed.",
-        parser=number_or("auto"),
-        metavar="N|auto",
+        "auto", "Examples decoded at the same time while generating what is missing; it is not timed."
     )
     dtype: Dtype = _speed("float32", "Of the weights; the peers take the same.")
     device: str = common.device_option(panel="Speed")
@@ -241,10 +229,8 @@ def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
     from pipedec_cli.data.workspace import segmented_with
     from pipedec_cli.evaluate.report import Paper
 
-    name = (
-        settings.recipe
-        or (segmented_with(place.segmentation, "recipe") if settings.data is None else None)
-        or ""
-    )
-    row = paper_row(name)
-    return Paper(row, delay_rows(name), SPEEDUP_BY_SUBSEQUENCES.get(name)) if row else None
+    name = settings.recipe
+    if not name and settings.data is None:
+        name = segmented_with(place.segmentation, "recipe")
+    row = paper_row(name) if name else None
+    return Paper(row, delay_rows(row.dataset), SPEEDUP_BY_SUBSEQUENCES.get(row.dataset)) if row else None

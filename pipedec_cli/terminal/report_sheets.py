@@ -35,12 +35,6 @@ _GAINS: Final = {
     "decoding, both together": "decoding",
 }
 _MEMORY: Final = {"peak, MB": "peak_bytes", "  of it before decoding": "ready_bytes"}
-_FAILURES: Final = {
-    "duplicated subsequences": "duplicated_rate",
-    "dropped subsequences": "dropped_rate",
-    "truncated predictions": "truncated_rate",
-    "alike predictions": "alike_rate",
-}
 
 
 def show_report(console: Console, report: Report) -> None:
@@ -130,7 +124,7 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     cells += told(gain, times if gain else lambda _: "", _GAINS)
     yield from under(f"decoder calls, batch size {size}", cells)
     yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
-    cells = told(one.scored.failures if one.scored else None, rate, _FAILURES)
+    cells = told(one.scored.failures if one.scored else None, rate, tables.FAILURES)
     yield from under("what goes wrong", [*cells, ("sub_max used up", rate(one.used_up))])
 
 

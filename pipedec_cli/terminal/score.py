@@ -12,9 +12,10 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
+from pipedec_cli.terminal import tables
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
-from pipedec_cli.terminal.tables import Row, Section, Sheet, show_lines, show_sheet
+from pipedec_cli.terminal.tables import Row, Section, Sheet, show_lines, show_sheet, told, under
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
@@ -193,18 +194,10 @@ def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair
         (name, *shown[metric], *[""] * (len(columns) - len(shown[metric])))
         for metric, name in measure.headline.items()
     ]
-    failures = []
-    for what in (
-        "duplicated subsequences",
-        "dropped subsequences",
-        "truncated predictions",
-        "alike predictions",
-    ):
-        rates = (getattr(run.failures, f"{what.split()[0]}_rate") for run in runs)
-        failures.append((what, *("unknown" if rate is None else f"{rate:.1%}" for rate in rates)))
+    failures = [under("", told(run.failures, _rate, tables.FAILURES)) for run in runs]
     console, wrong = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
     show_sheet(console, Sheet(title, columns, (Section("", tuple(rows)),), spare=(2,)))
-    show_sheet(console, Sheet("", wrong, (Section("", tuple(failures)),)))
+    show_sheet(console, Sheet("", wrong, tables.columns_side_by_side(failures)))
     show_lines(console, notes)
 
 
@@ -215,6 +208,10 @@ def _rows(run: ScoredRun) -> str:
     told = [f"{examples}{of} {'row' if examples == 1 and not of else 'rows'}"]
     told += [f"{count} {name.replace('_', ' ')}" for name, count in others if count]
     return f"{run.run.name}: {', '.join(told)}"
+
+
+def _rate(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"
 
 
 def _number(value: float | None) -> str:

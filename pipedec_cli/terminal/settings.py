@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 from rich.console import Console
@@ -99,11 +99,11 @@ class _Command(TyperCommand):
 
 def _metavar(kind: Any) -> str:
     """What stands for an option's value in the help text."""
-    if NoneType in get_args(kind):
-        kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return "|".join(get_args(kind))
-    return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
+    if get_origin(kind) in (UnionType, Union):
+        return "|".join(_metavar(one) for one in get_args(kind) if one is not NoneType)
+    return {int: "N", float: "X", Path: "PATH", tuple[int, ...]: "N,N"}.get(kind, "TEXT")
 
 
 def _parameter(one: Field[Any], kind: Any) -> inspect.Parameter:
@@ -111,6 +111,11 @@ def _parameter(one: Field[Any], kind: Any) -> inspect.Parameter:
     declared, default = one.metadata["typer"], one.default
     if declared.metavar is None and isinstance(declared, OptionInfo):
         declared.metavar = _metavar(kind)
+        words = [word for one in get_args(kind) if get_origin(one) is Literal for word in get_args(one)]
+        if declared.parser is None and kind == tuple[int, ...]:
+            declared.parser = numbers
+        elif declared.parser is None and words and int in get_args(kind):
+            declared.parser = number_or(*words)
     if declared.parser is not None:
         kind = str
         if isinstance(default, tuple):  # as one would type it
@@ -158,11 +163,24 @@ def parse_delay(value: Any) -> int | str:
     return delay
 
 
+def listed(value: Any) -> list[str]:
+    """The parts of a list as it is typed, with commas between them."""
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
+    return [str(part).strip() for part in parts]
+
+
+def names_of(value: Any, known: Sequence[str]) -> tuple[str, ...]:
+    """Some of these names with commas between them, each once, in the order in which they are given."""
+    names = tuple(dict.fromkeys(listed(value)))
+    if not names or not set(names) <= set(known):
+        raise typer.BadParameter(f"give one or more of {', '.join(known)}, commas between")
+    return names
+
+
 def numbers(value: Any) -> tuple[int, ...]:
     """The numbers of a list with commas between them, rising, each once."""
-    parts = value if isinstance(value, list | tuple) else str(value).split(",")
     try:
-        found = sorted({int(part) for part in parts})
+        found = sorted(set(map(int, listed(value))))
     except ValueError:
         found = [0]
     if found and found[0] < 1:

@@ -32,6 +32,14 @@ _BAR_PER_TIME, _LONGEST_BAR = 3, 30
 Row = tuple[str, ...]
 Label = tuple[str, str]  # under which section a cell stands, and in which row
 
+#: What goes wrong, and where `Failures` has it.
+FAILURES: Final = {
+    "duplicated subsequences": "duplicated_rate",
+    "dropped subsequences": "dropped_rate",
+    "truncated predictions": "truncated_rate",
+    "alike predictions": "alike_rate",
+}
+
 
 class Section(NamedTuple):
     """Rows that belong together: a heading, which may be empty, and for each row its label and a cell a column."""

@@ -11,13 +11,9 @@ from pipedec_cli.evaluate.machine import processor_quota, processors
 
 #: How long a waiting thread looks for the others before it sleeps: where there are cores to spare, and where there are not.
 #: There it holds the core that the one which it waits for needs; else to sleep and be woken costs more than to look.
-WAITING: Final = {
-    "GOMP_SPINCOUNT": (
-        "10000",
-        "1000",
-    ),  # turns, 10,000 some 0.1 to 0.5 ms; GNU's library itself takes 300,000
-    "KMP_BLOCKTIME": ("1", "0"),  # milliseconds; Intel's and LLVM's take 200
-}
+#: GNU's library counts turns, 10,000 of which take some 0.1 to 0.5 ms, and itself takes 300,000; Intel's and LLVM's count
+#: milliseconds, and take 200.
+WAITING: Final = {"GOMP_SPINCOUNT": ("10000", "1000"), "KMP_BLOCKTIME": ("1", "0")}
 COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 LOOK_SECONDS: Final = 0.1  # for which others are watched; processor time is counted in hundredths
 

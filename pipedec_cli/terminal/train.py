@@ -23,7 +23,7 @@ from pipedec_cli.data.writing import manifest, to_json, write_json
 from pipedec_cli.terminal.console import Talk, many, write_stdout
 from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training
-from pipedec_cli.terminal.settings import WorkflowSettings, argument, number_or, option, threads_option
+from pipedec_cli.terminal.settings import WorkflowSettings, argument, option, threads_option
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -56,8 +56,6 @@ class TrainSettings(WorkflowSettings):
         "any",
         "Δt that the checkpoint is for: 'any' draws schedules at random for each batch, so that one "
         "checkpoint serves every delay and the waiting schedule; the paper trains for 1.",
-        parser=number_or("any"),
-        metavar="N|any",
     )
     epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
     max_steps: int | None = option(None, "Stop after this many updates instead.", min=1)

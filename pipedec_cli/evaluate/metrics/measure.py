@@ -40,6 +40,11 @@ class ScoringItem:
             if isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name} must be a list of strings, not the string {value[:40]!r}")
 
+    @property
+    def right(self) -> tuple[object, ...]:
+        """What tells its right answers from another item's."""
+        return self.references, self.gold
+
 
 class Measure(ABC):
     """A scoring protocol with its settings.

@@ -245,12 +245,11 @@ class Library:
     def _call(self, name: str, *arguments: Any) -> None:
         """Call a function that gives 0, 1 where there is no memory, 2 for what is out of bounds; structures by reference."""
         given = (byref(each) if isinstance(each, Structure) else each for each in arguments)
-        if status := getattr(self._library, f"pipedec_{name}")(*given):
-            raise (
-                MemoryError("no memory for the compiled kernels' buffers")
-                if status == 1
-                else IndexError(f"{name}: a token or a place is out of bounds")
-            )
+        status = getattr(self._library, f"pipedec_{name}")(*given)
+        if status == 1:
+            raise MemoryError("no memory for the compiled kernels' buffers")
+        if status:
+            raise IndexError(f"{name}: a token or a place is out of bounds")
 
 
 def library() -> Library:

@@ -193,20 +193,13 @@ def _pack(
             norms["cross_norm"] = layer.cross_norm
             add(struct, "cross_q", inner, width, cross.q)
             add(struct, "cross_out", width, inner, cross.o)
-        add(
-            struct,
-            "feed_in",
-            wide,
-            width,
-            *((dense.wi_0, dense.wi_1) if gated else (dense.wi,)),
-            in_turn=True,
-        )
+        inward = (dense.wi_0, dense.wi_1) if gated else (dense.wi,)
+        add(struct, "feed_in", wide, width, *inward, in_turn=True)
         add(struct, "feed_out", width, wide, dense.wo)
-        tensors = {name: _floats(norm) for name, norm in norms.items()} | {"bias": tables[id(layer.bias)]}
-        if any(
-            len(tensor) != (config.num_heads if name == "bias" else width) for name, tensor in tensors.items()
-        ):
+        scales, bias = {name: _floats(norm) for name, norm in norms.items()}, tables[id(layer.bias)]
+        if len(bias) != config.num_heads or any(len(scale) != width for scale in scales.values()):
             raise BuildError("norms or position biases are not of the size that the config says")
+        tensors = scales | {"bias": bias}
         for name, tensor in tensors.items():
             setattr(struct, name, tensor.data_ptr())
         kept.append(tensors)
