@@ -49,6 +49,7 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
         "prediction": generated.text,
         "segments": list(generated.segments),
         "steps": generated.steps,
+        **({} if generated.draft_steps is None else {"draft_steps": generated.draft_steps}),
         "tokens": generated.tokens,
         "truncated": generated.truncated,
         "seconds": round(generated.seconds, 6),
@@ -224,8 +225,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
     for name in new:
         if name not in FREE_SETTINGS and old.get(name) != new[name]:
             yield f"{name} was {to_json(old.get(name))} and is now {to_json(new[name])}"
-    for what in ("model", "data"):
-        if (before.get(what) or {}).get("sha256") != now[what]["sha256"]:
+    for what in ("model", "drafter", "data"):
+        if (before.get(what) or {}).get("sha256") != (now.get(what) or {}).get("sha256"):
             yield f"the {what} changed"
 
 

@@ -113,6 +113,7 @@ class _Output(Struct):
     prediction: str | tuple[str, ...] | None = None
     segments: tuple[str, ...] | None = None
     steps: _Amount = 0
+    draft_steps: _Amount | None = None
     tokens: _Amount = 0
     truncated: str | None = None
     seconds: _Amount = 0.0
@@ -138,6 +139,9 @@ class Manifest(Struct):
     data: dict[str, Any] | None = None
     segmentation: dict[str, Any] | None = None
     examples: _Count | None = None
+    costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = (
+        None  # in exact mode
+    )
     result: dict[str, Any] | None = None  # of a training that has come to its end
     task: str | None = None
 
@@ -196,6 +200,7 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
         text=text if isinstance(text, str) else " ".join(text),
         segments=segments,
         steps=int(given.steps),
+        draft_steps=None if given.draft_steps is None else int(given.draft_steps),
         tokens=int(given.tokens),
         truncated=given.truncated,
         seconds=given.seconds,

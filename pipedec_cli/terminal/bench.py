@@ -185,7 +185,7 @@ def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
     from pipedec_cli.model.decoder import load
     from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
-    from pipedec_cli.terminal.generate import announce_compiling
+    from pipedec_cli.terminal.loading import announce_compiling
 
     with TemporaryDirectory(prefix="pipedec-bench-") as folder:
         name = settings.model

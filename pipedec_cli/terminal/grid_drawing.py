@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from pipedec_cli.pipeline.exact import Verification
-from pipedec_cli.pipeline.grid import Grid
+from pipedec_cli.pipeline.grid import Grid, Step
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.terminal.console import many, one_line
 
@@ -78,6 +78,7 @@ class GridDrawing:
     subject: str = ""
     heading: str = ""
     finished: bool = False
+    step: Step | None = None  # the newest
     texts: list[RowText] = field(default_factory=list)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -97,10 +98,17 @@ class _Sheet:
     def __init__(self, drawing: GridDrawing, console: Console, options: ConsoleOptions) -> None:
         self.console, self.grid, self.ended = console, drawing.grid, drawing.finished
         self.rows, self.texts = self.grid.subsequences, drawing.texts
+        del self.texts[len(self.rows) :]  # of an attempt that was drawn, and taken back since
         self.texts += [RowText() for _ in self.rows[len(self.texts) :]]
         for text, row in zip(self.texts, self.rows, strict=True):
             text.extend(row, drawing.words)
         self.time = max(map(_newest, self.rows), default=0) if self.ended else self.grid.time
+        step = None if drawing.finished else drawing.step
+        self.made = {(slot.subsequence, slot.time) for slot in step.made} if step else set()
+        #: What was fed in the newest step and taken back, and what was guessed, by its place.
+        self.gone = {(slot.subsequence, slot.time): slot.token for slot in step.taken_back} if step else {}
+        self.guessed = {(slot.subsequence, slot.time) for slot in step.fed} if step else set()
+        self.words = drawing.words
         self.width, self.height = options.max_width, options.max_height
         self.roomy = self.width >= ROOMY
         digits = len(str(len(self.rows)))
@@ -117,12 +125,15 @@ class _Sheet:
         rows = self.rows
         if not rows:
             return [self.title, Text("encoding the source", "dim")]
-        columns = next(self._blocks(range(self.time, -1, -1)))[::-1]
+        latest = max([self.time, *(time for _, time in self.gone)])
+        columns = next(self._blocks(range(latest, -1, -1)))[::-1]
         # title, time-steps, tokens a step and the caption; and the cursor's own line
         room = max(1, self.height - 5)
         blank = [Text()] * (room >= 10)
         text = self._text(max(0, min(room // 3, 8)))
-        places = max(1, room - len(text) - 2 * len(blank))
+        places = max(
+            1, room - len(text) - 2 * len(blank) - any(number > len(rows) for number, _ in self.gone)
+        )
         lines, shown = [], list(range(1, len(rows) + 1))
         if len(shown) > places:
             # live rows before ended ones, then newer before older; one line says what is hidden
@@ -134,6 +145,7 @@ class _Sheet:
                 lines.append(Text(f"{HIDDEN:>{self.label_width - 3}} {told}", "dim"))
                 lines[-1].truncate(self.width, overflow="ellipsis")
         lines += [self._row(number, columns) for number in shown]
+        lines += [self._attempt(number, columns) for number, _ in self.gone if number > len(rows)]
         return [self.title, *self._framed(columns, lines), *blank, *text, *blank, self._caption()]
 
     def finished(self) -> list[Text]:
@@ -158,7 +170,8 @@ class _Sheet:
 
     def _column_width(self, time: int) -> int:
         if time not in self._widths:
-            cells = (cell_len(self._cell(number, time)[0]) for number in range(1, len(self.rows) + 1))
+            cells = [cell_len(self._cell(number, time)[0]) for number in range(1, len(self.rows) + 1)]
+            cells += [cell_len(BOS) for number, when in self.gone if when == time and number > len(self.rows)]
             widest = min(max(cells, default=0), WIDEST_TOKEN, self.area - PADDING)
             self._widths[time] = max(widest, len(str(time))) + PADDING
         return self._widths[time]
@@ -194,8 +207,15 @@ class _Sheet:
             said = one_line(self.texts[number - 1].whole)
             return line.append(_fit(f"{EARLIER}{said}", self.area), f"dim italic {colour}")
         for time in columns:
-            if time <= _newest(row):
+            if time <= _newest(row) or (number, time) in self.gone:
                 self._append(line, time, *self._cell(number, time))
+        return line
+
+    def _attempt(self, number: int, columns: Sequence[int]) -> Text:
+        """The row of an attempt that has just been taken back."""
+        line = Text(f"{number:>{self.label_width - 3}} {EMPTY} ", "dim")
+        for time in columns:
+            self._append(line, time, *((BOS, "dim strike") if (number, time) in self.gone else ("", "")))
         return line
 
     def _cell(self, number: int, time: int) -> tuple[str, str]:
@@ -203,13 +223,18 @@ class _Sheet:
         row, colour = self.rows[number - 1], _colour(number)
         place = time - row.start
         if not 0 <= place <= len(row.tokens):
-            return "", ""
+            wrong = self.gone.get((number, time))
+            return (
+                ("", "") if wrong is None else (one_line(self.words([wrong]).strip()) or BLANK, "dim strike")
+            )
         if place == 0:
             return BOS, "dim"
         if row.ended and place == len(row.tokens):
             return EOS, "dim" if row.empty else "green"
-        live = time == _newest(row) == self.time and not self.ended
-        return self.texts[number - 1].pieces[place - 1], f"bold reverse {colour}" if live else colour
+        new = (number, time) in self.made
+        drafted = new and (number, time) in self.guessed  # and kept
+        style = f"italic reverse {colour}" if drafted else f"bold reverse {colour}" if new else colour
+        return self.texts[number - 1].pieces[place - 1], style
 
     def _text(self, most: int | None) -> list[Text]:
         """The text so far, each subsequence after its number; the last lines of it if there are more than `most`."""

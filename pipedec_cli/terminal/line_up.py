@@ -13,7 +13,8 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.competitor import Competitor, EngineRunner, Role
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
+from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.loading import load_decoder, read_inputs
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder

@@ -50,6 +50,8 @@ class LiveGrid:
         if isinstance(event, Admitted):
             subject = self.name(event.example)
             self._flying[event.example] = GridDrawing(event.example, event.grid, self.words, subject)
+        elif isinstance(event, Stepped):
+            self._flying[event.example].step = event.step
         elif isinstance(event, Finished):
             drawing = self._flying.pop(event.example)
             drawing.finished = True

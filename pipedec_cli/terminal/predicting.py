@@ -18,19 +18,18 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.predictions import GenerationFiles, Inputs, first_lines, line, other_versions
-from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.data.rows import STDIN
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, write_json_lines
 from pipedec_cli.model.backbone import can_prepack
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
-from pipedec_cli.pipeline.decode import Method
-from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from pipedec_cli.terminal.console import Talk, many
-from pipedec_cli.terminal.generate import GenerateSettings, announce_compiling
+from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
+from pipedec_cli.terminal.loading import announce_compiling
+from pipedec_cli.terminal.naming import name_of
 from pipedec_cli.terminal.progress import GenerationProgress, Tally
 
 #: Characters of a source that the live view's heading gets to see.
@@ -56,7 +55,7 @@ class Predictions:
         how = settings.some("explore", "start_when")
         chosen = partial(decoder.method, settings.delay, untrained=settings.untrained_delay, **how)
         self.method = chosen(**settings.some("time_max", "sub_max", "max_tokens"))
-        self.name = _name(settings, self.method, usual=chosen().limits)
+        self.name = name_of(settings, self.method, usual=chosen().limits)
         if settings.batch_size == "auto" and not settings.live:
             tokens = min(longest, inputs.longest + len(trained.source_prefix) + 1)
             self.batch_size = choose_batch_size(checkpoint.model, tokens, inputs.count)
@@ -68,6 +67,7 @@ class Predictions:
             "delay": schedule.delay if isinstance(schedule, Fixed) else None if plain else "wait",
             "explore": None if plain else self.method.explore,
             "start_when": self.method.start_when or None,
+            "exact": self._draft,
             **asdict(self.method.limits),
             "source_prefix": trained.source_prefix,
             "max_source_tokens": longest,
@@ -87,6 +87,9 @@ class Predictions:
             **manifest(resolved),
             "inputs": [inputs.file],
         }
+        if isinstance(decoder, ExactDecoder) and decoder.drafter:
+            drafter = decoder.drafter
+            self.manifest["drafter"] = {"name": drafter.checkpoint.name, "sha256": drafter.sha256}
         self.tally = Tally(unknown_id=checkpoint.tokenizer.unk_token_id)
         self.seconds = 0.0
 
@@ -101,7 +104,17 @@ class Predictions:
         delay = self.manifest["settings"]["delay"]
         kind = "waiting schedule" if delay == "wait" else f"Δt = {delay}"
         early = f", start when {self.method.start_when:g}" if self.method.start_when else ""
-        return f"{kind}, explore {self.method.explore}{early}" if delay else "sequential decoder"
+        told = f"{kind}, explore {self.method.explore}{early}"
+        if self._draft:
+            return f"exact, drafted by {told if self._draft == 'pipelined' else self._draft}"
+        return told if delay else "sequential decoder"
+
+    @property
+    def _draft(self) -> str | None:
+        """The kind of draft in exact mode."""
+        if not isinstance(self.decoder, ExactDecoder):
+            return None
+        return "pipelined" if self.decoder.drafter else "jacobi" if self.decoder.jacobi else "source"
 
     def announce(self) -> None:
         """Say what was chosen."""
@@ -248,6 +261,9 @@ class Predictions:
     def _append(self, path: Path, files: GenerationFiles | None, done: int | None) -> None:
         """Generate what is not done, all of it anew if that is None; say what stood there, and what a stop leaves."""
         say, count = self.talk.say, self.inputs.count
+        if isinstance(exact := self.decoder, ExactDecoder):  # how much is guessed must not change on the way
+            begun = files.made_with.get("costs") if files and done is not None else None
+            exact.costs = self.manifest["costs"] = tuple(begun or exact.measured(self.batch_size))
         if files and done is not None:
             if changed := other_versions(files.manifest, self.manifest):
                 self.talk.warn(f"other versions than when this run was begun: {', '.join(changed)}")
@@ -272,24 +288,3 @@ class Predictions:
                 self.talk.warn(f"stopped: {hint}")
                 raise
         say(f"{many(count, 'prediction')} in {path}")
-
-
-def _name(settings: GenerateSettings, method: Method, usual: Limits) -> str:
-    plain, data = isinstance(method.schedule, Whole), None
-    if settings.data is not None:  # a file's name without its endings, a data set's without its owner
-        name = real(settings.data).name
-        data = "stdin" if settings.data == STDIN else name.removesuffix(".gz").rpartition(".")[0] or name
-    limits = asdict(method.limits).items()
-    parts = [
-        "sequential" if plain else f"pipelined-{method.schedule.name}",
-        method.explore if method.explore != "retry" else None,
-        f"start{method.start_when:g}" if method.start_when else None,
-        *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
-        settings.max_source_tokens and f"source{settings.max_source_tokens}",
-        settings.dtype if settings.dtype != "float32" else None,
-        settings.model and real(settings.model).name,
-        "text" if settings.text else data,
-        settings.split if settings.split != "test" else None,
-        settings.limit and f"first{settings.limit}",
-    ]
-    return re.sub(r"[^\w.-]+", "-", "-".join(map(str, filter(None, parts))))

@@ -194,6 +194,7 @@ class Tally:
     unknown_id: int | None  # the tokenizer's unknown token, if it has one
     examples: int = 0
     steps: int = 0  # the examples' own decoder calls, added up
+    draft_steps: int = 0  # those of them that made a draft, in exact mode
     tokens: int = 0  # without <eos>
     truncated: Counter[str] = field(default_factory=Counter)  # examples by what cut them short
     exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
@@ -204,6 +205,7 @@ class Tally:
         """Count one example."""
         self.examples += 1
         self.steps += generated.steps
+        self.draft_steps += generated.draft_steps or 0
         self.tokens += generated.tokens
         self.exhausted += generated.used_up
         self.truncated.update(filter(None, [generated.truncated]))
@@ -217,6 +219,7 @@ class Tally:
         return {
             "examples": self.examples,
             "steps": self.steps,
+            "draft_steps": self.draft_steps,
             "tokens": self.tokens,
             "tokens_per_step": round(self.tokens / self.steps, 4) if self.steps else 0.0,
             "truncated": dict(sorted(self.truncated.items())),
@@ -241,7 +244,8 @@ class Tally:
         rates = f"{self.examples / seconds:.2f} examples/s, {self.tokens / seconds:,.0f} tokens/s"
         yield f"{many(self.examples, 'example')} in {seconds:.1f} s: {rates}"
         calls = f"{self.tokens:,} tokens in {self.steps:,} decoder calls, each example's own"
-        yield f"{calls}: {self.tokens / max(1, self.steps):.2f} tokens a call"
+        drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
+        yield f"{calls}: {self.tokens / max(1, self.steps):.2f} tokens a call{drafting}"
         if self.truncated:
             reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
             yield f"cut short: {reasons}, of {self.examples:,}"

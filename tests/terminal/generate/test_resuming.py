@@ -20,7 +20,8 @@ from pipedec_cli.data.writing import JsonLinesAppender, write_json
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.terminal import predicting
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.generate import GenerateSettings, load_decoder, read_inputs
+from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.loading import load_decoder, read_inputs
 from pipedec_cli.terminal.predicting import Predictions
 from tests.terminal.generate.running import ROWS, done, lines, new_test_set, refused, written
 from tests.terminal.running import read_json, run, write_lines

@@ -33,6 +33,13 @@ def test_bad_data_is_refused_before_anything_is_written(place: Path, content: st
     [
         ("--text=", "--text 1: is empty"),
         ("--start-when 0.5 --explore once", "--start-when 0.5 does not go with --explore once"),
+        ("--draft source", "--draft is for --exact alone"),
+        ("--exact x --decoder sequential", "--exact and --decoder are both given"),
+        ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
+        (
+            "--exact pipedec-workspace/models/sequential --draft source --delay 2",
+            "is an ordinary T5 and has no delay",
+        ),
         ("--text a --resume", "--resume goes on with a file"),
         ("data.jsonl --text a", "--text and DATA are both given"),
         ("--dtype float16 --device cpu", "float16"),

@@ -83,6 +83,38 @@ def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_
     assert all(row["steps"] == row["tokens"] + len(row["segments"]) + 1 for row in waiting)
 
 
+@pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])
+def test_exact_mode_writes_the_plain_texts_in_fewer_calls_and_goes_on_as_it_was_begun(
+    place: Path, draft: str
+) -> None:
+    plain = written("plain.jsonl", "--decoder", "sequential")
+    exact = ("--exact", place / "models" / "sequential", "--draft", draft, "--out", "exact.jsonl")
+    assert "exact, drafted by" in done(*exact).stderr
+    made = lines(Path("exact.jsonl"))
+    for row, other in zip(made, plain, strict=True):
+        assert row.pop("steps") <= other.pop("steps") or draft == "pipelined"
+        assert row.pop("draft_steps", None) if draft == "pipelined" else "draft_steps" not in row
+        assert row == other
+    whole, told = Path("exact.jsonl").read_bytes(), read_json("exact.manifest.json")
+    assert told["settings"]["exact"] == draft
+    assert ("drafter" in told) == (draft == "pipelined")
+    # What guesses cost is measured once a run: a resumed one makes as many calls.
+    Path("exact.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:5]))
+    write_json(Path("exact.manifest.json"), {**told, "costs": [1.0, 3.0, 9.0]})
+    done(*exact, "--resume", "--batch-size", "1")
+    assert read_json("exact.manifest.json")["costs"] == [1.0, 3.0, 9.0]
+    assert [row["prediction"] for row in lines(Path("exact.jsonl"))] == [row["prediction"] for row in plain]
+
+
+def test_the_draft_of_exact_mode_is_the_pipelined_decoders_where_there_is_one(place: Path) -> None:
+    sequential = place / "models" / "sequential"
+    done("--exact", sequential, "--delay", "1", "--limit", "2")
+    (place / "models" / "pipelined").unlink()
+    done("--exact", sequential, "--limit", "2")
+    names = sorted(file.name for file in (place / "generations").glob("*.jsonl"))
+    assert names == ["exact-pipelined-delay1-sequential-first2.jsonl", "exact-source-sequential-first2.jsonl"]
+
+
 @pytest.mark.parametrize("batch_size", ["1", "3", "auto"])
 def test_the_batch_size_changes_the_timings_alone(place: Path, batch_size: str) -> None:
     two = written("two.jsonl", "--trace", "--batch-size", "2")

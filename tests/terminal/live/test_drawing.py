@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.decode import decode
+from pipedec_cli.pipeline.exact import Verify
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
 from pipedec_cli.terminal.live import LiveGrid
+from tests.fakes import BOS, EOS, ScriptedModel
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
 
 
@@ -56,6 +59,28 @@ def test_figure_2_finished_marks_every_row_and_counts_its_calls() -> None:
 def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there_is_nothing() -> None:
     assert (shown(FIGURE_2.view()), FIGURE_2.view().followed) == ([""], None)
     assert shown(FIGURE_2.after(1, Fixed(1))) == ["example 1", "encoding the source"]
+
+
+def test_an_attempt_that_was_taken_back_is_seen_until_the_next_step() -> None:
+    script = Script([["A", "B", "C"], ["D"]])
+    view, drawn = script.view(), []
+    for event in script.events(Fixed(1), explore="fresh"):
+        finished = view.on(event)
+        drawn.append(shown(finished or view))
+    third = [line.split() for line in drawn[3]]
+    assert [*third[3], *third[4]] == ["2", "✓", "<bos>", "D", "<eos>", "3", "∅", "<bos>"]
+    assert not any("∅ <bos>" in line for line in drawn[-1])
+
+
+def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step() -> None:
+    script = Script([["A", "B", "C", "D", "E", "F", "G"]])
+    draft = [*script.scripts[0][0][:2], *[script.scripts[0][0][6]] * 3]
+    method = Verify(BOS, EOS, SEQUENTIAL_LIMITS, costs=(1.0,) * 6, drafts={0: draft})
+    view = script.view()
+    for event in islice(decode(ScriptedModel(script.scripts), [(0, [0])], method), 2):
+        view.on(event)
+    (row,) = [line.split() for line in shown(view) if line.lstrip().startswith("1 ")]
+    assert row[2:] == ["<bos>", "A", "B", "C", "G", "G"]  # the first wrong one gave way to the T5's own
 
 
 def test_a_narrow_terminal_shows_the_newest_time_steps() -> None:

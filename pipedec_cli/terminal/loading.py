@@ -1,0 +1,118 @@
+"""What is decoded and by what: records looked through, checkpoints loaded, as the settings of `generate` say."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.predictions import Inputs, look_through
+from pipedec_cli.data.records import FieldNames, Record, whole_text
+from pipedec_cli.data.rows import STDIN, given_splits, read_records
+from pipedec_cli.data.trained import is_model
+from pipedec_cli.data.workspace import Workspace, load_segmenter
+from pipedec_cli.terminal.console import Talk
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.terminal.generate import GenerateSettings
+
+
+def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
+    """Look through the records to generate from: texts from the command line, a split of the workspace, or any data.
+
+    Files are read once here and once more while generating, so that memory does not grow with them; standard input,
+    pipes and hub data sets are kept in a temporary file. A `UserError` if nothing is there, or a record is not as it must be.
+    """
+    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    place, split = Workspace.find(settings.workspace), settings.split or "test"
+    if settings.plain and settings.data is None:
+        raise UserError("--plain says what DATA is, and there is none", todo="give a file, or -")
+    if settings.text:
+        texts = []
+        for number, text in enumerate(settings.text, start=1):
+            where = f"--text {number}"
+            whole = whole_text(text)  # other bytes come as halves of surrogate pairs
+            if not text.strip():
+                raise UserError("is empty", where=where, todo="there must be something to generate from")
+            fields = {"id": str(number), "source": whole}
+            texts.append(Record(str(number), whole, None, None, (), where, fields))
+        return look_through(lambda: iter(texts), FieldNames(), location="--text")
+    path = Path(settings.data) if settings.data else place.split(split)
+    location = settings.data or str(path)
+    if settings.data is None:
+        place.require(path, "pipedec segment DATA")
+        if path.stat().st_size == 0:
+            todo = "give --split dev, or data of your own to generate from"
+            raise UserError("is empty", where=location, todo=todo)
+        names = FieldNames()  # `segment` has given the fields their plain names
+    elif path.is_dir():
+        if split not in (there := given_splits(location)):
+            todo = f"give --split {' or '.join(there)}"
+            raise UserError(f"has no file for {split}", where=location, todo=todo)
+    elif settings.split is not None and (location == STDIN or path.exists()):
+        raise UserError("a single file has no splits", where=location, todo="leave out --split")
+    warn = iter([talk.warn])  # what is read again was said the first time
+    how: Any = {"split": split, "plain": settings.plain}
+    again = lambda: read_records(location, names, warn=next(warn, None), **how)  # noqa: E731
+    once = location == STDIN or not (path.is_file() or path.is_dir())
+    keep = place.root if once else None
+    return look_through(again, names, limit=settings.limit, keep=keep, location=location)
+
+
+def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
+    """The T5 that was named, and what drafts its text."""
+    plain = load_decoder(replace(settings, model=settings.exact), talk)
+    there = settings.model or is_model(Workspace.find(settings.workspace).model("pipelined"))
+    draft = settings.draft or ("pipelined" if there else "source")
+
+    from pipedec_cli.model.exact import ExactDecoder
+
+    return ExactDecoder(plain, load_decoder(settings, talk) if draft == "pipelined" else draft)
+
+
+def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True) -> Decoder:
+    """The model that was asked for, else the workspace's; a `UserError` if it is not there or not for what was asked.
+
+    `consume` is `Decoder`'s.
+    """
+    place, name, device = Workspace.find(settings.workspace), settings.model, settings.device
+    if name is None:
+        kind = settings.decoder or "pipelined"
+        maker = "pipedec train" if kind == "pipelined" else "pipedec train --decoder sequential"
+        name = str(place.require(place.model(kind), maker))
+        if not is_model(Path(name)):
+            todo = f"run `{maker} --resume` first, or start over with --overwrite"
+            raise UserError("its training has not come to its end", where=name, todo=todo)
+    talk.say(f"loading {name} …")  # torch, too, which takes some seconds
+
+    import torch
+
+    from pipedec_cli.model.decoder import load
+
+    if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
+        talk.say("Apple's GPU is not supported: the CPU is used")
+        device = "cpu"
+    longest = settings.max_source_tokens
+    decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
+    if decoder.checkpoint.settings is None and place.segmentation.exists():
+        # a T5 from elsewhere: its texts are cut as the targets beside it were
+        decoder.checkpoint.segmenter = load_segmenter(place.data)
+    trained = decoder.settings.decoder
+    if settings.decoder == "pipelined" and trained == "sequential":
+        todo = "leave out --decoder pipelined, or make one with `pipedec train`"
+        raise UserError(f"{name} is an ordinary T5, not a pipelined decoder", todo=todo)
+    if settings.decoder == "sequential" and trained == "pipelined":
+        todo = "--delay wait is its waiting schedule; `pipedec train --decoder sequential` makes a plain T5"
+        raise UserError(f"{name} was trained as a pipelined decoder", todo=todo)
+    return decoder
+
+
+def announce_compiling(device: str, talk: Talk) -> None:
+    """Say why nothing seems to happen for some seconds, when the kernels are about to be compiled."""
+    from pipedec_cli.model.native.library import VARIABLE, is_compiled
+
+    if device == "cpu" and os.environ.get(VARIABLE) != "0" and not is_compiled():
+        talk.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
