@@ -10,15 +10,18 @@ random weights says is not. There are two:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import pytest
 import torch
 from msgspec import structs
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
@@ -140,21 +143,29 @@ def tiny_checkpoint(
     return folder
 
 
+def change(path: Path, *missing: str, **values: Any) -> None:
+    """Change or take out fields of a file of JSON."""
+    content = {**json.loads(path.read_text(encoding="utf-8")), **values}
+    kept = {key: content[key] for key in content if key not in missing}
+    path.write_text(json.dumps(kept), encoding="utf-8")
+
+
+def refused(name: str | Path) -> str:
+    """The one line with which a checkpoint is refused."""
+    with pytest.raises(UserError) as error:
+        load_checkpoint(str(name))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
 @cache
 def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     tokenizer = train_tokenizer([text for source, told in TOLD for text in (source, *told)] * 4, 500)
-    sizes = {
-        "vocab_size": len(tokenizer),
-        "d_model": 32,
-        "d_kv": 8,
-        "d_ff": 64,
-        "num_layers": 2,
-        "num_heads": 4,
-    }
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
     ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
-    config = AutoConfig.for_model(family, dropout_rate=0.0, **sizes, **ids)
+    config = AutoConfig.for_model(family, vocab_size=len(tokenizer), **sizes, **ids)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForSeq2SeqLM.from_config(config)

@@ -13,12 +13,12 @@ ROOT = Path(__file__).parents[1]
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
 
-def test_the_licence_that_is_declared_is_there_word_for_word() -> None:
+def test_the_licence_that_is_declared_is_there_word_for_word():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
     assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
 
 
-def test_what_the_commands_make_where_they_are_run_is_not_for_git() -> None:
+def test_what_the_commands_make_where_they_are_run_is_not_for_git():
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {f"{DemoSettings().out}/", "pipedec-workspace/"} <= set(ignored)

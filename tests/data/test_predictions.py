@@ -32,16 +32,9 @@ def record(number=1, **fields):
 
 def generated(**fields):
     """What came of a record with these fields."""
-    return Generated(
-        text="A. B.",
-        segments=("A.", "B."),
-        steps=4,
-        tokens=6,
-        seconds=0.1234567,
-        grid=((0, (5, 6, 1)), (2, (1,))),
-        source_ids=(9, 8, 1),
-        record=record(**fields),
-    )
+    told = {"text": "A. B.", "segments": ("A.", "B."), "steps": 4, "tokens": 6, "seconds": 0.1234567}
+    ids = {"grid": ((0, (5, 6, 1)), (2, (1,))), "source_ids": (9, 8, 1)}
+    return Generated(record=record(**fields), **told, **ids)
 
 
 def test_a_line_holds_what_was_generated_and_every_field_of_the_input():

@@ -75,9 +75,7 @@ def test_a_field_that_a_renamed_one_would_replace_is_refused():
 
 
 @given(LENGTHS, st.integers(1, 6))
-def test_grouping_loses_nothing_and_the_longest_of_no_more_groups_than_needed_is_as_short_as_can_be(
-    lengths, most
-):
+def test_grouping_loses_nothing_and_the_longest_of_the_fewest_groups_is_as_short_as_can_be(lengths, most):
     sizes, n = group_adjacent(lengths, most), len(lengths)
     assert sum(sizes) == n
     assert len(sizes) == min(most, n)

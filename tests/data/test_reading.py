@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from msgspec import Struct
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import DEEPEST, as_json, read_json, read_toml, real
@@ -16,7 +13,7 @@ DEEP = "[" * 100_000
 LONG = "9" * 5_000
 
 
-def test_a_file_of_ours_is_read_as_it_stands_there(tmp_path: Path) -> None:
+def test_a_file_of_ours_is_read_as_it_stands_there(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"examples": 3, "é": [1], "settings": None})
     assert "é" in path.read_text(encoding="utf-8")
@@ -44,9 +41,7 @@ def test_a_file_of_ours_is_read_as_it_stands_there(tmp_path: Path) -> None:
         (Segmentation, b'{"level": "word", "separators": [], "joiner": " "}', "'level' does not fit"),
     ],
 )
-def test_what_is_not_of_the_shape_is_refused(
-    tmp_path: Path, shape: type[Struct], content: bytes, message: str
-) -> None:
+def test_what_is_not_of_the_shape_is_refused(tmp_path, shape, content, message):
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(UserError) as raised:
@@ -56,7 +51,7 @@ def test_what_is_not_of_the_shape_is_refused(
     assert "\n" not in str(raised.value)
 
 
-def test_what_is_not_there_and_what_is_a_folder_are_refused(tmp_path: Path) -> None:
+def test_what_is_not_there_and_what_is_a_folder_are_refused(tmp_path):
     for path, message in ((tmp_path / "b.json", "no such file"), (tmp_path, "Is a directory")):
         with pytest.raises(UserError, match=message):
             read_json(path, Manifest, "pipedec x")
@@ -65,21 +60,21 @@ def test_what_is_not_there_and_what_is_a_folder_are_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "content", [f"a = {DEEP}", f"a = {LONG}", "a = 1\na = 2", "a =", "a = 2024-13-40", "a\0 = 1", "\ufeff"]
 )
-def test_what_is_no_toml_is_refused(tmp_path: Path, content: str) -> None:
+def test_what_is_no_toml_is_refused(tmp_path, content):
     path = tmp_path / "a.toml"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"a\.toml: not a TOML file"):
         read_toml(path)
 
 
-def test_values_may_be_nested_as_deep_as_they_can_be_written_again() -> None:
+def test_values_may_be_nested_as_deep_as_they_can_be_written_again():
     nested = b"[" * DEEPEST + b"]" * DEEPEST
     assert as_json(nested, "a")
     with pytest.raises(UserError, match="a:7: not JSON that can be read: nested more than 100 deep"):
         as_json(b"[" + nested + b"]", "a", 7)
 
 
-def test_a_loop_of_links_leads_nowhere_and_raises_nothing(tmp_path: Path) -> None:
+def test_a_loop_of_links_leads_nowhere_and_raises_nothing(tmp_path):
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     (tmp_path / "c").symlink_to(tmp_path)

@@ -53,9 +53,7 @@ def test_source_target_and_every_field_in_order_are_read_and_what_has_no_id_gets
         ({"target": "t", "references": ["u", "t", "v"]}, "t", None, ("t", "u", "v")),
     ],
 )
-def test_a_list_is_segmented_and_the_target_is_the_first_reference(
-    write_lines, fields, target, segments, references
-):
+def test_a_list_is_segmented_and_a_target_its_first_text(write_lines, fields, target, segments, references):
     (record,) = read_records(write_lines("a.jsonl", {"source": "s", **fields}))
     assert (record.target, record.target_segments, record.references) == (target, segments, references)
 

@@ -1,8 +1,5 @@
 """What is kept on disk instead of in memory: it comes back as it was, in any order, and memory does not grow."""
 
-import json
-import subprocess
-import sys
 import tracemalloc
 
 import pytest
@@ -10,6 +7,7 @@ import pytest
 from pipedec_cli.data.predictions import look_through
 from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
+from tests.terminal.running import run, write_lines
 
 ODD = {"big": 10**40, "half": "\ud800", "deep": [{"a": [None, 0.5]}]}
 
@@ -44,39 +42,31 @@ def test_the_first_place_of_an_identifier_is_found_whatever_it_holds():
     assert [places.before(name, "again") for name in names] == [f"\udcff:{number}" for number in range(6)]
 
 
+def peak(work):
+    """The most memory that Python and numpy hold meanwhile, in bytes."""
+    tracemalloc.start()
+    work()
+    size = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return size
+
+
 def test_the_memory_that_inputs_from_a_pipe_take_does_not_grow_with_the_records(tmp_path):
-    sizes = []
-    for count in (3_000, 9_000):
+    def read(count):
         records = (record(number, text=f"{number}" * 200) for number in range(count))
-        tracemalloc.start()
         inputs = look_through(records.__iter__, FieldNames(), keep=tmp_path)
         assert sum(1 for _ in inputs.read()) == sum(1 for _ in inputs.read()) == count
-        sizes.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert sizes[1] - sizes[0] < 6_000 * 100
 
-
-MEASURED = """
-import sys, tracemalloc
-from pipedec_cli.terminal.app import app
-import numpy
-tracemalloc.start()
-app(sys.argv[1:], standalone_mode=False)
-print(tracemalloc.get_traced_memory()[1])
-"""
-
-
-def peak(folder, *arguments):
-    """The most memory that Python and numpy held during a command, in bytes."""
-    command = [sys.executable, "-c", MEASURED, *map(str, arguments)]
-    return int(subprocess.run(command, cwd=folder, check=True, capture_output=True).stdout)
+    few, many = (peak(lambda count=count: read(count)) for count in (3_000, 9_000))
+    assert many - few < 6_000 * 100
 
 
 def test_the_memory_that_segment_takes_does_not_grow_with_the_records(tmp_path):
-    sizes = []
-    for count in (2_000, 5_000):
-        data = tmp_path / f"{count}.jsonl"
+    def segment(count):
         rows = ({"id": f"r{i}", "source": f"{i} " + "words " * 60, "target": "a; b"} for i in range(count))
-        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        sizes.append(peak(tmp_path, "segment", data, "--level", "phrase", "--out", count))
-    assert sizes[1] - sizes[0] < 3_000 * 300  # bytes a record: its source alone has more
+        data = write_lines(tmp_path / f"{count}.jsonl", *rows)
+        return peak(lambda: run("segment", data, "--level", "phrase", "--out", tmp_path / f"{count}"))
+
+    segment(10)  # what is imported and kept once
+    few, many = segment(1_000), segment(3_000)
+    assert many - few < 2_000 * 300  # bytes a record: its source alone has more

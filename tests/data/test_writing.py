@@ -40,9 +40,7 @@ def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode, "it has the usual permissions"
 
 
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), ValueError("x"), OSError(errno.ENOSPC, "No space left")]
-)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x"), OSError(errno.ENOSPC, "No space")])
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
     path = tmp_path / "file.txt"
     path.write_text("old")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017, stems
-from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem, score
+from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from tests.evaluate.documents import scored, told
 
 SOURCE = "Neural networks learn from data. Graphs of data, mining and trees"
@@ -74,7 +72,7 @@ ONE_ABSENT = ("deep learning | deep learning", "data | data")
         ),
     ],
 )
-def test_values_are_as_computed_by_hand(measure: Measure, documents: list[str], expected: Expected) -> None:
+def test_values_are_as_computed_by_hand(measure, documents, expected):
     assert told(scored(measure, *documents, source=SOURCE), expected) == pytest.approx(expected)
 
 
@@ -108,7 +106,7 @@ def test_a_prediction_with_a_comma_a_full_stop_or_the_unknown_token_for_a_word_i
     assert told(scored(CHAN, f"data; {phrase} | data", source=SOURCE), expected) == expected
 
 
-def test_a_phrase_is_present_only_as_one_contiguous_run_of_whole_stems() -> None:
+def test_a_phrase_is_present_only_as_one_contiguous_run_of_whole_stems():
     (present, absent), *_ = CHAN.split(
         ["neural networks", "neural learn", "networks neural", "net", "graph of data", "graphs data"],
         stems(SOURCE, "edges"),
@@ -119,7 +117,7 @@ def test_a_phrase_is_present_only_as_one_contiguous_run_of_whole_stems() -> None
 
 
 @pytest.mark.parametrize("empty", [(), ("",), ("  ",), ("", "\t")])
-def test_an_empty_line_is_no_phrase_at_all(empty: tuple[str, ...]) -> None:
+def test_an_empty_line_is_no_phrase_at_all(empty):
     counts = score([ScoringItem("1", "", empty, gold=empty, source=SOURCE)], CHAN).counts
     assert counts == dict.fromkeys(counts, 0) | {"examples": 1}
 
@@ -140,11 +138,11 @@ def test_an_empty_line_is_no_phrase_at_all(empty: tuple[str, ...]) -> None:
         ("Skies dying networks", "whitespace", ["sky", "die", "network"]),
     ],
 )
-def test_texts_are_cut_into_words_and_stemmed(text: str, tokenizer: Any, words: list[str]) -> None:
+def test_texts_are_cut_into_words_and_stemmed(text, tokenizer, words):
     assert stems(text, tokenizer) == words
 
 
-def test_signatures_tell_the_protocols_and_their_settings_apart() -> None:
+def test_signatures_tell_the_protocols_and_their_settings_apart():
     measures = (CHAN, MENG, HARD, Chan2019(pretokenized=True), Meng2017(pretokenized=True))
     assert len({measure.signature for measure in measures}) == 5
     assert CHAN.signature.startswith(

@@ -26,7 +26,7 @@ PUBLISHED = MultiSpanQA()
         ("...", ""),
     ],
 )
-def test_answers_are_normalised_as_squad_does(text: str, normalised: str) -> None:
+def test_answers_are_normalised_as_squad_does(text, normalised):
     assert normalise_answer(text) == normalised
 
 
@@ -60,11 +60,11 @@ def test_answers_are_normalised_as_squad_does(text: str, normalised: str) -> Non
         (["the |"], {"em_f1": 0.0}),
     ],
 )
-def test_values_are_as_computed_by_hand(questions: list[str], expected: dict[str, float]) -> None:
+def test_values_are_as_computed_by_hand(questions, expected):
     assert told(scored(PUBLISHED, *questions), expected) == pytest.approx(expected)
 
 
-def test_a_run_is_contiguous_and_may_cross_words() -> None:
+def test_a_run_is_contiguous_and_may_cross_words():
     # "xred carx" holds "red car" (7) of 9; "r e d" shares one letter or "d" alone with it, no more than " " + 1
     assert partial_match({"red car"}, {"xred carx"}) == pytest.approx((7 / 9, 1.0))
     assert partial_match({"red car"}, {"r-e-d"}) == pytest.approx((1 / 5, 1 / 7))
@@ -72,7 +72,7 @@ def test_a_run_is_contiguous_and_may_cross_words() -> None:
     assert partial_match(set(), {""}) == (1.0, 1.0)
 
 
-def test_difflibs_autojunk_hides_runs_in_predictions_of_200_characters_as_published() -> None:
+def test_difflibs_autojunk_hides_runs_in_predictions_of_200_characters_as_published():
     # "abab…": each of the two characters makes up far more than 1 % of 200, so none may start a match. (But for one
     # that begins both strings: difflib extends even an empty match. So the answer begins with the other one.)
     answer, long, short = "ba" * 10, "ab" * 100, "ab" * 99 + "a"
@@ -94,7 +94,7 @@ _question = st.tuples(_answers, _answers).map(lambda pair: " | ".join(map("; ".j
 
 
 @given(st.lists(_question, min_size=1, max_size=4))
-def test_values_are_per_cents_and_partial_match_is_no_lower_than_exact_match(questions: list[str]) -> None:
+def test_values_are_per_cents_and_partial_match_is_no_lower_than_exact_match(questions):
     values = scored(PUBLISHED, *questions).values
     assert all(value is not None and 0.0 <= value <= 100.0 + 1e-9 for value in values.values())
     if not any(nothing in "; ".join(questions) for nothing in ("The", "a.")):

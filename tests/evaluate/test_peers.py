@@ -111,9 +111,7 @@ def test_ctranslate2_gets_the_threads_with_which_it_is_fastest(monkeypatch, ctra
     assert ctranslate2.fastest(device="cuda", most_threads=4, clock=clock).threads == 4
 
 
-def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_an_error(
-    plain, sources, tmp_path, ctranslate2
-):
+def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_errors(plain, sources, tmp_path, ctranslate2):
     peer = make_peer("ctranslate2", plain, tmp_path / "converted", MOST)
     assert peer.settings["process"] == "its own"
     with pytest.raises(ChildError, match="IndexError"):

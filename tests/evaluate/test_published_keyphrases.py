@@ -23,7 +23,7 @@ def documents() -> list[Document]:
     return made_up(rows)
 
 
-def test_on_cleaned_data_both_published_scripts_give_what_chan2019_gives() -> None:
+def test_on_cleaned_data_both_published_scripts_give_what_chan2019_gives():
     clean = cleaned(documents())
     assert len(clean) > 30
     assert ours(clean) == pytest.approx(chan(clean))

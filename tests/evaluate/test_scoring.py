@@ -9,7 +9,7 @@ import pytest
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated, record_of
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
-from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem, score
+from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.scoring import count_failures, make_protocol, scoring_item
@@ -27,7 +27,7 @@ QUESTIONS = [
 LONE = [ScoringItem("1", "cat", ("cat",))]
 
 
-def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted() -> None:
+def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted():
     calls: list[None] = []
     scores = score(QUESTIONS, MultiSpanQA(), on_example=lambda: calls.append(None))
     assert len(calls) == 3
@@ -50,13 +50,13 @@ def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted
         (LONE, Rouge(), "no reference"),
     ],
 )
-def test_what_cannot_be_scored_is_an_error(items: list[ScoringItem], measure: Measure, wrong: str) -> None:
+def test_what_cannot_be_scored_is_an_error(items, measure, wrong):
     with pytest.raises(ValueError, match=wrong):
         score(items, measure)
 
 
 @pytest.mark.parametrize("field", ["segments", "gold", "references"])
-def test_a_string_for_a_list_is_an_error_and_not_a_list_of_letters(field: str) -> None:
+def test_a_string_for_a_list_is_an_error_and_not_a_list_of_letters(field):
     with pytest.raises(TypeError, match=f"{field} must be a list of strings, not the string 'cat'"):
         ScoringItem(**{"id": "1", "prediction": "cat", "segments": ("cat",), field: "cat"})  # type: ignore[arg-type]
 
@@ -76,7 +76,7 @@ def test_a_task_has_its_usual_protocol_and_a_protocol_its_settings(task, name, s
     assert measure.primary in measure.headline  # what curves and advice are about stands in the tables
 
 
-def test_a_protocol_or_setting_that_does_not_fit_is_refused_with_those_there_are() -> None:
+def test_a_protocol_or_setting_that_does_not_fit_is_refused_with_those_there_are():
     with pytest.raises(UserError, match="keyphrases has no protocol 'rouge'; choose from chan2019, meng2017"):
         make_protocol("keyphrases", "rouge")
     with pytest.raises(
@@ -95,7 +95,7 @@ TARGET = {"target": "a b", "target_segments": ["a", "b"]}
 MERGED = {"target": "a; b; c", "target_segments": ["a", "b; c"]}
 
 
-def test_summaries_are_held_against_the_references_and_else_the_target() -> None:
+def test_summaries_are_held_against_the_references_and_else_the_target():
     item = item_of("summarization", "a", **TARGET)
     assert (item.references, item.gold, item.target, item.truncated) == (
         ("a b",),
@@ -165,13 +165,11 @@ def item(*segments: str, gold: int | None = None, truncated: str | None = None) 
         ((), 0),
     ],
 )
-def test_a_segment_repeats_another_whatever_its_case_punctuation_and_spaces_where_it_has_words(
-    segments, repeats
-):
+def test_a_segment_with_words_repeats_another_whatever_its_case_punctuation_and_spaces(segments, repeats):
     assert count_failures([item(*segments)]).duplicated == repeats
 
 
-def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_for_cuts() -> None:
+def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_for_cuts():
     failures = count_failures(
         [
             item("a", "a", "b", gold=3),
@@ -189,7 +187,7 @@ def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_
     assert failures.truncated_rate == pytest.approx(3 / 4)
 
 
-def test_texts_are_alike_as_far_as_neither_equal_sources_nor_equal_right_answers_explain_it() -> None:
+def test_texts_are_alike_as_far_as_neither_equal_sources_nor_equal_right_answers_explain_it():
     def of(*texts: str, sources: str = "pqrs", right: str = "wxyz") -> float:
         rows = zip(texts, sources, right, strict=True)
         items = [

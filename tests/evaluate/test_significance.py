@@ -50,7 +50,7 @@ FIRST = chan(("1", "b", "b c"), ("2", "b c d e", "b"))
 SECOND = chan(("2", "f", "b"), ("1", "b c d", "b c"))
 
 
-def test_value_and_draws_are_differences_of_corpus_scores_and_not_of_means_over_examples() -> None:
+def test_value_and_draws_are_differences_of_corpus_scores_and_not_of_means_over_examples():
     # Of two examples there are three draws: the first twice, the second twice, one each. Over thousands of draws
     # a 95 % interval ends at the lowest and the highest of the three differences, each computed anew.
     found = score_differences(FIRST, SECOND, resamples=999)
@@ -67,7 +67,7 @@ def test_value_and_draws_are_differences_of_corpus_scores_and_not_of_means_over_
             assert difference.value != pytest.approx(np.mean(alone))
 
 
-def test_the_seed_fixes_the_interval() -> None:
+def test_the_seed_fixes_the_interval():
     values = np.random.default_rng(0).normal(size=(2, 30))
     assert difference_of_means(*values, seed=1) == difference_of_means(*values, seed=1)
     assert difference_of_means(*values, seed=1) != difference_of_means(*values, seed=2)
@@ -87,14 +87,14 @@ def test_intervals_at_the_edges(first, second, ends, excludes_zero):
     assert difference.excludes_zero is excludes_zero
 
 
-def test_the_mean_difference_is_of_pairs() -> None:
+def test_the_mean_difference_is_of_pairs():
     rng = np.random.default_rng(0)
     hardness = rng.normal(scale=100, size=200)  # what both runs share must not widen the interval
     found = difference_of_means(hardness + rng.normal(1.0, 0.1, size=200), hardness)
     assert 0.97 < found.low < found.value < found.high < 1.03  # type: ignore[operator]
 
 
-def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample() -> None:
+def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample():
     rng = np.random.default_rng(0)
     values = rng.normal(size=400)
     difference = difference_of_means(values, np.zeros(400))
@@ -103,14 +103,14 @@ def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample() -> No
     assert difference.high == pytest.approx(values.mean() + half, abs=0.01)
 
 
-def test_runs_of_other_examples_or_by_other_protocols_are_refused() -> None:
+def test_runs_of_other_examples_or_by_other_protocols_are_refused():
     by_another = score([phrases("1", "b", "b"), phrases("2", "b", "b")], Meng2017())
     for other in (chan(("1", "b", "b"), ("3", "b", "b")), by_another):
         with pytest.raises(ValueError, match="not of the same examples by the same protocol"):
             score_differences(FIRST, other)
 
 
-def test_nothing_scorable_has_no_differences_and_the_method_names_library_and_version() -> None:
+def test_nothing_scorable_has_no_differences_and_the_method_names_library_and_version():
     greek = score([ScoringItem("1", "γ", ("γ",), references=("γ",))], Rouge())
     assert score_differences(greek, greek) == {}
     settings = "paired bootstrap, percentile interval at 95%, 99 resamples, seed 3"

@@ -36,17 +36,10 @@ def small_model(kind):
 
     special = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
     sizes = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
-    config = AutoConfig.for_model(
-        "t5" if kind == "gated" else kind,
-        relative_attention_num_buckets=8,
-        relative_attention_max_distance=12,
-        dropout_rate=0.0,
-        pad_token_id=BOS,
-        eos_token_id=EOS,
-        decoder_start_token_id=BOS,
-        **sizes,
-        **(special if kind == "gated" else {}),
-    )
+    sizes |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "dropout_rate": 0.0}
+    sizes |= {"pad_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+    sizes |= special if kind == "gated" else {}
+    config = AutoConfig.for_model("t5" if kind == "gated" else kind, **sizes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEEDS[kind])
         model = AutoModelForSeq2SeqLM.from_config(config).eval()

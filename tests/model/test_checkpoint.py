@@ -10,11 +10,10 @@ import msgspec
 import pytest
 import torch
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
-from tests.checkpoints import fresh_toy
+from tests.checkpoints import change, fresh_toy, refused
 from tests.model.engines import KINDS, SOURCES, VOCABULARY, small_model
 
 PHRASES = Segmentation("phrase", (";", " / "), "; ", sub_max=7)
@@ -33,22 +32,6 @@ def logits_of(model):
     with torch.no_grad():
         ids = {"input_ids": torch.tensor([SOURCES[0]]), "decoder_input_ids": torch.tensor([[0, 5, 6]])}
         return model(**ids).logits
-
-
-def changed_config(folder, *missing, **values):
-    path = folder / "config.json"
-    config = {**json.loads(path.read_text(encoding="utf-8")), **values}
-    path.write_text(json.dumps({key: config[key] for key in config if key not in missing}), encoding="utf-8")
-
-
-def refused(name):
-    """The one line with which a checkpoint is refused."""
-    with pytest.raises(UserError) as error:
-        load_checkpoint(str(name))
-    line = str(error.value)
-    assert "\n" not in line
-    assert len(line) < 400
-    return line
 
 
 def test_the_settings_come_back_from_config_json_and_transformers_talks_no_more_and_no_less(saved, capfd):
@@ -91,10 +74,9 @@ def test_every_family_comes_back_with_the_same_logits(tmp_path, kind):
         assert type(loaded) is type(model)
         assert logits_of(loaded).equal(logits_of(small_model(kind)))
         model = loaded
-    if (
-        kind == "gated"
-    ):  # as published configs of v1.1 do, say `tie_word_embeddings: false` and nothing of scaling
-        changed_config(tmp_path / "once", "scale_decoder_outputs", "pipedec", tie_word_embeddings=False)
+    if kind == "gated":  # as published configs of v1.1 do
+        path = tmp_path / "once" / "config.json"
+        change(path, "scale_decoder_outputs", "pipedec", tie_word_embeddings=False)
         checkpoint = load_checkpoint(str(tmp_path / "once"))
         assert checkpoint.settings is checkpoint.segmenter is None
         assert logits_of(checkpoint.model).equal(logits_of(model))
@@ -176,9 +158,8 @@ def without_a_part(folder):
 
 def with_a_prefix_that_makes_tokenizers_panic(folder):
     """A panic in Rust is an exception that is no `Exception`."""
-    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    content["model"]["continuing_subword_prefix"] = "x" * 3_000
-    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    model = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    change(folder / "tokenizer.json", model={**model, "continuing_subword_prefix": "x" * 3_000})
 
 
 @pytest.mark.parametrize(
@@ -192,7 +173,7 @@ def with_a_prefix_that_makes_tokenizers_panic(folder):
         (without("model.safetensors"), ""),
         (without("*token*"), "it has no tokenizer"),
         (without_a_part, "decoder.block.1.layer.0.SelfAttention.q.weight"),  # rather than made up
-        (lambda folder: changed_config(folder, d_ff=64), ""),
+        (lambda folder: change(folder / "config.json", d_ff=64), ""),
     ],
 )
 def test_a_folder_that_is_spoilt_or_not_whole_is_refused(saved, spoil, what):
@@ -203,22 +184,28 @@ def test_a_folder_that_is_spoilt_or_not_whole_is_refused(saved, spoil, what):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("field", "values"),
     [
-        {"decoder": "pipelined"},
-        *({**IN_CONFIG, "segmentation": value} for value in ({"level": "phrase"}, "phrase", 3)),
-        *({**IN_CONFIG, "delay": value} for value in (0, "often")),
-        {**IN_CONFIG, "decoder": "parallel"},
-        {**IN_CONFIG, "colour": "red"},
-        "pipelined",
-        [1],
+        (None, ({"decoder": "pipelined"}, "pipelined", [1], {}, [], 0, "", False)),
+        ("segmentation", ({"level": "phrase"}, "phrase", 3)),
+        ("sub_max", (0, -1, 10**20, "8", None)),
+        ("delay", (0, "often", 10**9, -2, True, [2])),
+        ("decoder", ("parallel",)),
+        ("colour", ("red",)),
+        ("source_prefix", (5, None, ["x"], {})),
+        ("time_max", (0, -1, 10**9, "50", True, 1.5)),
+        ("max_source_tokens", (0, 10**9, None)),
     ],
 )
-def test_settings_of_another_version_are_refused(saved, settings):
-    changed_config(saved, pipedec=settings)
-    line = refused(saved)
-    assert line.startswith(f"{saved}/config.json: the settings under 'pipedec' are not of this version")
-    assert line.endswith("train the checkpoint anew, or use the version that wrote it")
+def test_settings_of_another_version_or_outside_their_bounds_are_refused(saved, field, values):
+    for value in values:
+        settings = {**IN_CONFIG, field: value} if field else value
+        if field == "sub_max":
+            settings = {**IN_CONFIG, "segmentation": {**IN_CONFIG["segmentation"], field: value}}
+        change(saved / "config.json", pipedec=settings)
+        line = refused(saved)
+        assert line.startswith(f"{saved}/config.json: the settings under 'pipedec' are not of this version")
+        assert line.endswith("train the checkpoint anew, or use the version that wrote it")
 
 
 @pytest.fixture

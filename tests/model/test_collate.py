@@ -44,9 +44,7 @@ def test_figure_2_is_laid_out_as_the_paper_draws_it_and_nothing_closes_a_sequent
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(lengths=LENGTHS)
-def test_every_token_stands_where_the_schedule_places_it_and_each_but_an_end_has_a_prediction(
-    schedule, lengths
-):
+def test_every_token_stands_where_the_schedule_places_it_and_all_but_ends_predict(schedule, lengths):
     """sum(m_i + 1) + 1 predictions for each example, padding or not: its tokens, its ends and the one that closes it."""
     batch = laid_out([encoded(*([A] * m for m in example)) for example in lengths], SCHEDULES[schedule])
     for row, example in enumerate(lengths):

@@ -11,7 +11,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.preparation import measure_of
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder
-from tests.checkpoints import SOURCES, tiny_checkpoint
+from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
 
 INFINITE, NONE = float("inf"), float("nan")
 
@@ -19,20 +19,6 @@ INFINITE, NONE = float("inf"), float("nan")
 @pytest.fixture
 def folder(tmp_path):
     return tiny_checkpoint(tmp_path / "given")
-
-
-def change(path, *missing, **values):
-    content = {**json.loads(path.read_text(encoding="utf-8")), **values}
-    kept = {key: content[key] for key in content if key not in missing}
-    path.write_text(json.dumps(kept), encoding="utf-8")
-
-
-def refused(folder):
-    """The one line with which a checkpoint is refused."""
-    with pytest.raises(UserError) as error:
-        load_checkpoint(str(folder))
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -104,34 +90,6 @@ def test_the_opening_token_may_stand_in_generation_config_json_or_be_the_padding
     (folder / "generation_config.json").unlink()
     change(folder / "config.json", pad_token_id=3)
     assert load_checkpoint(str(folder)).bos == 3
-
-
-@pytest.mark.parametrize(
-    ("field", "values"),
-    [
-        ("source_prefix", (5, None, ["x"], {})),
-        ("time_max", (0, -1, 10**9, "50", True, 1.5)),
-        ("max_source_tokens", (0, 10**9, None)),
-        ("delay", (10**9, -2, True, [2])),
-        ("sub_max", (0, -1, 10**20, "8", None)),
-    ],
-)
-def test_settings_of_ours_outside_their_bounds_are_refused(folder, field, values):
-    ours = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pipedec"]
-    for value in values:
-        settings = (
-            {"segmentation": {**ours["segmentation"], field: value}} if field == "sub_max" else {field: value}
-        )
-        change(folder / "config.json", pipedec={**ours, **settings})
-        assert f"{folder}/config.json: the settings under 'pipedec' are not of this version" in refused(
-            folder
-        )
-
-
-def test_settings_that_are_empty_are_not_taken_for_none(folder):
-    for nothing in ({}, [], 0, "", False):
-        change(folder / "config.json", pipedec=nothing)
-        assert "the settings under 'pipedec'" in refused(folder)
 
 
 def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused(folder):

@@ -26,7 +26,7 @@ from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.cost import training_cost
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.training import Progress, hyperparameters, train
-from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
+from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model
 
 PICKLED = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
@@ -248,9 +248,8 @@ def test_a_training_that_was_killed_while_its_result_was_saved_makes_no_further_
 @pytest.mark.parametrize("kind", ["gated", "umt5"])
 def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path, kind):
     """v1.1, Flan-T5, mT5 and UMT5 have one, although transformers' config calls them tied."""
-    undisturbed, stopped, resumed = (
-        replace(fresh_toy(), model=copy.deepcopy(small_model(kind))) for _ in range(3)
-    )
+    made = small_model(kind)
+    undisturbed, stopped, resumed = (replace(fresh_toy(), model=copy.deepcopy(made)) for _ in range(3))
     if kind == "umt5":
         for each in (undisturbed, stopped, resumed):
             each.model.lm_head.weight = nn.Parameter(each.model.lm_head.weight.detach() + 1)
@@ -291,7 +290,7 @@ def pickled(value):
 
 
 def changed(**fields):
-    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return lambda path: change(path, **fields)
 
 
 def other_moments(path):

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -31,7 +30,7 @@ COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy():
     program = (
         "import sys; sys.argv = ['pipedec', '--help']\n"
         "from pipedec_cli.terminal.app import main\n"
@@ -44,7 +43,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("page", ["design", "how-it-works", "library"])
-def test_the_files_that_the_docs_name_are_there(page: str) -> None:
+def test_the_files_that_the_docs_name_are_there(page):
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]*(?:\.\w+)?)`", text))
     folders = (ROOT, ROOT / "pipedec_cli", ROOT / "pipedec_cli" / "model")
@@ -53,7 +52,7 @@ def test_the_files_that_the_docs_name_are_there(page: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_explained_with_an_example_and_in_the_readme(command: str) -> None:
+def test_every_command_is_explained_with_an_example_and_in_the_readme(command):
     outcome = CliRunner().invoke(app, [command, "-h"])
     assert outcome.exit_code == 0
     assert f"pipedec {command}" in outcome.stdout.split("Examples", 1)[1]
@@ -66,7 +65,7 @@ def test_every_command_is_explained_with_an_example_and_in_the_readme(command: s
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
-def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command: str, width: int) -> None:
+def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command, width):
     shown, unbroken = (run(command, "--help", columns=columns).stdout for columns in (width, 1000))
     assert shown.split() == unbroken.split(), "no word is broken"
     lines, examples = (part.splitlines() for part in shown.split("\nExamples\n"))
@@ -98,18 +97,14 @@ def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command: str, wi
         (UserError("x" * 999, where="f:1", todo="mend"), 2, f"error: f:1: {'x' * 245} … {'x' * 141}; mend"),
     ],
 )
-def test_an_error_is_one_line_and_an_exit_code(
-    error: BaseException, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_an_error_is_one_line_and_an_exit_code(error, code, line, monkeypatch, capsys):
     monkeypatch.setattr(module, "app", Mock(side_effect=error))
     with pytest.raises(SystemExit) as raised:
         module.main()
     assert (raised.value.code, capsys.readouterr().err) == (code, f"{line}\n")
 
 
-def test_what_libraries_warn_of_and_log_is_one_line_without_control_characters(
-    caplog: Any, capsys: Any
-) -> None:
+def test_what_libraries_warn_of_and_log_is_one_line_without_control_characters(caplog, capsys):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always")
@@ -125,9 +120,7 @@ def test_what_libraries_warn_of_and_log_is_one_line_without_control_characters(
 @pytest.mark.parametrize(
     ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
-def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(
-    tmp_path: Path, number: signal.Signals, code: int, word: str
-) -> None:
+def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, code, word):
     program = [sys.executable, "-m", "pipedec_cli", "segment", "-", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdin is not None  # it gets more than a pipe holds, so that it is being read
@@ -140,7 +133,7 @@ def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(
     assert not list(tmp_path.rglob("*"))
 
 
-def test_a_closed_pipe_is_no_error_message() -> None:
+def test_a_closed_pipe_is_no_error_message():
     script = f"{sys.executable} -m pipedec_cli recipes --json | head -c 1"
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert outcome.stderr == ""
@@ -157,7 +150,7 @@ def test_a_closed_pipe_is_no_error_message() -> None:
         (["--nonsense"], "No such option: --nonsense"),
     ],
 )
-def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments: list[str], told: str) -> None:
+def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments, told):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {told}")
@@ -174,7 +167,7 @@ def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments: list[str], 
         ("[generate]\nnon-sense = 1\n", "unknown setting 'non-sense' for `pipedec generate`"),
     ],
 )
-def test_a_config_file_that_does_not_fit_is_refused(tmp_path: Path, content: str | None, told: str) -> None:
+def test_a_config_file_that_does_not_fit_is_refused(tmp_path, content, told):
     path = tmp_path / "c.toml"
     if content is not None:
         path.write_text(content, encoding="utf-8")
@@ -198,9 +191,7 @@ def test_a_config_file_that_does_not_fit_is_refused(tmp_path: Path, content: str
         ("bench", "[bench]\ndelays = {a = 1}"),
     ],
 )
-def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_too(
-    tmp_path: Path, command: str, setting: str
-) -> None:
+def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_too(tmp_path, command, setting):
     path = tmp_path / "c.toml"
     path.write_text(setting, encoding="utf-8")
     result = run(*command.split(), "--config", path, exit_code=2)
@@ -215,7 +206,7 @@ def complete(what: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_committed_completion_script_is_what_the_app_prints(shell: str) -> None:
+def test_the_committed_completion_script_is_what_the_app_prints(shell):
     # Without the blank lines around it: zsh wants #compdef on the first line.
     assert (ROOT / "completions" / SCRIPTS[shell]).read_text() == complete(f"source_{shell}").strip() + "\n"
 
@@ -223,6 +214,6 @@ def test_the_committed_completion_script_is_what_the_app_prints(shell: str) -> N
 @pytest.mark.parametrize(
     ("words", "at", "completed"), [("gen", "1", "generate"), ("train --acc", "2", "--accumulation")]
 )
-def test_bash_completes_a_command_and_an_option(words: str, at: str, completed: str) -> None:
+def test_bash_completes_a_command_and_an_option(words, at, completed):
     printed = complete("complete_bash", COMP_WORDS=f"pipedec {words}", COMP_CWORD=at)
     assert printed.split() == [completed]

@@ -24,7 +24,7 @@ def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipedec_cli.evaluate.bench.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
 
 
-def test_json_compares_the_decoders_on_forced_lengths(folder: Path, tmp_path: Path) -> None:
+def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
     several = ["--delays", "1,2", "--dtypes", "float32,bfloat16", "--batch-sizes", "1,2", "--json"]
     result = run("bench", "--model", folder, *FEW, *several, "--out", tmp_path / "bench.json")
     content = json.loads(result.stdout)
@@ -43,7 +43,7 @@ def test_json_compares_the_decoders_on_forced_lengths(folder: Path, tmp_path: Pa
     assert [(step["dtype"], step["rows"]) for step in content["steps"]] == steps
 
 
-def test_tables_name_the_lengths_the_limit_and_the_machine(folder: Path) -> None:
+def test_tables_name_the_lengths_the_limit_and_the_machine(folder):
     result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--memory")
     for words in (
         "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4",
@@ -67,6 +67,6 @@ def test_tables_name_the_lengths_the_limit_and_the_machine(folder: Path) -> None
         ("--model nowhere", "no checkpoint folder"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(options: str, words: str) -> None:
+def test_what_cannot_be_measured_is_refused(options, words):
     assert words in refused("bench", *options.split())
     assert "float32" in run("bench", "--dtypes", "float32,int3", exit_code=2).output

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.terminal.running import read_json, refused, run
@@ -12,7 +10,7 @@ SMALL = ["--examples", "200", "--updates", "3", "--test", "4"]
 
 
 @pytest.mark.slow
-def test_the_demo_runs_every_command_and_ends_in_a_comparison_and_what_to_do_next(tmp_path: Path) -> None:
+def test_the_demo_runs_every_command_and_ends_in_a_comparison_and_what_to_do_next(tmp_path):
     out = tmp_path / "demo"
     outcome = run("demo", *SMALL, "--out", out)
     models = ("models/pipelined/config.json", "models/sequential/config.json")
@@ -31,7 +29,7 @@ def test_the_demo_runs_every_command_and_ends_in_a_comparison_and_what_to_do_nex
     assert last[-1].strip().startswith("pipedec report --compare sequential")
 
 
-def test_the_demo_touches_no_folder_that_is_not_its_own(tmp_path: Path) -> None:
+def test_the_demo_touches_no_folder_that_is_not_its_own(tmp_path):
     (tmp_path / "mine.txt").write_text("keep me")
     assert "no demo made it" in refused("demo", *SMALL, "--out", tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "keep me"

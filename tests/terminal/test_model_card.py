@@ -35,7 +35,7 @@ def train(folder: Path, decoder: Any = "pipelined", *more: str, base: str = "") 
     return folder / "models" / decoder
 
 
-def test_a_pipelined_model_of_which_transformers_writes_the_first_subsequence_says_so(tmp_path: Path) -> None:
+def test_a_pipelined_model_of_which_transformers_writes_the_first_subsequence_says_so(tmp_path):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     folder = train(tmp_path, base=BASE)
@@ -53,7 +53,7 @@ def test_a_pipelined_model_of_which_transformers_writes_the_first_subsequence_sa
     assert re.search(r"\| dev ROUGE-L \| \d", card.text) and "| learning\\_rate | 1e-12 |" in card.text
 
 
-def test_a_sequential_models_own_lines_for_transformers_write_what_pipedec_writes(tmp_path: Path) -> None:
+def test_a_sequential_models_own_lines_for_transformers_write_what_pipedec_writes(tmp_path):
     folder = train(tmp_path, "sequential", "--source-prefix", "")
     card = ModelCard.load(folder / "README.md")
     assert (card.data.license, card.data.library_name) == ("unknown", "transformers")
@@ -76,7 +76,7 @@ def test_a_sequential_models_own_lines_for_transformers_write_what_pipedec_write
         b"\0\xff",
     ],
 )
-def test_a_licence_that_the_base_model_does_not_name_is_unknown(tmp_path: Path, base: bytes) -> None:
+def test_a_licence_that_the_base_model_does_not_name_is_unknown(tmp_path, base):
     (tmp_path / "README.md").write_bytes(base)
     assert licence_of(str(tmp_path)) is None
 
@@ -86,7 +86,7 @@ def record_of(prefix: str = "") -> dict[str, Any]:
     return {"settings": training, "result": {"loss": 1.5}, "versions": {}}
 
 
-def test_what_a_user_called_things_is_neither_markdown_nor_yaml(tmp_path: Path) -> None:
+def test_what_a_user_called_things_is_neither_markdown_nor_yaml(tmp_path):
     name = "x`<b>|[y](z)\nlicense: mit.jsonl"
     told = {"level": "phrase", "separators": [";"], "joiner": "; "}
     made_with = {"settings": {"data": f"/home/me/{name}"}}
@@ -101,7 +101,7 @@ def test_what_a_user_called_things_is_neither_markdown_nor_yaml(tmp_path: Path) 
     assert not [text for text in ("<script>", "<b>", "/home/me") if text in card.content]
 
 
-def test_a_readme_of_somebody_else_stays_and_one_of_ours_is_replaced(tmp_path: Path) -> None:
+def test_a_readme_of_somebody_else_stays_and_one_of_ours_is_replaced(tmp_path):
     card, said = tmp_path / "README.md", io.StringIO()
 
     def write(**result: float) -> str:

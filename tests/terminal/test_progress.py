@@ -52,9 +52,7 @@ def watch(
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3])
-def test_examples_tokens_without_eos_and_rates_are_counted_from_the_first_event_on(
-    clock: Clock, sequences: int
-) -> None:
+def test_examples_tokens_without_eos_and_rates_are_counted_from_the_first_event_on(clock, sequences):
     progress = GenerationProgress(make_talk(), 3)
     clock.now += 1000  # a model that is slow to load is no slow decoder
     list(watch(progress, clock, sequences=sequences))
@@ -64,7 +62,7 @@ def test_examples_tokens_without_eos_and_rates_are_counted_from_the_first_event_
     assert progress.rates == "0.75 examples/s, 2.00 tokens/s"
 
 
-def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener(clock: Clock) -> None:
+def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener(clock):
     talk = make_talk()
     seconds = LINE_EVERY / 4 * len(list(watch(GenerationProgress(talk, 3), clock, LINE_EVERY / 4)))
     lines = written(talk).splitlines()
@@ -74,9 +72,7 @@ def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener(clock: Clo
 
 
 @pytest.mark.parametrize(("total", "shown"), [(3, "2/3"), (None, "2 ")])
-def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(
-    clock: Clock, total: int | None, shown: str
-) -> None:
+def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(clock, total, shown):
     talk = make_talk(terminal=True)
     progress = GenerationProgress(talk, total)
     for event in watch(progress, clock, 1.0):
@@ -93,9 +89,7 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(
 @pytest.mark.parametrize(
     ("settings", "seconds"), [({}, 0.0), ({"quiet": True}, 10.0), ({"quiet": True, "terminal": True}, 10.0)]
 )
-def test_short_work_and_quiet_work_say_nothing(
-    clock: Clock, settings: dict[str, bool], seconds: float
-) -> None:
+def test_short_work_and_quiet_work_say_nothing(clock, settings, seconds):
     talk = make_talk(**settings)
     list(watch(GenerationProgress(talk, None), clock, seconds))
     with stage(talk, "reading", 2) as advance:
@@ -103,16 +97,14 @@ def test_short_work_and_quiet_work_say_nothing(
     assert written(talk) == ""
 
 
-def test_no_color_on_a_terminal_gives_lines_without_a_moving_bar(clock: Clock) -> None:
+def test_no_color_on_a_terminal_gives_lines_without_a_moving_bar(clock):
     talk = make_talk(terminal=True, no_color=True)
     list(track(talk, _ticking(clock, [LINE_EVERY] * 2), 2, "reading"))
     assert "reading: 1 of 2" in written(talk)
     assert "\x1b[2K" not in written(talk)
 
 
-def test_data_on_stdout_stays_there_while_a_bar_moves(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_on_stdout_stays_there_while_a_bar_moves(clock, capsys):
     talk = make_talk(terminal=True)
     for _ in watch(GenerationProgress(talk, 3), Clock()):
         write_stdout("data\n")
@@ -126,7 +118,7 @@ def _ticking(clock: Clock, seconds: list[float]) -> Iterator[int]:
         yield number
 
 
-def test_a_bar_shows_how_far_it_is_only_beyond_two_seconds(clock: Clock) -> None:
+def test_a_bar_shows_how_far_it_is_only_beyond_two_seconds(clock):
     talk = make_talk(terminal=True)
     list(track(talk, _ticking(clock, [PATIENCE / 2, PATIENCE / 4]), 2, "reading"))
     with stage(talk, "segmenting", 2) as advance:
@@ -140,8 +132,8 @@ def test_a_bar_shows_how_far_it_is_only_beyond_two_seconds(clock: Clock) -> None
 
 
 def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(
-    clock: Clock,
-) -> None:
+    clock,
+):
     talk, left = make_talk(terminal=True), _ticking(clock, [PATIENCE] * 9)
     items = track(talk, left, 9, "reading")
     assert (next(items), next(items), next(left)) == (0, 1, 2)
@@ -150,13 +142,13 @@ def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its
     assert "\x1b[?25h" in written(talk), "the cursor comes back"
 
 
-def test_a_label_is_data(clock: Clock) -> None:
+def test_a_label_is_data(clock):
     talk = make_talk()
     list(track(talk, _ticking(clock, [LINE_EVERY]), 1, "[red]a\x1b[2Jfile"))
     assert written(talk) == "[red]a␛[2Jfile: 1 of 1\n"
 
 
-def test_a_stage_that_says_nothing_shows_itself_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_says_nothing_shows_itself_all_the_same(monkeypatch):
     monkeypatch.setattr("pipedec_cli.terminal.progress.PATIENCE", 0.0)
     talk = make_talk(terminal=True)
     with stage(talk, "learning"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ update 20 of 20: loss 1.5
 """
 
 
-def test_every_figure_stands_below_a_command_that_prints_it() -> None:
+def test_every_figure_stands_below_a_command_that_prints_it():
     assert all(commands(lines)[0].startswith("pipedec ") for lines in BLOCKS.values())
     elsewhere = TEXT
     for lines in BLOCKS.values():
@@ -47,12 +46,12 @@ def test_every_figure_stands_below_a_command_that_prints_it() -> None:
         ("update 20 of 20: loss 1.5\n  train   1,234   23.1", None, False),
     ],
 )
-def test_a_line_is_found_again_with_its_figures_or_is_not(shown: str, now: str | None, holds: bool) -> None:
+def test_a_line_is_found_again_with_its_figures_or_is_not(shown, now, holds):
     assert list(compared(shown.splitlines(), PRINTED))[-1][1:] == (now, holds)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grid", "demo"])
-def test_what_needs_no_other_data_is_printed_as_it_stands_in_the_readme(tmp_path: Path, name: str) -> None:
+def test_what_needs_no_other_data_is_printed_as_it_stands_in_the_readme(tmp_path, name):
     made = list(compared(BLOCKS[name], printed(BLOCKS[name], tmp_path)))
     assert [line for line in made if not line.holds] == []

@@ -47,7 +47,7 @@ def signature(*options: str) -> str:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name: str) -> None:
+def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name):
     protocol = recipe(name).settings_for("score").get("protocol") or signature()
     assert signature("--recipe", name) == protocol
     content = read_json("pipedec-workspace/scores/out.json")
@@ -64,12 +64,12 @@ def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name: str) ->
         ("--task multispan --protocol multispanqa", "multispanqa"),
     ],
 )
-def test_task_or_protocol_that_is_typed_wins_over_the_recipe(options: str, protocol: str) -> None:
+def test_task_or_protocol_that_is_typed_wins_over_the_recipe(options, protocol):
     assert signature("--recipe", "kp20k", *options.split()) == protocol
     assert signature(*options.split(), "--recipe", "kp20k") == protocol
 
 
-def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it() -> None:
+def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it():
     Path("pipedec.toml").write_text('[score]\nrecipe = "msqa"\n')
     assert signature("--config", "pipedec.toml") == "multispanqa"
     assert signature("--config", "pipedec.toml", "--recipe", "pubmed") == "rouge"
@@ -81,7 +81,7 @@ def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it() -> N
     assert "summarization has no protocol 'chan2019'; choose from rouge" in said
 
 
-def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked: list[Any]) -> None:
+def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked):
     run("report", "--recipe", "kptimes")
     run("report", "--recipe", "kptimes", "--delays", "2,3", "--protocol", "meng2017")
     run("report", "--recipe", "kptimes", "--task", "summarization")
@@ -101,7 +101,7 @@ def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(aske
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", RECIPES)
-def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name: str, command: str) -> None:
+def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, command):
     def options(*arguments: str) -> dict[str, Any]:
         """The options that a command ends up with; nothing is run."""
         words = ["data.jsonl", *arguments] if command == "segment" else list(arguments)
@@ -115,13 +115,13 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name: str,
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_unknown_recipe_is_refused_with_those_there_are(command: str) -> None:
+def test_unknown_recipe_is_refused_with_those_there_are(command):
     unknown = "no recipe is called 'squad'; the recipes are paper, msqa"
     assert unknown in refused(command, "--recipe", "squad")
     assert unknown in refused("recipes", "squad")
 
 
-def test_own_data_segmented_with_a_recipe_are_scored_as_it_says() -> None:
+def test_own_data_segmented_with_a_recipe_are_scored_as_it_says():
     """Phrases alone would be taken for keyphrases."""
     write_lines("own.jsonl", *({"source": f"q {n}", "target": "x; y"} for n in range(20)))
     line = {"id": "a", "prediction": "x; y", "segments": ["x", "y"], "steps": 3, "tokens": 4}
@@ -132,7 +132,7 @@ def test_own_data_segmented_with_a_recipe_are_scored_as_it_says() -> None:
     assert why in run("score", "out.jsonl").stderr.replace("\n", " ")
 
 
-def test_list_shows_each_data_set_with_both_backbones_and_off_a_terminal_every_figure() -> None:
+def test_list_shows_each_data_set_with_both_backbones_and_off_a_terminal_every_figure():
     result = recipes()
     lines = result.stdout.splitlines()
     for name in set(RECIPES) - {"paper"}:
@@ -145,7 +145,7 @@ def test_list_shows_each_data_set_with_both_backbones_and_off_a_terminal_every_f
     assert all(part in narrow for part in ("72.3 → 71.5", "1.7×", "1,802 → 1,798"))
 
 
-def test_one_recipe_shows_its_figures_by_delay_and_its_options_and_the_general_one_has_no_figures() -> None:
+def test_one_recipe_shows_its_figures_by_delay_and_its_options_and_the_general_one_has_no_figures():
     output = recipes("wikihowqa").stdout
     for shown in ("Δt 2", "Figure 4: 1.8× at 2 target subsequences, 5.1× at 9"):
         assert shown in output
@@ -159,7 +159,7 @@ def test_one_recipe_shows_its_figures_by_delay_and_its_options_and_the_general_o
     assert "not available" not in recipes("msqa").stdout
 
 
-def test_json_holds_options_and_figures() -> None:
+def test_json_holds_options_and_figures():
     (entry,) = json.loads(recipes("kptimes", "--json").stdout)
     assert (entry["title"], entry["level"], entry["separators"]) == ("KPTimes", "phrase", [";"])
     assert (entry["delay"], entry["training"]["optimizer"]) == (1, "AdamW")

@@ -28,7 +28,7 @@ score = partial(run, "score")
 SCORES = Path("pipedec-workspace/scores")
 
 
-def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace() -> None:
+def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace():
     predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
     result = score("out.jsonl", "--no-stemmer")
     for shown in ("ROUGE-1     50.00", "signature: rouge|score:f1|stem:no|", "out: 2 rows"):
@@ -54,7 +54,7 @@ def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the
     assert Path("here/scores.examples.jsonl").exists() and not Path("pipedec-workspace").exists()
 
 
-def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
+def test_without_a_file_the_workspaces_newest_predictions_are_scored():
     assert "run `pipedec generate` first" in refused("score")
     predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})
     predictions("pipedec-workspace/generations/new.jsonl", {"a": "the red cat"})
@@ -64,7 +64,7 @@ def test_without_a_file_the_workspaces_newest_predictions_are_scored() -> None:
     assert "100.00" in result.stdout
 
 
-def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_written_over() -> None:
+def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_written_over():
     predictions("ours.jsonl", {"a": "the red cat", "b": "the red cat", "c": "the cat"})
     predictions("theirs.jsonl", {"c": "the cat", "b": "a dog", "a": "the red cat"})
     pair = json.loads(score("ours.jsonl", "theirs.jsonl", "--json").stdout)
@@ -98,7 +98,7 @@ def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_writ
     assert Path("ours.jsonl").read_bytes() == before
 
 
-def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file() -> None:
+def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file():
     predictions("out.jsonl", {"a": "the red cats"})
     Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
     for arguments, stem, value in (
@@ -113,7 +113,7 @@ def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file() -
     assert "`hard` does not belong to the protocol rouge" in refused("score", "out.jsonl", "--hard")
 
 
-def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level() -> None:
+def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level():
     predictions("out.jsonl", {"a": "cat"}, source="a cat", target_segments=["cat"])
     predictions("kp.jsonl", {"a": "cat"}, source="a cat", keyphrases=["cat"])
     assert "chan2019|" in score("out.jsonl", "--protocol", "chan2019").stdout
@@ -130,7 +130,7 @@ def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_leve
         assert f"task: {task}, since {why}" in score("out.jsonl").stderr
 
 
-def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones() -> None:
+def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones():
     predictions("out.jsonl", {"a": "the red cat"})
     Path("out.manifest.json").write_text('{"examples": 3}')
     result = score("out.jsonl", "--quiet")
@@ -143,7 +143,7 @@ def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones() 
     assert "--limit" not in score("out.jsonl").stderr
 
 
-def test_multispanqas_own_files_are_scored_by_its_protocol() -> None:
+def test_multispanqas_own_files_are_scored_by_its_protocol():
     labelled = {"context": ["a", "cat", "or", "dog"], "label": ["O", "B", "O", "B"]}
     Path("gold.json").write_text(json.dumps({"data": [{"id": "q", "question": ["w"], **labelled}]}))
     Path("answers.json").write_text(json.dumps({"q": ["the cat"]}))
@@ -153,7 +153,7 @@ def test_multispanqas_own_files_are_scored_by_its_protocol() -> None:
     assert "exact match F1    66.67  100.00  50.00" in result.stdout
 
 
-def test_text_is_shown_as_text_and_what_rouge_cannot_read_as_not_scorable() -> None:
+def test_text_is_shown_as_text_and_what_rouge_cannot_read_as_not_scorable():
     predictions("[red]\x1b[31m.jsonl", {"[bold]a": "[/bold]\x00 the red cat"})
     result = score("[red]\x1b[31m.jsonl")
     assert "[red]␛[31m" in result.stdout and "\x1b" not in result.stdout
@@ -163,7 +163,7 @@ def test_text_is_shown_as_text_and_what_rouge_cannot_read_as_not_scorable() -> N
     assert "1 of 1 examples are not scorable" in result.stderr
 
 
-def test_a_mistake_is_one_line_and_exit_code_2() -> None:
+def test_a_mistake_is_one_line_and_exit_code_2():
     Path("out.jsonl").write_text('{"id": "a", "prediction": "x"}\n')
     command = [sys.executable, "-m", "pipedec_cli", "score", "out.jsonl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

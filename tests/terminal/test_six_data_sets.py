@@ -43,7 +43,7 @@ def _in_an_empty_folder(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_published_files_become_a_report_beside_the_papers_figures(name: str) -> None:
+def test_published_files_become_a_report_beside_the_papers_figures(name):
     metrics = METRICS[recipe(name).settings_for("score")["task"]]
     expected = paper_row(name)
     assert expected is not None
@@ -130,7 +130,7 @@ def documented(command: str, name: str) -> list[list[str]]:
     return found
 
 
-def test_a_wrong_layout_is_refused_at_its_place_and_nothing_is_written_over_nor_beside_what_is_read() -> None:
+def test_a_wrong_layout_is_refused_at_its_place_and_nothing_is_written_over_nor_beside_what_is_read():
     Path("published").mkdir()
     WRITERS["kp20k"](Path("published"))
     last = Path("published/kp20k_testing.json")
@@ -150,7 +150,7 @@ def test_a_wrong_layout_is_refused_at_its_place_and_nothing_is_written_over_nor_
     assert len(lines_of(Path("imported/test.jsonl"))) == TEST
 
 
-def test_string_where_a_list_of_answers_belongs_is_an_error_and_no_list_of_letters() -> None:
+def test_string_where_a_list_of_answers_belongs_is_an_error_and_no_list_of_letters():
     row = {"id": "q", "source": "who ?", "prediction": "Ann", "segments": ["Ann"], "answers": ["Ann"]}
     for field in ("answers", "segments"):
         said = refused("score", write_lines("out.jsonl", row | {field: "Ann"}), "--recipe", "msqa")

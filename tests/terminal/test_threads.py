@@ -71,9 +71,7 @@ def test_a_number_that_is_asked_for_goes_before_the_environment_and_that_before_
     ("command", "loaded"),
     [("generate", MODEL), ("report", MODEL), ("train", "scratch-tiny"), ("bench", "scratch-base")],
 )
-def test_what_is_loaded_is_said_and_the_threads_are_settled_before_torch_is_there(
-    tmp_path, monkeypatch, command, loaded
-):
+def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(tmp_path, monkeypatch, command, loaded):
     place = tmp_path / "pipedec-workspace"
     for split in ("train", "test"):
         write_lines(place / "data" / f"{split}.jsonl", {"id": 1, "source": "a", "target_segments": ["a b"]})

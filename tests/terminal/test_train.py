@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -10,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from pipedec_cli.data.locking import only_writer
+from tests.checkpoints import change
 from tests.terminal import running
 from tests.terminal.running import read_json, run, write_lines
 
@@ -41,12 +41,10 @@ def manifest(workspace: Path, decoder: str = "pipelined") -> dict[str, Any]:
 
 def forget_the_end(folder: Path) -> None:
     """As after a kill behind the last checkpoint."""
-    begun = read_json(folder / "training.json")
-    del begun["result"]
-    (folder / "training.json").write_text(json.dumps(begun))
+    change(folder / "training.json", "result")
 
 
-def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path) -> None:
+def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     talk = train(workspace)
@@ -69,7 +67,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace: Path
     assert manifest(workspace)["settings"] == settings
 
 
-def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace: Path, tmp_path: Path) -> None:
+def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_path):
     talk = train(workspace, "--recipe", "paper", "--learning-rate", "0.01", "--max-source-tokens", "4")
     assert "longer than 4 tokens and were cut" in talk
     settings = manifest(workspace)["settings"]
@@ -86,7 +84,7 @@ def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace: Path
     assert "'learning_rat'" in refused(workspace, "--config", str(config))
 
 
-def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace: Path) -> None:
+def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace):
     assert "nothing to resume" in refused(workspace, "--resume")
     train(workspace)
     folder = workspace / "models" / "pipelined"
@@ -101,7 +99,7 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     assert (folder / "model.safetensors").read_bytes() != before
 
 
-def test_what_cannot_be_trained_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_trained_is_refused(workspace, monkeypatch):
     for delay in ("0", "-1", "two", "1.5"):
         run("train", "-w", workspace, "--delay", delay, exit_code=2)
     assert "scratch-tiny" in refused(workspace, "--model", "scratch-huge")
@@ -111,16 +109,14 @@ def test_what_cannot_be_trained_is_refused(workspace: Path, monkeypatch: pytest.
     assert "would be written over" in refused(workspace, "--model", str(workspace / "models" / "pipelined"))
 
 
-def test_a_folder_that_is_being_trained_into_is_refused_to_a_second_training(workspace: Path) -> None:
+def test_a_folder_that_is_being_trained_into_is_refused_to_a_second_training(workspace):
     folder = workspace / "models" / "pipelined"
     with only_writer(folder, folder=True, todo=""):
         assert refused(workspace).endswith("wait for it, or choose another --out")
     assert not folder.exists()
 
 
-def test_a_model_is_none_until_its_training_has_come_to_its_end(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_none_until_its_training_has_come_to_its_end(workspace, monkeypatch):
     """Wherever `--overwrite` is stopped, nothing uses old weights under new settings, and what to do is said."""
     train(workspace)
     folder = workspace / "models" / "pipelined"
@@ -134,9 +130,7 @@ def test_a_model_is_none_until_its_training_has_come_to_its_end(
     assert manifest(workspace)["settings"] != before["settings"]
     for command in (["generate"], ["report"], ["generate", "--model", folder]):
         told = running.refused(*command, "-w", workspace, "--device", "cpu")
-        assert all(
-            word in told for word in ("its training has not come to its end", "--resume", "--overwrite")
-        )
+        assert all(word in told for word in ("training has not come to its end", "--resume", "--overwrite"))
     assert "not come to its end" in refused(workspace, "--model", str(folder), "--decoder", "sequential")
     talk = train(workspace, "--seed", "1")
     assert "a training that was killed left" not in talk, "the run that failed had cleaned up"
@@ -144,7 +138,7 @@ def test_a_model_is_none_until_its_training_has_come_to_its_end(
     run("generate", "-w", workspace, "--device", "cpu")
 
 
-def test_what_a_killed_training_was_writing_is_removed_and_said(workspace: Path) -> None:
+def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
     train(workspace)
     folder = workspace / "models" / "pipelined"
     (folder / ".unfinished-abc").mkdir()
@@ -155,8 +149,8 @@ def test_what_a_killed_training_was_writing_is_removed_and_said(workspace: Path)
 
 
 def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(
-    workspace: Path,
-) -> None:
+    workspace,
+):
     folder = workspace / "models" / "pipelined"
     assert "MB of 1 checkpoint-N folder stay there; --keep-checkpoints 0" in train(workspace)
     assert "checkpoint-N" not in train(workspace, "--overwrite", "--keep-checkpoints", "0")

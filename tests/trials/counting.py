@@ -36,9 +36,8 @@ def _records_in(path: Path) -> int:
 
 def segmented(name: str) -> Count:
     def counted(folder: Path, stdout: str) -> tuple[int, int]:
-        return sum(_filled_lines(path.read_bytes()) for path in folder.glob("out/*.jsonl")), _records_in(
-            folder / name
-        )
+        written = sum(_filled_lines(path.read_bytes()) for path in folder.glob("out/*.jsonl"))
+        return written, _records_in(folder / name)
 
     return counted
 

@@ -21,7 +21,6 @@ from pipedec_cli.evaluate.metrics.keyphrases import Chan2019
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 
 Values = dict[str, float]
-Phrases = list[str]
 _STEM = PorterStemmer().stem
 
 
@@ -36,7 +35,7 @@ class Document(NamedTuple):
 def chan(documents: Sequence[Document]) -> Values:
     """Chan et al., ACL 2019: an empty line is one empty phrase, which is absent; a word `,` `.` `<unk>` drops a prediction."""
 
-    def phrases(line: str, *, predicted: bool) -> Phrases:
+    def phrases(line: str, *, predicted: bool) -> list[str]:
         words = [phrase.split(" ") for phrase in line.strip().split(";")]
         kept = [one for one in words if not (predicted and {",", ".", "<unk>"} & set(one))]
         return [" ".join(_STEM(word.strip().lower()) for word in one) for one in kept]
@@ -47,7 +46,7 @@ def chan(documents: Sequence[Document]) -> Values:
 def chen(documents: Sequence[Document]) -> Values:
     """Chen et al., ACL 2020: a phrase ends at `/` too, empty ones are none; only `<unk>` drops a prediction."""
 
-    def phrases(line: str, *, predicted: bool) -> Phrases:
+    def phrases(line: str, *, predicted: bool) -> list[str]:
         cut = [phrase.strip() for phrase in line.replace("/", ";").split(";")]
         stemmed = [" ".join(map(_STEM, phrase.split())) for phrase in cut if phrase]
         return [phrase for phrase in stemmed if not (predicted and "<unk>" in phrase)]
@@ -65,24 +64,21 @@ def ours(documents: Sequence[Document]) -> Values:
     return {name: value or 0.0 for name, value in values.items() if name in Chan2019.headline}
 
 
-def _scores(documents: Sequence[Document], phrases: Callable[..., Phrases]) -> Values:
+def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) -> Values:
     """F1 of the mean precision and the mean recall over all documents, which both scripts take."""
     parts: dict[str, list[tuple[float, float]]] = {name: [] for name in Chan2019.headline}
     for document in documents:
         source = f" {' '.join(map(_STEM, document.source.lower().split()))} "
-        predicted, right = (
-            list(dict.fromkeys(phrases(line, predicted=guess)))
-            for line, guess in ((document.predictions, True), (document.targets, False))
-        )
+        predicted = list(dict.fromkeys(phrases(document.predictions, predicted=True)))
+        right = set(phrases(document.targets, predicted=False))
+        present = {one for one in (*predicted, *right) if one and f" {one} " in source}
         for kind in ("present", "absent"):
-            there = [
-                [one for one in group if (one != "" and f" {one} " in source) == (kind == "present")]
-                for group in (predicted, right)
-            ]
-            for cut, first in (("5", 5), ("M", len(there[0]))):
-                hits = len(set(there[0][:first]) & set(there[1]))
-                precision = hits / first if first and there[0] else 0.0
-                parts[f"{kind}_f1@{cut}"].append((precision, hits / len(there[1]) if there[1] else 0.0))
+            made = [one for one in predicted if (one in present) == (kind == "present")]
+            wanted = right & present if kind == "present" else right - present
+            for cut, first in (("5", 5), ("M", len(made))):
+                hits = len(wanted.intersection(made[:first]))
+                precision = hits / first if made else 0.0
+                parts[f"{kind}_f1@{cut}"].append((precision, hits / len(wanted) if wanted else 0.0))
     values = {}
     for name, pairs in parts.items():
         p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,11 +51,9 @@ def printed(lines: Sequence[str], folder: Path) -> str:
     """What the commands of a block print in a folder, all of it."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
-    run = {"cwd": folder, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return "".join(
-        subprocess.run(["bash", "-c", command], check=True, text=True, **run).stdout  # type: ignore[call-overload]
-        for command in commands(lines)
-    )
+    options = {"check": True, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    run = partial(subprocess.run, cwd=folder, env=environment, **options)
+    return "".join(run(["bash", "-c", command]).stdout for command in commands(lines))
 
 
 def compared(lines: Sequence[str], output: str) -> Iterator[Line]:
@@ -94,9 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     """Compare, and give the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("blocks", nargs="*", help="all of them if none is named")
-    parser.add_argument(
-        "--data", type=Path, help="a folder of folders of files, one for a block that needs data"
-    )
+    parser.add_argument("--data", type=Path, help="a folder of folders of files, one for a block with data")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args(arguments)
     text, failed = README.read_text(encoding="utf-8"), False

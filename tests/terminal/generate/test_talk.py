@@ -22,7 +22,7 @@ from tests.terminal.running import run, write_lines
         ('{"source": "a"}\n{"source": "b", "steps": 1}\n', "data.jsonl:2: field 'steps' is one that"),
     ],
 )
-def test_bad_data_is_refused_before_anything_is_written(place: Path, content: str, what: str) -> None:
+def test_bad_data_is_refused_before_anything_is_written(place, content, what):
     Path("data.jsonl").write_text(content, encoding="utf-8")
     assert what in refused("data.jsonl")
     assert not (place / "generations").exists()
@@ -57,9 +57,7 @@ def test_bad_data_is_refused_before_anything_is_written(place: Path, content: st
         ("--text a -w stopped", "run `pipedec train --resume` first"),
     ],
 )
-def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(
-    place: Path, options: str, what: str
-) -> None:
+def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options, what):
     Path("stopped/models/pipelined").mkdir(parents=True)
     assert what in refused(*options.split())
 
@@ -67,27 +65,25 @@ def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(
 @pytest.mark.parametrize(
     "options", ["--delay 0", "--delay soon", "--batch-size 0", "--device tpu", "--num-beams 4"]
 )
-def test_options_that_are_none_are_usage_errors(options: str) -> None:
+def test_options_that_are_none_are_usage_errors(options):
     run("generate", *options.split(), exit_code=2)
 
 
-def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_others(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_others(place, monkeypatch):
     new_test_set(place)
     assert "--split dev" in refused()
     monkeypatch.setenv("PIPEDEC_WORKSPACE", "by-variable")
     assert refused().startswith("by-variable/data/test.jsonl is not there yet")
 
 
-def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place: Path, models: Path) -> None:
+def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place, models):
     model, told = ("--model", models / "delay1", "--limit", "1"), "was trained for delay 1 only"
     assert told in refused(*model, "--delay", "3")
     assert "warning: " not in done(*model).stderr
     assert told in done(*model, "--delay", "3", "--untrained-delay", "--quiet").stderr
 
 
-def test_the_summary_as_json_is_all_that_is_on_stdout(place: Path) -> None:
+def test_the_summary_as_json_is_all_that_is_on_stdout(place):
     outcome = done("--json", "--quiet", "--sub-max", "2")
     summary = json.loads(outcome.stdout)
     assert outcome.stderr == ""
@@ -98,7 +94,7 @@ def test_the_summary_as_json_is_all_that_is_on_stdout(place: Path) -> None:
     assert summary["settings"]["sub_max"] == 2
 
 
-def test_cut_sources_are_counted_and_named_even_when_quiet(place: Path) -> None:
+def test_cut_sources_are_counted_and_named_even_when_quiet(place):
     (line,) = done("--max-source-tokens", "8", "--quiet").stderr.splitlines()
     assert line.startswith("warning: ")
     assert "longer than 8 tokens and cut: id 0, " in line
@@ -112,16 +108,16 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place: Path) -> None:
         ("--delay 1 --sub-max 6", "empty explorations used up all 6 subsequences in 10 of 12"),
     ],
 )
-def test_what_went_short_is_counted(place: Path, options: str, told: str) -> None:
+def test_what_went_short_is_counted(place, options, told):
     assert told in done(*options.split()).stderr
     assert "used up" not in done(*options.split(), "--explore", "once").stderr
 
 
-def test_a_start_that_waits_for_certainty_is_announced(place: Path) -> None:
+def test_a_start_that_waits_for_certainty_is_announced(place):
     assert "Δt = 1, explore fresh, start when 0.6" in done("--delay", "1", "--start-when", "0.6").stderr
 
 
-def test_nothing_of_the_libraries_noise_is_on_the_terminal(place: Path) -> None:
+def test_nothing_of_the_libraries_noise_is_on_the_terminal(place):
     text = SOURCES[0] * 300  # more tokens than tokenizers like to see
     command = ["-m", "pipedec_cli", "generate", "-q", "--max-source-tokens", "100", "--text"]
     outcome = subprocess.run([sys.executable, *command, text], capture_output=True, text=True, check=True)
@@ -133,7 +129,7 @@ def test_nothing_of_the_libraries_noise_is_on_the_terminal(place: Path) -> None:
 @pytest.mark.parametrize(
     "hostile", ["[bold]x[/bold]", "\x1b]0;title\x07", "a\x00b", "😀 \ud83d", "</s> <pad> <unk>", "{}"]
 )
-def test_hostile_text_is_data(place: Path, hostile: str) -> None:
+def test_hostile_text_is_data(place, hostile):
     write_lines("data.jsonl", {"id": hostile, "source": f"a {hostile}", "note": hostile})
     (row,) = printed("data.jsonl", "--out", "-", "--live")
     assert row["note"] == hostile
@@ -141,9 +137,7 @@ def test_hostile_text_is_data(place: Path, hostile: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [(), ("--limit", "2")])
-def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_said_once(
-    place: Path, limit: tuple[str, ...]
-) -> None:
+def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_said_once(place, limit):
     write_lines("data.jsonl", {"source": "a \ud800"}, {"source": "a \ufffd"})
     outcome = done("data.jsonl", "--out", "-", *limit)
     mended, meant = lines(outcome.stdout)

@@ -23,7 +23,7 @@ from tests.terminal.running import read_json, write_lines
 SEGMENTS = [list(told) for _, told in TOLD * 2]
 
 
-def test_the_bare_command_takes_the_workspace_and_says_where_it_wrote_and_what_is_next(place: Path) -> None:
+def test_the_bare_command_takes_the_workspace_and_says_where_it_wrote_and_what_is_next(place):
     outcome = done()
     rows = lines(place / "generations" / "pipelined-delay2.jsonl")
     assert [row["segments"] for row in rows] == SEGMENTS
@@ -35,7 +35,7 @@ def test_the_bare_command_takes_the_workspace_and_says_where_it_wrote_and_what_i
         assert told in outcome.stderr
 
 
-def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_file(place: Path) -> None:
+def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_file(place):
     Path("c.toml").write_text("[generate]\ndelay = 3\nbatch-size = 2\nlimit = 2\n", encoding="utf-8")
     done("--config", "c.toml", "--limit", "1")
     content = read_json(place / "generations" / "pipelined-delay3-first1.manifest.json")
@@ -66,7 +66,7 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("'my data.jsonl'", "pipelined-delay2-my-data"),
     ],
 )
-def test_a_file_is_called_after_all_that_is_unusual_about_it(place: Path, options: str, name: str) -> None:
+def test_a_file_is_called_after_all_that_is_unusual_about_it(place, options, name):
     write_lines("my data.jsonl", ROWS[0])
     new_test_set(place, *ROWS[:2])
     done(*shlex.split(options))
@@ -74,8 +74,8 @@ def test_a_file_is_called_after_all_that_is_unusual_about_it(place: Path, option
 
 
 def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_them_in_turn(
-    place: Path,
-) -> None:
+    place,
+):
     whole = written("whole.jsonl", "--decoder", "sequential")
     assert [row["prediction"] for row in whole] == [" ".join(told) for _, told in TOLD * 2]
     waiting = written("waiting.jsonl", "--delay", "wait")
@@ -116,14 +116,12 @@ def test_the_draft_of_exact_mode_is_the_pipelined_decoders_where_there_is_one(pl
 
 
 @pytest.mark.parametrize("batch_size", ["1", "3", "auto"])
-def test_the_batch_size_changes_the_timings_alone(place: Path, batch_size: str) -> None:
+def test_the_batch_size_changes_the_timings_alone(place, batch_size):
     two = written("two.jsonl", "--trace", "--batch-size", "2")
     assert written("other.jsonl", "--trace", "--batch-size", batch_size) == two
 
 
-def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(
-    place: Path, models: Path
-) -> None:
+def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(place, models):
     plain = place.parent / "my-t5"
     shutil.copytree(models / "sequential", plain)
     config = read_json(plain / "config.json")
@@ -138,7 +136,7 @@ def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(
     assert max(map(len, cut)) > 1
 
 
-def test_texts_come_out_as_texts_on_stdout_or_as_objects_or_go_to_a_file(place: Path) -> None:
+def test_texts_come_out_as_texts_on_stdout_or_as_objects_or_go_to_a_file(place):
     outcome = done("--text", SOURCES[0], "--text", SOURCES[1])
     assert outcome.stdout.splitlines() == ["; ".join(TOLD[0][1]), TOLD[1][1][0]]
     (row,) = printed("--text", SOURCES[1], "--json", "-q")
@@ -148,13 +146,13 @@ def test_texts_come_out_as_texts_on_stdout_or_as_objects_or_go_to_a_file(place: 
     assert not (place / "generations").exists()
 
 
-def test_standard_input_to_standard_output(place: Path) -> None:
+def test_standard_input_to_standard_output(place):
     rows = printed("-", "--out", "-", stdin='{"source": "a", "id": "x"}\n\n{"source": "Mr. Smith"}\n')
     assert [(row["id"], row["segments"]) for row in rows] == [("x", SEGMENTS[2]), ("3", SEGMENTS[4])]
     assert not (place / "generations").exists()
 
 
-def test_plain_text_a_source_a_line_can_be_resumed(place: Path) -> None:
+def test_plain_text_a_source_a_line_can_be_resumed(place):
     text, out = "a\r\n\nMr. Smith\na\n", Path("out.jsonl")
     done("-", "--plain", "--out", out, stdin=text)
     rows = lines(out)
@@ -169,7 +167,7 @@ def test_plain_text_a_source_a_line_can_be_resumed(place: Path) -> None:
     assert "--plain says what DATA is" in refused("--plain")
 
 
-def test_fields_by_other_names(place: Path) -> None:
+def test_fields_by_other_names(place):
     write_lines("other.jsonl", {"key": "k", "body": "a", "gold": "A. B."})
     names = ("--source-field", "body", "--target-field", "gold", "--id-field", "key")
     (row,) = printed("other.jsonl", *names, "--out", "-")
@@ -177,7 +175,7 @@ def test_fields_by_other_names(place: Path) -> None:
     assert (row["key"], row["body"], row["gold"]) == ("k", "a", "A. B.")
 
 
-def test_a_split_of_a_folder(place: Path) -> None:
+def test_a_split_of_a_folder(place):
     for split in ("train", "dev"):
         write_lines(f"folder/{split}.jsonl", {"source": "a", "of": split})
     assert printed("folder", "--split", "dev", "--out", "-")[0]["of"] == "dev"
@@ -185,18 +183,18 @@ def test_a_split_of_a_folder(place: Path) -> None:
     assert "a single file has no splits" in refused("folder/dev.jsonl", "--split", "dev")
 
 
-def test_special_files_get_lines_and_no_manifest(place: Path) -> None:
+def test_special_files_get_lines_and_no_manifest(place):
     done("--out", os.devnull)
     assert not Path("/dev/null.manifest.json").exists()
 
 
-def test_the_source_prefix_of_the_training_is_used_again(place: Path) -> None:
+def test_the_source_prefix_of_the_training_is_used_again(place):
     model = tiny_checkpoint(Path("prefixed"), source_prefix="Mr. ")
     (row,) = printed("--text", "Smith", "--model", model, "--trace", "--json")
     assert (row["source"], row["segments"]) == ("Smith", SEGMENTS[4])
 
 
-def test_a_trace_is_the_grid_token_by_token(place: Path, models: Path) -> None:
+def test_a_trace_is_the_grid_token_by_token(place, models):
     (row,) = printed("--text", SOURCES[0], "--trace", "--delay", "2", "--json", "-q")
     checkpoint = load_checkpoint(str(models / "pipelined"))
     text = checkpoint.codec()
@@ -207,13 +205,13 @@ def test_a_trace_is_the_grid_token_by_token(place: Path, models: Path) -> None:
     assert row["tokens"] == sum(map(len, told)) - 2
 
 
-def test_live_shows_the_grid_on_stderr_and_leaves_stdout_to_the_data(place: Path) -> None:
+def test_live_shows_the_grid_on_stderr_and_leaves_stdout_to_the_data(place):
     outcome = done("--text", SOURCES[0], "--live")
     assert outcome.stdout == "; ".join(TOLD[0][1]) + "\n"
     assert all(told in outcome.stderr for told in ("<bos>", "cheap", "name[The Mill]"))
 
 
-def test_live_on_a_terminal_ends_with_the_whole_grid(place: Path) -> None:
+def test_live_on_a_terminal_ends_with_the_whole_grid(place):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=40, markup=False)
     settings = GenerateSettings(text=("it is not [red]</s>\x1b[2J",), out="out.jsonl", live=True)

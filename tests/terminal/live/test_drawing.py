@@ -19,7 +19,7 @@ from tests.fakes import BOS, EOS, ScriptedModel
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
 
 
-def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded() -> None:
+def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded():
     view = FIGURE_2.after(4, Fixed(1), method="Δt = 1")  # admitted, and three decoder calls
     assert shown(view) == [
         "example 1, Δt = 1",
@@ -40,7 +40,7 @@ def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded() -> None:
     assert [text.strip() for text in highlighted] == ["C", "E"], "the newest tokens and no others"
 
 
-def test_figure_2_finished_marks_every_row_and_counts_its_calls() -> None:
+def test_figure_2_finished_marks_every_row_and_counts_its_calls():
     assert shown(FIGURE_2.finished(Fixed(1)), width=100) == [
         "example 1",
         "time    0      1      2      3      4",
@@ -56,12 +56,12 @@ def test_figure_2_finished_marks_every_row_and_counts_its_calls() -> None:
     ]
 
 
-def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there_is_nothing() -> None:
+def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there_is_nothing():
     assert (shown(FIGURE_2.view()), FIGURE_2.view().followed) == ([""], None)
     assert shown(FIGURE_2.after(1, Fixed(1))) == ["example 1", "encoding the source"]
 
 
-def test_an_attempt_that_was_taken_back_is_seen_until_the_next_step() -> None:
+def test_an_attempt_that_was_taken_back_is_seen_until_the_next_step():
     script = Script([["A", "B", "C"], ["D"]])
     view, drawn = script.view(), []
     for event in script.events(Fixed(1), explore="fresh"):
@@ -72,7 +72,7 @@ def test_an_attempt_that_was_taken_back_is_seen_until_the_next_step() -> None:
     assert not any("∅ <bos>" in line for line in drawn[-1])
 
 
-def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step() -> None:
+def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step():
     script = Script([["A", "B", "C", "D", "E", "F", "G"]])
     draft = [*script.scripts[0][0][:2], *[script.scripts[0][0][6]] * 3]
     method = Verify(BOS, EOS, SEQUENTIAL_LIMITS, costs=(1.0,) * 6, drafts={0: draft})
@@ -83,7 +83,7 @@ def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step() -> 
     assert row[2:] == ["<bos>", "A", "B", "C", "G", "G"]  # the first wrong one gave way to the T5's own
 
 
-def test_a_narrow_terminal_shows_the_newest_time_steps() -> None:
+def test_a_narrow_terminal_shows_the_newest_time_steps():
     assert shown(SENTENCES.after(11, Fixed(2)), width=30, height=40) == [
         "example 1",
         "t   ‹7   8      9      10",
@@ -103,12 +103,12 @@ def test_a_narrow_terminal_shows_the_newest_time_steps() -> None:
     ]
 
 
-def test_a_row_that_has_scrolled_off_shows_its_text_in_its_place() -> None:
+def test_a_row_that_has_scrolled_off_shows_its_text_in_its_place():
     view = Script([["gone", "by", "now"], ["z"] * 20]).after(20, Waiting())
     assert "1 ✓ ‹gone by now" in shown(view, width=40)
 
 
-def test_more_rows_than_the_console_is_high_show_the_live_ones_and_name_the_hidden() -> None:
+def test_more_rows_than_the_console_is_high_show_the_live_ones_and_name_the_hidden():
     lines = shown(Script([["x"] * 30, *[["y"]] * 15]).after(15, Fixed(1)), width=80, height=12)
     assert len(lines) < 12
     numbers = [int(line.split()[0]) for line in lines if re.match(r" +\d+ [▸✓∅]", line)]
@@ -116,7 +116,7 @@ def test_more_rows_than_the_console_is_high_show_the_live_ones_and_name_the_hidd
     assert any(f"{14 - len(numbers)} rows not shown: 2–" in line for line in lines)
 
 
-def test_a_row_that_hit_time_max_is_marked_as_cut() -> None:
+def test_a_row_that_hit_time_max_is_marked_as_cut():
     cut = Script([["w"] * 9, ["v"]]).finished(Fixed(1), Limits(time_max=4))
     assert any(line.startswith("   1 ✂") for line in shown(cut, width=120))
     assert "✂ cut at time_max" in shown(cut, width=120)[-2]
@@ -125,7 +125,7 @@ def test_a_row_that_hit_time_max_is_marked_as_cut() -> None:
     )
 
 
-def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks() -> None:
+def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks():
     lines = shown(SENTENCES.finished(Fixed(2)), width=50)
     times = [
         int(time) for line in lines if re.match(r"t +‹?\d+ +\d", line) for time in re.findall(r"\d+", line)
@@ -135,7 +135,7 @@ def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks() -> No
     assert sorted(word for word in cells if word[0] in "abcdef") == sorted(SENTENCES.vocabulary[2:])
 
 
-def test_time_steps_that_pass_without_a_decoder_call_are_columns_without_tokens() -> None:
+def test_time_steps_that_pass_without_a_decoder_call_are_columns_without_tokens():
     lines = shown(Script([["A"], ["B"]]).finished(Fixed(5)), width=120)
     assert lines[1].split()[1:] == [str(time) for time in range(len(lines[1].split()) - 1)]
     assert re.search(r"2 ✓ +<bos>  B  <eos>", lines[3])
@@ -143,7 +143,7 @@ def test_time_steps_that_pass_without_a_decoder_call_are_columns_without_tokens(
     assert counts.split()[1:] == ["1", "0", "1", "0", "0"], "two for each text, one for the closing empty one"
 
 
-def test_the_oldest_example_in_flight_is_followed_until_it_leaves_with_its_whole_grid() -> None:
+def test_the_oldest_example_in_flight_is_followed_until_it_leaves_with_its_whole_grid():
     script = Script([["a", "a", "a"]], [["b"]], [["c"] * 5])
     view = script.view(total=3, name=lambda example: f"name-{example}")
     seen, drawings = [], {}
@@ -161,7 +161,7 @@ def test_the_oldest_example_in_flight_is_followed_until_it_leaves_with_its_whole
     assert "[1] c c c c c" in drawings[2]
 
 
-def test_each_token_is_decoded_once_when_it_is_drawn_and_never_again() -> None:
+def test_each_token_is_decoded_once_when_it_is_drawn_and_never_again():
     script = Script([["a", "b", "c"]])
     view = script.after(4, Fixed(1))
     decoded = [script.decoded]
@@ -171,7 +171,7 @@ def test_each_token_is_decoded_once_when_it_is_drawn_and_never_again() -> None:
     assert 0 == decoded[0] < decoded[1] == decoded[2]
 
 
-def test_a_word_piece_is_marked_as_going_on_with_its_word() -> None:
+def test_a_word_piece_is_marked_as_going_on_with_its_word():
     view = LiveGrid(lambda ids: "".join(["", "", "plan", "et", "."][token] for token in ids))
     for event in islice(Script([["x", "y", "z"]]).events(Fixed(1)), 4):  # ids 2, 3 and 4
         view.on(event)
@@ -195,12 +195,12 @@ def test_a_word_piece_is_marked_as_going_on_with_its_word() -> None:
         ("漢字漢字漢字漢字", "漢字漢字漢字… "),
     ],
 )
-def test_whatever_a_token_holds_is_shown_as_data(token: str, cell: str) -> None:
+def test_whatever_a_token_holds_is_shown_as_data(token, cell):
     row = shown(Script([[token, "next"]]).after(3, Waiting()), width=80)[2]
     assert row == f"   1 ▸  <bos>  {cell}  next"
 
 
-def test_cells_after_wide_characters_stand_beneath_their_time_step() -> None:
+def test_cells_after_wide_characters_stand_beneath_their_time_step():
     rows = shown(Script([["日本", "x"], ["y"]]).after(3, Fixed(1)))[1:4]
     assert len({cell_len(row[: row.index(mark)]) for row, mark in zip(rows, "2xy", strict=True)}) == 1
 
@@ -215,9 +215,7 @@ TOKENS = st.text(max_size=20) | st.sampled_from(["[/]", "\x1b[2J", "👩‍👩�
     width=st.integers(6, 120),
     height=st.integers(6, 30),
 )
-def test_no_text_and_no_size_makes_the_drawing_overflow(
-    example: list[list[str]], delay: int, calls: int, width: int, height: int
-) -> None:
+def test_no_text_and_no_size_makes_the_drawing_overflow(example, delay, calls, width, height):
     script, finished = Script(example), None
     view = script.view()
     for event in islice(script.events(Fixed(delay), explore="retry"), 1 + calls):
@@ -229,7 +227,7 @@ def test_no_text_and_no_size_makes_the_drawing_overflow(
         assert len(lines) < height
 
 
-def test_a_console_that_knows_ascii_only_gets_ascii_marks() -> None:
+def test_a_console_that_knows_ascii_only_gets_ascii_marks():
     lines = shown(FIGURE_2.after(5, Fixed(1)), encoding="ascii")
     assert "".join(lines).isascii()
     assert [line.split()[1] for line in lines[2:5]] == ["*", "*", "-"]

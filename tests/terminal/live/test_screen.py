@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +38,7 @@ def written(talk: Talk) -> str:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_where_nothing_moves_each_grid_is_printed_once_without_a_single_escape(terminal: bool) -> None:
+def test_where_nothing_moves_each_grid_is_printed_once_without_a_single_escape(terminal):
     text = run_screen(
         TWO, terminal=terminal, moving=False, sequences=2
     )  # NO_COLOR stops it on a terminal, too
@@ -50,8 +49,8 @@ def test_where_nothing_moves_each_grid_is_printed_once_without_a_single_escape(t
 
 
 def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     text = run_screen(TWO, terminal=True)
     assert "1 in this step" in text
     assert text.count("finished ·") == 2, "each once, and not again as a frame"
@@ -63,8 +62,8 @@ def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(
 @pytest.mark.parametrize(("terminal", "frames"), [(True, 4), (False, 0)])
 @pytest.mark.parametrize(("speed", "total", "held"), [(5.0, None, 0.15), (None, 1, 0.05)])
 def test_a_speed_holds_the_followed_example_up_on_a_terminal_alone_and_each_step_is_drawn(
-    speed: float | None, total: int | None, held: float, terminal: bool, frames: int
-) -> None:
+    speed, total, held, terminal, frames
+):
     talk, now, slept = Talk(console=console(100, terminal=terminal)), 0.0, []
 
     def sleep(seconds: float) -> None:
@@ -83,11 +82,11 @@ def test_a_speed_holds_the_followed_example_up_on_a_terminal_alone_and_each_step
     assert text.count("finished ·") == 1, "the whole grid stays"
 
 
-def test_quiet_shows_no_grid() -> None:
+def test_quiet_shows_no_grid():
     assert run_screen(FIGURE_2, terminal=False, quiet=True) == ""
 
 
-def test_a_large_grid_is_drawn_less_often_than_a_small_one() -> None:
+def test_a_large_grid_is_drawn_less_often_than_a_small_one():
     def frames(cost: float) -> int:
         now = [0.0]
 
@@ -106,7 +105,7 @@ def test_a_large_grid_is_drawn_less_often_than_a_small_one() -> None:
     assert frames(0.0) > 2 * frames(0.03) > 0
 
 
-def test_the_picture_shows_a_models_own_run_and_comes_out_the_same_each_time(tmp_path: Path) -> None:
+def test_the_picture_shows_a_models_own_run_and_comes_out_the_same_each_time(tmp_path):
     place, (source, told), path = Workspace(tmp_path / "work"), TOLD[3], tmp_path / "live-grid.svg"
     tiny_checkpoint(place.model("pipelined"))
     write_lines(
