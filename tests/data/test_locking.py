@@ -16,17 +16,18 @@ from pipedec_cli.data.writing import atomic_writer, write_text
 WRITE = """
 import sys
 from pathlib import Path
-from pipedec_cli.data.{module} import {name}
-with {call} as file:
+from pipedec_cli.data.locking import only_writer
+from pipedec_cli.data.writing import atomic_writer
+with {}:
     print(flush=True)
     sys.stdin.read(1)
 """
 
 
 @contextmanager
-def another(module, name, call, *words):
+def another(call, *words):
     """A process that is in the midst of writing until its input ends, or it is killed."""
-    program = [sys.executable, "-c", WRITE.format(module=module, name=name, call=call), *words]
+    program = [sys.executable, "-c", WRITE.format(call), *words]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         yield process
@@ -40,7 +41,7 @@ def left(folder):
 def test_the_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobody(tmp_path, folder):
     path = tmp_path / ("models/mine" if folder else "out.jsonl")
     call = f"only_writer(Path({str(path)!r}), todo='', folder={folder})"
-    with another("locking", "only_writer", call, "generate", "--resume") as first:
+    with another(call, "generate", "--resume") as first:
         with (
             pytest.raises(UserError, match=r"since \d\d:\d\d \(pipedec generate --resume\)") as raised,
             only_writer(path, folder=folder, todo="choose another"),
@@ -109,8 +110,8 @@ def test_without_locks_the_user_is_warned_and_goes_on(tmp_path, monkeypatch):
 
 def test_what_a_killed_writer_left_is_removed_by_the_next_and_what_is_being_written_is_not(tmp_path):
     path = tmp_path / "report [1].md"
-    writer = "writing", "atomic_writer", f"atomic_writer(Path({str(path)!r}))"
-    with another(*writer) as killed, another(*writer) as alive:
+    call = f"atomic_writer(Path({str(path)!r}))"
+    with another(call) as killed, another(call) as alive:
         assert len(left(tmp_path)) == 2
         killed.kill()
         killed.wait()

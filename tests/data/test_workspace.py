@@ -61,22 +61,19 @@ def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_o
 
 @pytest.mark.parametrize("renamed", range(5))
 def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(tmp_path, monkeypatch, renamed):
-    def save(text, limit=9):
-        left = iter(range(limit))
+    def save(text):
+        splits = {name: [record(1, text)] for name in ("train", "dev", "test")}
+        save_segmented(tmp_path, splits, SEGMENTATION, PhraseSegmenter(), {})
 
-        def replace(path, target):
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            return rename(path, target)
-
-        rename = Path.replace
-        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-            patch.setattr(Path, "replace", replace)
-            splits = {name: [record(1, text)] for name in ("train", "dev", "test")}
-            save_segmented(tmp_path, splits, SEGMENTATION, PhraseSegmenter(), {})
+    def replace(path, target, rename=Path.replace, left=iter(range(renamed))):  # noqa: B008
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return rename(path, target)
 
     save("old")
-    save("new", renamed)
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "replace", replace)
+        save("new")
     held = {load_split(tmp_path / f"{name}.jsonl")[0].target for name in ("train", "dev", "test")}
     assert (tmp_path / "segmentation.json").exists() == (renamed == 4)
     assert held == ({"new"} if renamed == 4 else held)

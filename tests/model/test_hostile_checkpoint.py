@@ -51,12 +51,8 @@ def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(folder, fie
 
 def test_sizes_and_layers_are_held_against_the_weights(folder):
     given = (folder / "config.json").read_bytes()
-    for field, value in {
-        "vocab_size": 430,
-        "d_kv": 4,
-        "num_heads": 2,
-        "relative_attention_num_buckets": 16,
-    }.items():
+    fields = {"vocab_size": 430, "d_kv": 4, "num_heads": 2, "relative_attention_num_buckets": 16}
+    for field, value in fields.items():
         change(folder / "config.json", **{field: value})
         assert "its weights are not of the sizes in config.json" in refused(folder)
         (folder / "config.json").write_bytes(given)
@@ -68,13 +64,8 @@ def test_sizes_and_layers_are_held_against_the_weights(folder):
 
 def test_what_no_t5_has_is_left_aside(folder):
     """Other settings of transformers cannot turn up in it by the back door."""
-    others = {
-        "hidden_size": 3,
-        "num_labels": 10**9,
-        "quantization_config": 1,
-        "_attn_implementation": "nobody/kernels",
-    }
-    change(folder / "config.json", attribute_map={"vocab_size": "d_ff"}, **others)
+    others = {"hidden_size": 3, "num_labels": 10**9, "_attn_implementation": "nobody/kernels"}
+    change(folder / "config.json", attribute_map={"vocab_size": "d_ff"}, quantization_config=1, **others)
     config = load_checkpoint(str(folder)).model.config
     assert (config.vocab_size, config.d_model, config.num_labels) == (427, 32, 2)
     change(folder / "config.json", tokenizer_class="T5Tokenizer")  # as UMT5 does

@@ -10,15 +10,27 @@ from pipedec_cli.model.native.library import BuildError, compiled, is_compiled
 
 
 @pytest.fixture
-def cache(monkeypatch, tmp_path):
-    """The folder; a script is in a compiler's place and writes down how it was called."""
+def compiler(monkeypatch, tmp_path):
+    """Puts a script in a compiler's place, the last of whose arguments is the file to make."""
     path = tmp_path / "fake-cc"
-    called = f'echo "$@" >> {tmp_path}/calls; for made; do :; done; echo library > "$made"; chmod 777 "$made"'
-    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fake 1.0 && exit 0\n{called}\n')
-    path.chmod(0o755)
     monkeypatch.setenv("CXX", str(path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("PIPEDEC_NATIVE_FLAGS", raising=False)
+
+    def stand_in(script):
+        path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fake 1.0 && exit 0\n{script}\n')
+        path.chmod(0o755)
+
+    return stand_in
+
+
+MAKE = 'for made; do :; done; echo library > "$made"; chmod 777 "$made"'
+
+
+@pytest.fixture
+def cache(compiler, tmp_path):
+    """The folder; the compiler writes down how it was called."""
+    compiler(f'echo "$@" >> {tmp_path}/calls; {MAKE}')
     return tmp_path / "cache" / "pipedec"
 
 
@@ -26,8 +38,11 @@ def calls(cache):
     return (cache.parent.parent / "calls").read_text().splitlines()
 
 
-def test_what_is_compiled_can_be_written_by_its_owner_alone(cache):
+def test_what_is_compiled_once_is_found_again_and_can_be_written_by_its_owner_alone(cache):
+    assert not is_compiled()
     made = compiled()
+    assert is_compiled()
+    assert made.read_text() == "library\n"
     assert stat.S_IMODE(made.stat().st_mode) == stat.S_IMODE(cache.stat().st_mode) == 0o700
     assert compiled() == made
     assert len(calls(cache)) == 1
@@ -78,3 +93,22 @@ def test_other_flags_make_another_library(cache, monkeypatch):
     monkeypatch.setenv("PIPEDEC_NATIVE_FLAGS", "-g '-DNAME=a b'")
     assert compiled() != plain
     assert "-g -DNAME=a b" in calls(cache)[1]
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind_and_an_unwritable_cache_is_a_reason(compiler, cache):
+    compiler("exit 1")
+    with pytest.raises(BuildError, match="fake-cc cannot compile"):
+        compiled()
+    assert not list(cache.iterdir())
+    cache.rmdir()
+    cache.write_text("a file where a folder should be")
+    with pytest.raises(BuildError, match="cannot be kept"):
+        compiled()
+
+
+def test_older_compilers_get_fewer_flags(compiler, cache):
+    made = compiled()
+    made.unlink()
+    compiler(f'for flag; do [ "$flag" = -fopenmp ] && exit 1; done; {MAKE}')
+    assert not is_compiled()
+    assert compiled() == made

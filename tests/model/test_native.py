@@ -1,7 +1,6 @@
 """Compiled step and encoder: bound to their own sequence alone, near the exact logits, and a fallback that says why."""
 
 import copy
-import stat
 
 import pytest
 import torch
@@ -241,43 +240,3 @@ def test_without_a_compiler_there_are_none_and_nothing_to_compile(monkeypatch, t
     assert is_compiled()
     with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
         compiled()
-
-
-@pytest.fixture
-def compiler(monkeypatch, tmp_path):
-    """Puts a script in a compiler's place, the last of whose arguments is the file to make; caches in ``cache``."""
-
-    def stand_in(script):
-        path = tmp_path / "fake-cc"
-        path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fake 1.0 && exit 0\n{script}\n')
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setenv("CXX", str(path))
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    return stand_in
-
-
-def test_a_compiler_that_fails_leaves_nothing_behind_and_an_unwritable_cache_is_a_reason(compiler, tmp_path):
-    compiler("exit 1")
-    with pytest.raises(BuildError, match="fake-cc cannot compile"):
-        compiled()
-    assert not list((tmp_path / "cache" / "pipedec").iterdir())
-    (tmp_path / "cache" / "pipedec").rmdir()
-    (tmp_path / "cache").rmdir()
-    (tmp_path / "cache").write_text("a file where a folder should be")
-    compiler("exit 0")
-    with pytest.raises(BuildError, match="cannot be kept"):
-        compiled()
-
-
-def test_what_is_compiled_once_is_found_again_and_older_compilers_get_fewer_flags(compiler, tmp_path):
-    compiler(f'for made; do :; done; echo once >> "{tmp_path}/count"; echo library > "$made"')
-    assert not is_compiled()
-    assert compiled() == compiled()
-    assert is_compiled()
-    assert compiled().read_text() == "library\n"
-    assert (tmp_path / "count").read_text() == "once\n"
-    (old := compiled()).unlink()
-    compiler('for made; do [ "$made" = -fopenmp ] && exit 1; done; echo library > "$made"')
-    assert not is_compiled()
-    assert compiled() == old

@@ -131,9 +131,7 @@ def test_a_bar_shows_how_far_it_is_only_beyond_two_seconds(clock):
     assert "reading" in written(talk)
 
 
-def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(
-    clock,
-):
+def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(clock):
     talk, left = make_talk(terminal=True), _ticking(clock, [PATIENCE] * 9)
     items = track(talk, left, 9, "reading")
     assert (next(items), next(items), next(left)) == (0, 1, 2)

@@ -148,9 +148,7 @@ def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
     assert {".unfinished-abc", "checkpoint-3", ".lock"}.isdisjoint(path.name for path in folder.iterdir())
 
 
-def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(
-    workspace,
-):
+def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(workspace):
     folder = workspace / "models" / "pipelined"
     assert "MB of 1 checkpoint-N folder stay there; --keep-checkpoints 0" in train(workspace)
     assert "checkpoint-N" not in train(workspace, "--overwrite", "--keep-checkpoints", "0")

@@ -73,9 +73,7 @@ def test_a_file_is_called_after_all_that_is_unusual_about_it(place, options, nam
     assert [file.name for file in (place / "generations").glob("*.jsonl")] == [f"{name}.jsonl"]
 
 
-def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_them_in_turn(
-    place,
-):
+def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_them_in_turn(place):
     whole = written("whole.jsonl", "--decoder", "sequential")
     assert [row["prediction"] for row in whole] == [" ".join(told) for _, told in TOLD * 2]
     waiting = written("waiting.jsonl", "--delay", "wait")

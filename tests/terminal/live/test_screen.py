@@ -39,18 +39,14 @@ def written(talk: Talk) -> str:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_where_nothing_moves_each_grid_is_printed_once_without_a_single_escape(terminal):
-    text = run_screen(
-        TWO, terminal=terminal, moving=False, sequences=2
-    )  # NO_COLOR stops it on a terminal, too
+    text = run_screen(TWO, terminal=terminal, moving=False, sequences=2)  # as NO_COLOR does on a terminal
     assert "\x1b[2K" not in text
     assert terminal or "\x1b" not in text
     assert text.count("finished ·") == 2
     assert "in this step" not in text
 
 
-def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(
-    capsys,
-):
+def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(capsys):
     text = run_screen(TWO, terminal=True)
     assert "1 in this step" in text
     assert text.count("finished ·") == 2, "each once, and not again as a frame"
