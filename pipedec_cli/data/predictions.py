@@ -24,7 +24,7 @@ from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import FieldNames, Generated, Manifest, Record, generated_of
 from pipedec_cli.data.rows import RawRow, read_rows
 from pipedec_cli.data.stored import StoredRecords
-from pipedec_cli.data.writing import hashed, read_whole_lines, to_json, write_json
+from pipedec_cli.data.writing import changes, hashed, read_whole_lines, to_json, write_json
 
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
@@ -115,7 +115,7 @@ def look_through(
     count = longest = 0
     digest = hashlib.sha256()
     for record in islice(read(), limit):
-        names.check([record])
+        names.check(record)
         count, longest = count + 1, max(longest, len(record.source))
         digest.update(to_json([record.id, record.source, dict(record.fields)]).encode() + b"\n")
         if kept is not None:
@@ -222,9 +222,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """What differs between the manifests of two runs and keeps their lines from being alike, in words."""
     old, new = before.get("settings") or {}, now["settings"]
-    for name in new:
-        if name not in FREE_SETTINGS and old.get(name) != new[name]:
-            yield f"{name} was {to_json(old.get(name))} and is now {to_json(new[name])}"
+    yield from changes(old, new, (name for name in new if name not in FREE_SETTINGS))
     for what in ("model", "drafter", "data"):
         if (before.get(what) or {}).get("sha256") != (now.get(what) or {}).get("sha256"):
             yield f"the {what} changed"

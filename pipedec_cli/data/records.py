@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -153,17 +153,17 @@ class FieldNames(NamedTuple):
     target: str = "target"
     id: str = "id"
 
-    def check(self, records: Iterable[Record]) -> None:
-        """Refuse records with a field that a later command would write over."""
-        for record in records:
-            for name in filter(record.fields.__contains__, OUTPUT_FIELDS):
-                what = f"field {name!r} is one that `pipedec generate` writes"
-                raise UserError(what, where=record.where, todo="rename it")
-            for ours, theirs in self._asdict().items():
-                if ours != theirs and {ours, theirs} <= record.fields.keys():
-                    what = f"field {ours!r} would be written over with {theirs!r}"
-                    todo = f"rename {ours!r}, or leave out --{ours}-field"
-                    raise UserError(what, where=record.where, todo=todo)
+    def check(self, record: Record) -> None:
+        """Refuse a record with a field that a later command would write over."""
+        for name in filter(record.fields.__contains__, OUTPUT_FIELDS):
+            what = f"field {name!r} is one that `pipedec generate` writes"
+            raise UserError(what, where=record.where, todo="rename it")
+        for ours, theirs in self._asdict().items():
+            if ours != theirs and {ours, theirs} <= record.fields.keys():
+                what = f"field {ours!r} would be written over with {theirs!r}"
+                raise UserError(
+                    what, where=record.where, todo=f"rename {ours!r}, or leave out --{ours}-field"
+                )
 
 
 def record_of(value: Any, where: str, number: int, names: FieldNames | None = None) -> Record:

@@ -44,7 +44,7 @@ def gather_splits(
     def read(place: str | Path, split: SplitName | None = None) -> StoredRecords:
         start = len(stored)
         for record in islice(read_records(place, names, need_target=True, split=split, warn=warn), limit):
-            names.check([record])
+            names.check(record)
             stored.append(record)
         return stored[start:]
 

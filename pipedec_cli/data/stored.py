@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import Final, Generic, Self, TypeVar, overload
+from typing import Final, Self, overload
 
 from msgspec.structs import astuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.writing import naming
-
-Item = TypeVar("Item")
 
 _IN_MEMORY: Final = 1_000_000  # bytes; records that need no more never see the disk
 
@@ -82,12 +80,12 @@ class StoredRecords(Sequence[Record]):
 
 
 @dataclass(frozen=True, slots=True)
-class Again(Generic[Item]):
-    """What can be gone through again and again without being held in memory."""
+class Again:
+    """Texts that can be gone through again and again without being held in memory."""
 
-    begin: Callable[[], Iterator[Item]]
+    begin: Callable[[], Iterator[str]]
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[str]:
         return self.begin()
 
 

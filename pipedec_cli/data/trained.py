@@ -17,10 +17,11 @@ from typing import Any, Final
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents, read_json
 from pipedec_cli.data.records import Manifest
-from pipedec_cli.data.writing import to_json
+from pipedec_cli.data.writing import changes, to_json
 
 MANIFEST: Final = "training.json"
 STATE: Final = "trainer_state.json"
+UNFINISHED: Final = ".unfinished-"  # a folder in which a checkpoint is being written begins so
 
 
 def begun(folder: Path) -> dict[str, Any]:
@@ -35,12 +36,8 @@ def otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     old, new = dict(before.get("settings") or {}), wanted["settings"]
     for made in (old, new):
         made.update(made.pop("training", {}))
-    changes = [
-        f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
-        for name in {**old, **new}
-        if old.get(name) != new.get(name)
-    ]
-    return ", ".join(changes) if before.get("inputs") == wanted["inputs"] else "with other data"
+    same_data = before.get("inputs") == wanted["inputs"]
+    return ", ".join(changes(old, new, {**old, **new})) if same_data else "with other data"
 
 
 def is_model(folder: Path) -> bool:
@@ -85,7 +82,7 @@ def clean(folder: Path) -> list[str]:
     """Remove what a killed training was just writing; gives its names."""
     half = sorted({*folder.glob("checkpoint-*")}.difference(checkpoints(folder)))
     forget(half)
-    unfinished = [*folder.glob(".unfinished-*"), *folder.glob("checkpoint-*/.unfinished-*")]
+    unfinished = [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"checkpoint-*/{UNFINISHED}*")]
     for path in unfinished:
         shutil.rmtree(path)
     return [path.name for path in (*half, *unfinished)]

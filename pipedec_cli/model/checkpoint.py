@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
-from pipedec_cli.data.trained import require_model
+from pipedec_cli.data.trained import UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model.backbone import backbone_of, backbones
 from pipedec_cli.model.text import TextCodec
@@ -179,7 +179,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
     setattr(checkpoint.model.config, _KEY, msgspec.to_builtins(checkpoint.settings))
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder, prefix=".unfinished-") as unfinished:
+    with TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:
         with _quiet():
             checkpoint.model.save_pretrained(unfinished)
             checkpoint.tokenizer.save_pretrained(unfinished)

@@ -209,7 +209,6 @@ def _training_text(path: Path) -> Iterator[str]:
 
 
 def _targets(files: Sequence[_Imported], dataset: str) -> Sheet:
-    """Examples, words a target, subsequences a target and words a subsequence, of each file and of the paper."""
     columns, rows = ("examples", "words a target", "subseqs a target", "words a subseq"), []
     for path, _, tally, row in files:
         means = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)

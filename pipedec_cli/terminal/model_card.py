@@ -39,9 +39,8 @@ def write_card(
     """
     path = folder / CARD
     if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):
-        talk.warn(
-            f"{path} is there already and was not made by pipedec: it stays, and no model card is written"
-        )
+        why = "is there already and was not made by pipedec"
+        talk.warn(f"{path} {why}: it stays, and no model card is written")
     else:
         write_text(path, model_card(checkpoint, record, data, examples))
 

@@ -217,9 +217,7 @@ def _score(
                 one.beside[splits[at - 1]] = Quality(one.scored, one.differences)
             one.scored = scored
             if scored is not first:
-                one.differences = compare_runs(
-                    scored, first, resamples=settings.resamples, seed=settings.seed
-                )
+                one.differences = compare_runs(scored, first, **settings.some("resamples", "seed"))
     return files, first
 
 

@@ -98,7 +98,7 @@ def score(settings: ScoreSettings) -> None:
     contents = [run.as_json() for run in runs]
     differences: Mapping[str, Difference] = {}
     if settings.other is not None:
-        differences = compare_runs(*runs, resamples=settings.resamples, seed=settings.seed)
+        differences = compare_runs(*runs, **settings.some("resamples", "seed"))
         texts = [{(item.id, item.prediction) for item in run.items} for run in runs]
         pair: dict[str, Any] = dict(zip(("first", "second"), contents, strict=True))
         pair["differences"] = {metric: asdict(difference) for metric, difference in differences.items()}
@@ -219,10 +219,7 @@ def _number(value: float | None) -> str:
 
 
 def _difference(difference: Difference | None) -> Row:
-    """A difference and its interval."""
     if difference is None:
         return "", ""
-    ends = "needs two examples"
-    if difference.low is not None and difference.high is not None:
-        ends = f"{difference.low:+.2f} to {difference.high:+.2f}"
-    return f"{difference.value:+.2f}", ends
+    value, low, high = f"{difference.value:+.2f}", difference.low, difference.high
+    return value, "needs two examples" if low is None else f"{low:+.2f} to {high:+.2f}"

@@ -256,21 +256,6 @@ config_option = partial(
     is_eager=True,
     callback=_load_config,
 )
-#: Stands after `config_option` in a command, so that a config file may name the recipe.
-recipe_option = partial(
-    general,
-    None,
-    "Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
-    is_eager=True,
-    callback=_load_recipe,
-)
-workspace_option = partial(
-    general,
-    None,
-    "The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
-    "--workspace",
-    "-w",
-)
 quiet_option = partial(general, False, "Say nothing but warnings and errors.", "--quiet", "-q")
 json_option = partial(general, False, "Print the result as JSON on stdout.", "--json")
 
@@ -279,8 +264,18 @@ json_option = partial(general, False, "Print the result as JSON on stdout.", "--
 class WorkflowSettings(Settings):
     """What the commands have in common that find each other's results in a workspace."""
 
-    workspace: Path | None = workspace_option()
+    workspace: Path | None = general(
+        None,
+        "The folder where the commands find each other's results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
+        "--workspace",
+        "-w",
+    )
     config: Path | None = config_option()
-    recipe: str | None = recipe_option()
+    recipe: str | None = general(  # after `config`, so that a file may name it
+        None,
+        "Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
+        is_eager=True,
+        callback=_load_recipe,
+    )
     as_json: bool = json_option()
     quiet: bool = quiet_option()

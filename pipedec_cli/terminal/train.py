@@ -121,10 +121,16 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
     with alone if _is_main_process() else nullcontext():
-        _train(folder, target, settings, talk)
+        result = _train(folder, target, settings, talk)
+        if _is_main_process():
+            if stay := trained.keep_last(target, settings.keep_checkpoints):
+                taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
+                talk.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
+            if settings.as_json:
+                write_stdout(to_json(result) + "\n")
 
 
-def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> None:
+def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> Any:
     from pipedec_cli.model.checkpoint import MethodSettings
     from pipedec_cli.model.collate import encode
     from pipedec_cli.model.cost import training_cost
@@ -146,11 +152,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> N
     record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=[folder / "train.jsonl"])
     if done := _check_folder(target, record, settings, talk):
         talk.say(f"{target} has been trained to the end already")
-        if _is_main_process():
-            _bound_checkpoints(target, settings.keep_checkpoints, talk)
-            if settings.as_json:
-                write_stdout(to_json(done) + "\n")
-        return
+        return done
     segmentation = load_segmentation(folder / "segmentation.json")
     method = MethodSettings(segmentation=segmentation, **settings.some(*kept))
     checkpoint = start_checkpoint(settings.model, method, records, hyper.seed, load_segmenter(folder))
@@ -185,16 +187,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> N
         record |= {"result": result}
         write_card(target, checkpoint, record, folder, len(examples), talk)
         write_json(target / trained.MANIFEST, record)  # from here on the folder holds a model
-        _bound_checkpoints(target, settings.keep_checkpoints, talk)
-        if settings.as_json:
-            write_stdout(to_json(result) + "\n")
-
-
-def _bound_checkpoints(target: Path, keep: int, talk: Talk) -> None:
-    """Remove all but the last ``checkpoint-N`` folders of a training that has ended, and say what stays."""
-    if stay := trained.keep_last(target, keep):
-        taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
-        talk.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
+    return result
 
 
 def _is_main_process() -> bool:  # the one that writes and talks, under torchrun
@@ -287,7 +280,6 @@ def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], f
 
 
 def _duration(seconds: float) -> str:
-    """Seconds as a person says them."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

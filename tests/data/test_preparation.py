@@ -70,8 +70,8 @@ def test_what_does_not_fit_is_counted_or_split(split, target, segments, counts):
 def test_a_field_that_a_renamed_one_would_replace_is_refused():
     message = r"data\.jsonl:1: field 'target' would be written over with 'summary'"
     with pytest.raises(UserError, match=message):
-        FieldNames(target="summary").check([record("a", summary="b")])
-    FieldNames().check([record("a", target_segments=["a"])])
+        FieldNames(target="summary").check(record("a", summary="b"))
+    FieldNames().check(record("a", target_segments=["a"]))
 
 
 @given(LENGTHS, st.integers(1, 6))
