@@ -22,7 +22,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import app as module
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.console import tame_libraries
-from tests.terminal.running import run
+from tests.terminal.running import refused, run
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
@@ -151,8 +151,7 @@ def test_a_closed_pipe_is_no_error_message():
     ],
 )
 def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments, told):
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2
+    result = run(*arguments, exit_code=2)
     assert result.stderr.startswith(f"error: {told}")
     assert result.stderr.count("\n") == 1
     assert "--help`" in result.stderr
@@ -171,9 +170,8 @@ def test_a_config_file_that_does_not_fit_is_refused(tmp_path, content, told):
     path = tmp_path / "c.toml"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=told) as raised:
-        CliRunner().invoke(app, ["generate", "--config", str(path)], catch_exceptions=False)
-    assert raised.value.where == str(path)
+    said = refused("generate", "--config", path)
+    assert said.startswith(f"{path}: ") and told in said
 
 
 @pytest.mark.parametrize(

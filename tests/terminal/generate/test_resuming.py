@@ -213,10 +213,8 @@ def test_generate_takes_the_first_lines_of_a_longer_run_without_a_decoder_step(p
         patch.delattr(Decoder, "run")
         taken = done("--limit", "3")
         assert written("out.jsonl", "--limit", "3") == lines(Path("out.jsonl")) == alone
-    assert (
-        "the first 3 predictions of pipedec-workspace/generations/pipelined-delay2.jsonl are taken"
-        in taken.stderr
-    )
+    path = "pipedec-workspace/generations/pipelined-delay2.jsonl"
+    assert f"the first 3 predictions of {path} are taken" in taken.stderr
     assert lines(place / "generations" / "pipelined-delay2-first3.jsonl") == alone
     for others in (["--trace"], ["--live"], ["--delay", "1"]):
         assert "are taken" not in done("--limit", "3", *others).stderr
