@@ -68,9 +68,10 @@ class Competitor:
     """A decoder from the plan to the table; what has not been measured, or is for others only, is None or empty.
 
     Ours have `options` of `pipedec generate` that give them and are `scored`, with `totals`, on all examples; `faults` are
-    why their texts are of no use. Peers have their tokens compared instead (`agreement`). The pipelined ones have a `delay`, and the share of the timed examples in
-    which explorations `used_up` sub_max. `sources` are what is timed, in ids of its own tokenizer. `differences` of scores,
-    by metric, and `gains`, by batch size, are those over the baseline; `beside` has the quality on other splits.
+    why their texts are of no use. Peers have their tokens compared instead (`agreement`). The pipelined ones have a
+    `delay`, and the share of the timed examples in which explorations `used_up` sub_max. `sources` are what is timed, in
+    ids of its own tokenizer. `differences` of scores, by metric, and `gains`, by batch size, are those over the baseline;
+    `beside` has the quality on other splits.
     """
 
     name: str

@@ -45,11 +45,10 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> list[Encoded]:
 
 def collator(checkpoint: Checkpoint, seed: int) -> Callable[[Sequence[Encoded]], dict[str, Tensor]]:
     """How this checkpoint's training batches are laid out, with schedules drawn by the seed."""
-    settings, bos, eos = _settings(checkpoint), checkpoint.bos, checkpoint.eos
-    pad, closing = int(checkpoint.model.config.pad_token_id or 0), settings.decoder == "pipelined"
-    return lambda batch: collate(
-        batch, schedules(batch, settings, seed), bos=bos, eos=eos, pad=pad, closing=closing
-    )
+    settings, pad = _settings(checkpoint), int(checkpoint.model.config.pad_token_id or 0)
+    ids = {"bos": checkpoint.bos, "eos": checkpoint.eos, "pad": pad}
+    closing = settings.decoder == "pipelined"
+    return lambda batch: collate(batch, schedules(batch, settings, seed), **ids, closing=closing)
 
 
 def schedules(batch: Sequence[Encoded], settings: MethodSettings, seed: int) -> Sequence[Schedule]:

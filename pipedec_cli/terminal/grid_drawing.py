@@ -131,9 +131,8 @@ class _Sheet:
         room = max(1, self.height - 5)
         blank = [Text()] * (room >= 10)
         text = self._text(max(0, min(room // 3, 8)))
-        places = max(
-            1, room - len(text) - 2 * len(blank) - any(number > len(rows) for number, _ in self.gone)
-        )
+        attempts = [number for number, _ in self.gone if number > len(rows)]
+        places = max(1, room - len(text) - 2 * len(blank) - bool(attempts))
         lines, shown = [], list(range(1, len(rows) + 1))
         if len(shown) > places:
             # live rows before ended ones, then newer before older; one line says what is hidden
@@ -145,7 +144,7 @@ class _Sheet:
                 lines.append(Text(f"{HIDDEN:>{self.label_width - 3}} {told}", "dim"))
                 lines[-1].truncate(self.width, overflow="ellipsis")
         lines += [self._row(number, columns) for number in shown]
-        lines += [self._attempt(number, columns) for number, _ in self.gone if number > len(rows)]
+        lines += [self._attempt(number, columns) for number in attempts]
         return [self.title, *self._framed(columns, lines), *blank, *text, *blank, self._caption()]
 
     def finished(self) -> list[Text]:
@@ -224,9 +223,9 @@ class _Sheet:
         place = time - row.start
         if not 0 <= place <= len(row.tokens):
             wrong = self.gone.get((number, time))
-            return (
-                ("", "") if wrong is None else (one_line(self.words([wrong]).strip()) or BLANK, "dim strike")
-            )
+            if wrong is None:
+                return "", ""
+            return one_line(self.words([wrong]).strip()) or BLANK, "dim strike"
         if place == 0:
             return BOS, "dim"
         if row.ended and place == len(row.tokens):

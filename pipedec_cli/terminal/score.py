@@ -175,25 +175,20 @@ def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair
     measure, values = runs[0].scores.measure, [run.scores.values for run in runs]
     names = tuple(run.run.name for run in runs)
     notes = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
-    columns: Row
-    if len(runs) == 1:
-        title, columns = names[0], ("score", "P", "R") if measure.precision_recall else ("score",)
-        parts = {metric: (metric, *measure.precision_recall.get(metric, ())) for metric in measure.headline}
-        shown = {metric: tuple(_number(values[0][part]) for part in parts[metric]) for metric in parts}
-    else:
+    title, rows = names[0], []
+    columns: Row = ("score", "P", "R") if measure.precision_recall else ("score",)
+    if len(runs) > 1:
         title, columns = "", (*names, "difference", "95 % interval")
-        shown = {
-            metric: (*(_number(each[metric]) for each in values), *_difference(differences.get(metric)))
-            for metric in measure.headline
-        }
-        notes += [
-            f"difference: first minus second; {pair['method']}",
-            f"the same prediction in both: {pair['identical_predictions']:,} of {len(runs[0].items):,}",
-        ]
-    rows = [
-        (name, *shown[metric], *[""] * (len(columns) - len(shown[metric])))
-        for metric, name in measure.headline.items()
-    ]
+        notes.append(f"difference: first minus second; {pair['method']}")
+        same, examples = pair["identical_predictions"], len(runs[0].items)
+        notes.append(f"the same prediction in both: {same:,} of {examples:,}")
+    for metric, name in measure.headline.items():
+        if len(runs) > 1:
+            cells = [*(_number(each[metric]) for each in values), *_difference(differences.get(metric))]
+        else:
+            parts = (metric, *measure.precision_recall.get(metric, ()))
+            cells = [_number(values[0][part]) for part in parts]
+        rows.append((name, *cells, *[""] * (len(columns) - len(cells))))
     failures = [under("", told(run.failures, _rate, tables.FAILURES)) for run in runs]
     console, wrong = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
     show_sheet(console, Sheet(title, columns, (Section("", tuple(rows)),), spare=(2,)))
