@@ -25,11 +25,7 @@ def test_a_file_of_ours_is_read_as_it_stands_there(tmp_path):
     [
         (Manifest, b"{", "a.json:1: not JSON: "),
         (Manifest, b'{\n"a": \xff}', "a.json: not UTF-8: byte 0xff"),
-        (
-            Manifest,
-            b"[1]",
-            "not what `pipedec x` writes: a list where an object belongs; run `pipedec x` again",
-        ),
+        (Manifest, b"[1]", "`pipedec x` writes: a list where an object belongs; run `pipedec x` again"),
         (Manifest, DEEP.encode(), "nested more than 100 deep"),
         (Manifest, b'{"examples": ' + LONG.encode() + b"}", "Exceeds the limit"),
         (Manifest, b'{"settings": [1]}', "'settings' is a list, not an object"),

@@ -13,6 +13,8 @@ from pipedec_cli.evaluate.timing import Gain
 from pipedec_cli.pipeline.grid import Limits
 from tests.evaluate.decoders import competitor
 
+RATES = {"duplicated", "dropped", "truncated"}
+
 
 def failing(duplicated=0.0, dropped=None, truncated=0.0):
     """What was scored, as far as advice looks at it."""
@@ -21,20 +23,13 @@ def failing(duplicated=0.0, dropped=None, truncated=0.0):
 
 
 def tried(
-    delay=1,
-    speedup=3.0,
-    quality=0.0,
-    *,
-    fewer=3.0,
-    spread=0.4,
-    tokens=1.0,
-    used_up=None,
-    slowest=None,
-    batched=9.0,
-    faults=(),
-    **rates,
+    delay=1, speedup=3.0, quality=0.0, fewer=3.0, spread=0.4, tokens=1.0, slowest=None, batched=9.0, **more
 ):
     """A delay that is so many times as fast as the baseline, with so many times fewer steps and tokens."""
+
+    def gain(usual, least):
+        return Gain(usual, least, usual, None, None, 1.0)
+
     found = {}
     if quality is not None:
         low, high = (None, None) if spread is None else (quality - spread, quality + spread)
@@ -43,14 +38,10 @@ def tried(
         f"Δt = {delay}",
         options=f"--delay {delay}",
         differences=found,
-        gains={
-            1: Gain(speedup, slowest or speedup, speedup, None, None, 1.0),
-            4: Gain(batched, batched, batched, None, None, 1.0),
-        },
+        gains={1: gain(speedup, slowest or speedup), 4: gain(batched, batched)},
         totals=Totals(1000, round(100_000 / fewer), round(100_000 / tokens)),
-        used_up=used_up,
-        scored=failing(**rates),
-        faults=faults,
+        scored=failing(**{name: more.pop(name) for name in RATES & more.keys()}),
+        **more,
     )
 
 

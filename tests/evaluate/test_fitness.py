@@ -16,14 +16,15 @@ RIGHT = [f"the {word} cat; a {word} dog" for word in WORDS]
 HARDLY = "its texts hardly depend on the sources: {} is {}, and {} with texts exchanged between examples"
 
 
-def told(texts, measure, right=RIGHT, sources=None, truncated=()):
+def told(texts, measure, right=RIGHT, truncated=()):
     """The faults of these texts; a ``;`` stands between two segments."""
     items = []
     for place, (text, answer) in enumerate(zip(texts, right, strict=True)):
         segments, gold = (tuple(part.split("; ")) for part in (text, answer))
-        source = sources[place] if sources else f"{place}: {answer}"
         cut = "time_max" if place in truncated else None
-        items.append(ScoringItem(f"{place}", text, segments, answer, gold, (answer,), source, cut))
+        items.append(
+            ScoringItem(f"{place}", text, segments, answer, gold, (answer,), f"{place}: {answer}", cut)
+        )
     run = LoadedRun(Path("x.jsonl"), "x", [], "records", {})
     return list(faults(ScoredRun(run, items, score(items, measure), count_failures(items))))
 

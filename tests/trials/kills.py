@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,9 +166,7 @@ TRIALS: Final = {"generate": Generate, "train": Train, "report": Report, "segmen
 EXAMPLES: Final = 400
 
 
-def run(
-    words: Sequence[str], log: Path, kill_after: float | None = None, there: Path | None = None
-) -> int | None:
+def run(words: Sequence[str], log: Path, after: float | None = None, there: Path | None = None) -> int | None:
     """The exit code of a command in a fork of this process; None if it was killed.
 
     It is killed after so many seconds, counted from when it began or from when a file is there.
@@ -182,12 +180,12 @@ def run(
         main()
 
     child = forked(work)
-    if kill_after is not None:
+    if after is not None:
         while there and not there.exists():
             if os.waitpid(child, os.WNOHANG)[0]:
                 return 0
             time.sleep(0.001)
-        time.sleep(kill_after)
+        time.sleep(after)
         os.kill(child, signal.SIGKILL)  # there until it is waited for, even if it has ended
     status = os.waitpid(child, 0)[1]
     return None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -281,11 +279,9 @@ def prepare(ground: Path) -> None:
         raise SystemExit("the models could not be made")
 
 
-def table(found: Mapping[str, Counter[str]]) -> str:
-    """The counts as a table in Markdown."""
-    rows = [("command", *COLUMNS), tuple("---" for _ in range(len(COLUMNS) + 1))]
-    rows += [(name, *(str(counts[column]) for column in COLUMNS)) for name, counts in found.items()]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+def row(*cells: object) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def start() -> None:
@@ -297,17 +293,18 @@ def start() -> None:
     os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
     for name in HEAVY.split():
         importlib.import_module(name)
-    found: dict[str, Counter[str]] = {}
+    faults = 0
+    print(row("command", *COLUMNS), row(*["---"] * (len(COLUMNS) + 1)), sep="\n", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         prepare(Path(scratch, "ground"))
         for name in given.only or TRIALS:
             place = Path(scratch, name)
             place.mkdir()
             trial = TRIALS[name](Path(scratch, "ground"))
-            found[name] = tried(trial, given.each, random.Random(name), place)
-            print(table({name: found[name]}).splitlines()[-1], flush=True)
-    print("\n" + table(found), end="")
-    sys.exit(any(counts[column] for counts in found.values() for column in COLUMNS[1:]))
+            counts = tried(trial, given.each, random.Random(name), place)
+            faults += counts.total() - counts["kills"]
+            print(row(name, *(counts[column] for column in COLUMNS)), flush=True)
+    sys.exit(faults > 0)
 
 
 if __name__ == "__main__":
