@@ -1,7 +1,5 @@
 """What a repository has beside its code."""
 
-from __future__ import annotations
-
 import hashlib
 import tomllib
 from pathlib import Path

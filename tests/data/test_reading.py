@@ -1,7 +1,5 @@
 """JSON and TOML as they are read: what is refused is refused in one line that names the place."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipedec_cli.data.errors import UserError

@@ -1,7 +1,5 @@
 """Steps are timed around a full grid, beside a probe of the memory, in every dtype and at every number of rows."""
 
-from __future__ import annotations
-
 import copy
 import time
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Forced lengths: every decoder makes exactly what it is told to, and computes every step."""
 
-from __future__ import annotations
-
 import json
 import time
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """chan2019 and meng2017: every value here was computed by hand; the computation stands beside it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """EM and PM of several spans: every value here was computed by hand; the computation stands beside it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """`pipedec demo`: all of the workflow, in small."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.terminal.running import read_json, refused, run

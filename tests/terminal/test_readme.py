@@ -1,7 +1,5 @@
 """The README: its figures are printed by the commands that stand beside them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What `pipedec generate` refuses, in one line, what it says for itself, and that hostile text is data."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

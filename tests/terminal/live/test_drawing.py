@@ -1,7 +1,5 @@
 """What stands where in the grid, while it is being decoded and once it is finished: shown as data, never too wide."""
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 
