@@ -1,5 +1,6 @@
 """What is kept on disk instead of in memory: it comes back as it was, in any order, and memory does not grow."""
 
+import json
 import tracemalloc
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from pipedec_cli.data.predictions import look_through
 from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
-from tests.terminal.running import run, write_lines
+from tests.terminal.running import run
 
 ODD = {"big": 10**40, "half": "\ud800", "deep": [{"a": [None, 0.5]}]}
 
@@ -42,10 +43,10 @@ def test_the_first_place_of_an_identifier_is_found_whatever_it_holds():
     assert [places.before(name, "again") for name in names] == [f"\udcff:{number}" for number in range(6)]
 
 
-def peak(work):
+def peak(work, count):
     """The most memory that Python and numpy hold meanwhile, in bytes."""
     tracemalloc.start()
-    work()
+    work(count)
     size = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return size
@@ -57,16 +58,15 @@ def test_the_memory_that_inputs_from_a_pipe_take_does_not_grow_with_the_records(
         inputs = look_through(records.__iter__, FieldNames(), keep=tmp_path)
         assert sum(1 for _ in inputs.read()) == sum(1 for _ in inputs.read()) == count
 
-    few, many = (peak(lambda count=count: read(count)) for count in (3_000, 9_000))
-    assert many - few < 6_000 * 100
+    assert peak(read, 9_000) - peak(read, 3_000) < 6_000 * 100
 
 
 def test_the_memory_that_segment_takes_does_not_grow_with_the_records(tmp_path):
     def segment(count):
         rows = ({"id": f"r{i}", "source": f"{i} " + "words " * 60, "target": "a; b"} for i in range(count))
-        data = write_lines(tmp_path / f"{count}.jsonl", *rows)
-        return peak(lambda: run("segment", data, "--level", "phrase", "--out", tmp_path / f"{count}"))
+        with (tmp_path / "data.jsonl").open("w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        run("segment", tmp_path / "data.jsonl", "--level", "phrase", "--out", tmp_path / f"{count}")
 
     segment(10)  # what is imported and kept once
-    few, many = segment(1_000), segment(3_000)
-    assert many - few < 2_000 * 300  # bytes a record: its source alone has more
+    assert peak(segment, 4_000) - peak(segment, 2_000) < 2_000 * 300  # its source alone has more bytes
