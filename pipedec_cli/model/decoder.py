@@ -16,6 +16,7 @@ import psutil
 import torch
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.arguments import choose_device, choose_dtype, several, whole
@@ -98,9 +99,11 @@ class Decoder:
         folder = Path(self.checkpoint.name)
         if not folder.is_dir():
             return getattr(self.checkpoint.model.config, "_commit_hash", None)
-        digest = hashlib.sha256()
+        silent, digest = _SILENT, hashlib.sha256()
+        if b'"decoder_start_token_id"' not in contents(folder / "config.json"):
+            silent -= {"generation_config.json"}  # which then tells <bos>
         for file in sorted(folder.iterdir()):
-            if file.is_file() and file.suffix in _TELLING and file.name not in _SILENT:
+            if file.is_file() and file.suffix in _TELLING and file.name not in silent:
                 digest.update(f"{file.name} {file_sha256(file)}\n".encode())
         return digest.hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -229,6 +230,15 @@ def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_li
             file.write(b" ")
         found.append(Decoder(second).sha256)
     assert len(set(found)) == 4
+    # Where config.json does not tell <bos>, generation_config.json does, and counts; else it has no say.
+    config, defaults = (tmp_path / "b" / f"{name}config.json" for name in ("", "generation_"))
+    for bos, start in ((0, 0), (0, 1), (None, 0), (None, 1)):
+        told = json.loads(config.read_text()) | {"decoder_start_token_id": bos}
+        config.write_text(json.dumps({name: value for name, value in told.items() if value is not None}))
+        defaults.write_text(json.dumps({"decoder_start_token_id": start}))
+        found.append(Decoder(second).sha256)
+    assert found[-4] == found[-3]
+    assert len(set(found)) == 7
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
