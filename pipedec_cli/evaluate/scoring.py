@@ -114,6 +114,9 @@ class ScoredRun:
         if (limit := (self.run.manifest.get("settings") or {}).get("limit")) not in (None, asked):
             first = f"the first {limit:,} example{'' if limit == 1 else 's'}"
             found.append(f"a run of {first} only, made with --limit")
+        level, task = _level(self.run), TASK_OF[self.scores.measure.name]
+        if level is not None and (level == "phrase") == (task == "summarization"):
+            found.append(f"scored as {task}, but the data are segmented at level {level}: see --task")
         if self.expected not in (None, count):
             rest = "the `pipedec generate` that began the run finishes it with --resume"
             found.append(f"{count} of {self.expected} rows are there and were scored; {rest}")
@@ -185,12 +188,18 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
     settings = RECIPES[recipe].settings_for("score") if recipe in RECIPES else {}
     yield settings.get("task"), f"the workspace's data were segmented with the recipe {recipe}"
     of_level = {"sentence": "summarization", "clause": "summarization", "phrase": "keyphrases"}
-    level = (run.manifest.get("segmentation") or {}).get("level")
+    level = _level(run)
     yield of_level.get(str(level)), f"the run's data were segmented at level {level}"
     if workspace.segmentation.is_file():
         level = load_segmentation(workspace.segmentation).level
         yield of_level[level], f"the workspace's data are segmented at level {level}"
     yield "summarization", "nothing says otherwise"
+
+
+def _level(run: LoadedRun) -> str | None:
+    """At which the run's data were segmented, if its manifest tells."""
+    level: str | None = (run.manifest.get("segmentation") or {}).get("level")
+    return level
 
 
 def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measure:

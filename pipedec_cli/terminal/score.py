@@ -104,8 +104,7 @@ def score(settings: ScoreSettings) -> None:
         pair["differences"] = {metric: asdict(difference) for metric, difference in differences.items()}
         pair["method"] = method(settings.resamples, settings.seed)
         contents.append(pair | {"identical_predictions": len(set.intersection(*texts))})
-    for path in _save(settings, runs, contents, place):
-        talk.say(f"saved {path}")
+    _save(settings, runs, contents, place, talk)
     if settings.as_json:
         write_stdout(to_json(contents[-1], indent=2) + "\n")
     else:
@@ -134,12 +133,12 @@ def score_runs(
 
 
 def _save(
-    settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[dict[str, Any]], place: Workspace
-) -> list[Path]:
+    settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[Any], place: Workspace, talk: Talk
+) -> None:
     """Save each run's scores, and their comparison if there is one, with a manifest; and each run's examples.
 
     In the workspace a run is ``scores/NAME.json`` and ``NAME.examples.jsonl``, a comparison ``scores/A-vs-B.json``;
-    under ``--out`` the same stands in and beside that file, named after it. Returns the files.
+    under ``--out`` the same stands in and beside that file, named after it. Scores by another protocol become FILE.bak.
     """
     from pipedec_cli.data.writing import manifest, write_json, write_json_lines
 
@@ -162,12 +161,18 @@ def _save(
         **{name: value for name, value in settings.some(*_OF_A_PROTOCOL).items() if value is not None},
         **settings.some("gold", "sources", "resamples", "seed"),
     }
-    made_by = manifest(options, inputs=inputs)
+    made_by, mine = manifest(options, inputs=inputs), f'"protocol": "{options["protocol"]}"'
+    for path in files:
+        if path.is_file() and mine not in path.read_text(encoding="utf-8", errors="replace"):
+            for old in filter(Path.exists, (path, path.with_name(f"{path.stem}.examples.jsonl"))):
+                old.replace(f"{old}.bak")
+            talk.warn(f"{path} was not of this protocol: it is kept as {path}.bak")
     for path, content in zip(files, contents, strict=True):
         write_json(path, {**content, "manifest": made_by})
     for path, run in zip(examples, runs, strict=True):
         write_json_lines(path, ({"id": name, **values} for name, values in run.scores.examples.items()))
-    return [*files, *examples]
+    for path in (*files, *examples):
+        talk.say(f"saved {path}")
 
 
 def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair: Mapping[str, Any]) -> None:

@@ -143,6 +143,18 @@ def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones():
     assert "--limit" not in score("out.jsonl").stderr
 
 
+def test_a_protocol_for_other_data_is_pointed_out_and_the_scores_by_another_are_kept():
+    predictions("out.jsonl", {"a": "the red cat"}, target_segments=["the red cat"])
+    Path("out.manifest.json").write_text('{"segmentation": {"level": "sentence"}}')
+    first = [score("out.jsonl").stderr, score("out.jsonl").stderr]
+    assert "warning" not in "".join(first) and not list(SCORES.glob("*.bak"))
+    before = {name: (SCORES / name).read_bytes() for name in ("out.json", "out.examples.jsonl")}
+    result = score("out.jsonl", "--protocol", "chan2019")
+    assert "out: scored as keyphrases, but the data are segmented at level sentence" in result.stderr
+    assert "out.json was not of this protocol: it is kept as" in " ".join(result.stderr.split())
+    assert {name: (SCORES / f"{name}.bak").read_bytes() for name in before} == before
+
+
 def test_multispanqas_own_files_are_scored_by_its_protocol():
     labelled = {"context": ["a", "cat", "or", "dog"], "label": ["O", "B", "O", "B"]}
     Path("gold.json").write_text(json.dumps({"data": [{"id": "q", "question": ["w"], **labelled}]}))
