@@ -251,14 +251,15 @@ def _ratios(bench: Bench) -> Sheet:
     for one, over, size, gain in bench.ratios:
         spread = f"{gain.low:.1f} to {gain.high:.1f}"
         parts = map(times, (gain.decoding, gain.fewer_calls, gain.faster_calls))
-        cells = (f"over {over.name}", times(gain.speedup), spread, *parts)
+        sure = gain.low > 1 or gain.high < 1
+        cells = (f"over {over.name}", times(gain.speedup) + ("" if sure else " ?"), spread, *parts)
         groups.setdefault(f"{one.name}, batch size {size}", []).append(cells)
     causes = "fewer calls (the schedule) × faster calls (kernels, and what more rows a call cost)"
     return Sheet(
         "Times as fast",
         ("end to end", "by repeats", "decoding", "fewer calls", "faster calls"),
         tuple(Section(heading, tuple(rows)) for heading, rows in groups.items()),
-        notes=(f"decoding = {causes}",),
+        notes=(f"decoding = {causes}", "?: faster in some repeats, slower in others: not to be relied on"),
     )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pipedec_cli.evaluate.timing import Gain
+from pipedec_cli.terminal.bench import _ratios
 from tests.checkpoints import tiny_checkpoint
 from tests.terminal.running import read_json, refused, run
 
@@ -56,6 +59,15 @@ def test_tables_name_the_lengths_the_limit_and_the_machine(folder):
     ):
         assert words in " ".join(result.stdout.split()), words
     assert "transformers greedy" not in result.stdout
+
+
+@pytest.mark.parametrize(("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")])
+def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats, cell):
+    gain = Gain(9.0, min(repeats), max(repeats), 9.0, 1.0, 9.0)
+    one = SimpleNamespace(name="Δt = 1")
+    sheet = _ratios(SimpleNamespace(ratios=[(one, one, 1, gain)]))
+    assert sheet.sections[0].rows[0][1] == cell
+    assert any(note.startswith("?: faster in some repeats") for note in sheet.notes)
 
 
 @pytest.mark.parametrize(
