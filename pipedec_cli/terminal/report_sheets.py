@@ -122,7 +122,7 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     cells = [("calls an example", points(timing.decoder_calls / timing.examples if timing else None))]
     cells += told(timing, tables.milliseconds, {"ms a call": "seconds_per_call"})
     cells += told(gain, times if gain else lambda _: "", _GAINS)
-    yield from under(f"decoder calls, batch size {size}", cells)
+    yield from under(f"decoder calls of the {report.sample.timed} timed, batch size {size}", cells)
     yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
     cells = told(one.scored.failures if one.scored else None, rate, tables.FAILURES)
     yield from under("what goes wrong", [*cells, ("sub_max used up", rate(one.used_up))])

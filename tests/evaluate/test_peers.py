@@ -96,7 +96,7 @@ def test_peer_that_cannot_take_the_checkpoint_or_is_not_installed_is_absent_and_
     assert isinstance(cannot, Absent) and "no such layer" in cannot.why
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     lacking = make_peer("ctranslate2", plain, tmp_path)
-    assert isinstance(lacking, Absent) and "pip install pipedec[peers]" in lacking.why
+    assert isinstance(lacking, Absent) and "pip install .[peers]" in lacking.why
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [({1: 1.0, 4: 3.0}, 1), ({1: 3.0, 4: 1.0}, 4)])

@@ -103,6 +103,9 @@ def test_baseline_delay_and_peer_stand_side_by_side():
         "same tokens": ("", "", "9 of 10"),
     }
     assert {row: side(report, row) for row in shown} == shown
+    assert "decoder calls of the 10 timed, batch size 1" in {
+        each.heading for each in sheets(report)[0].sections
+    }
 
 
 def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():
