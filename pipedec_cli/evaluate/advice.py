@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -24,6 +24,7 @@ FEW_SUBSEQUENCES: Final = 2.0  # up to so many a target there is hardly anything
 MORE_DROPPED: Final = 0.05
 MORE_OFTEN: Final = 0.02
 BASELINE_TRUNCATED: Final = 0.1  # a baseline that is cut short more often is no measure of anything
+OFTEN_ALIKE: Final = 0.25  # of the texts: half of what makes a decoder useless
 SHORTER: Final = 1.25  # a baseline's texts that are longer by less than this factor are as long
 
 
@@ -66,14 +67,16 @@ def estimate(
 
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
-    """Why the method will not help on these targets; None if it may."""
-    best = max((entry.ratio for entry in estimates), default=0.0)
-    if subsequences_per_target > FEW_SUBSEQUENCES and best >= WORTHWHILE:
-        return None
-    return (
-        f"the targets have {subsequences_per_target:.1f} subsequences on average, which saves at best a factor of "
-        f"{best:.1f} in decoder steps: pipelined decoding will hardly help here"
-    )
+    """Why the method will not help on these targets, or not at some delay; None if it may."""
+    best, found = max((entry.ratio for entry in estimates), default=0.0), list[str]()
+    if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
+        found.append(
+            f"the targets have {subsequences_per_target:.1f} subsequences on average, which saves at best a factor of "
+            f"{best:.1f} in decoder steps: pipelined decoding will hardly help here"
+        )
+    if slower := [str(entry.delay) for entry in estimates if entry.ratio < 1]:
+        found.append(f"at Δt = {' and '.join(slower)} the decoder takes more steps than the sequential one")
+    return "; ".join(found) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +101,11 @@ def advise(
     called: str,
     subsequences: float | None,
     metric: str,
-    label: str,
+    labels: Mapping[str, str],
 ) -> Advice:
     """Choose among the delays that were tried, at least one: with gains over the baseline and, as that one, totals.
 
-    `called` is the baseline in words, `subsequences` their mean number in a target if known, `label` the metric's name.
+    `called` is the baseline in words, `subsequences` their mean number in a target if known, `labels` metrics' names.
     """
     if not tried:
         raise ValueError("no decoder to choose from")
@@ -110,19 +113,27 @@ def advise(
     why = tuple(f"{one.name}: {'; '.join(one.faults)}." for one in (baseline, *tried) if one.faults)
     if baseline.faults or not fit:
         return Advice("unfit", None, _unfit(baseline, fit, called), why)
-    fast = [one for one in fit if one.gain.speedup >= WORTHWHILE and one.gain.low > 1]
-    if not fast:
-        best = max(fit, key=lambda one: one.gain.speedup)
-        return replace(_stay(best, baseline, called, subsequences), cautions=why)
 
     def quality(one: Competitor) -> float:
         return one.differences[metric].value if metric in one.differences else 0.0
 
-    good = [one for one in fast if quality(one) >= -TOLERANCE]
+    few = ""
+    if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
+        few = f"the targets have {subsequences:.1f} subsequences on average, and with one or two there is hardly "
+        few += "anything to generate at once"
+    fast = [one for one in fit if one.gain.speedup >= WORTHWHILE and one.gain.low > 1]
+    sound = [one for one in fit if quality(one) >= -TOLERANCE]
+    good = [one for one in fast if one in sound]
     fastest = max((one.gain.speedup for one in good), default=0.0)
+    least = max(WORTHWHILE, fastest * AS_FAST)  # the speedup of one that would be taken if it were sure
+    unsure = [one for one in sound if one.gain.low <= 1 and one.gain.speedup >= least]
+    if unsure or not fast:
+        best = max(unsure or fit, key=lambda one: one.gain.speedup)
+        return replace(_stay([best, *sound], baseline, called, few), cautions=why)
     chosen = max([one for one in good if one.gain.speedup * AS_FAST >= fastest] or fast, key=quality)
     take = f"{chosen.name} (`pipedec generate {chosen.options}`)"
-    found, speed = chosen.differences.get(metric), f"{chosen.gain.speedup:.1f} times as fast as {called}"
+    found, label = chosen.differences.get(metric), labels[metric]
+    speed = f"{chosen.gain.speedup:.1f} times as fast as {called}"
     change = _change(found, label, baseline)
     if good:
         fewer = _fewer("steps", chosen, baseline)
@@ -138,7 +149,13 @@ def advise(
             f"{take} is {speed}{change} What it costs is open: score more examples before you take it, or stay with "
             f"{called}."
         )
-    cautions = (*_cautions(chosen, baseline, metric, label), *why)
+    worse = [
+        f"{labels[name]} is worse: {other.value:+.1f}, 95 % interval {other.low:+.1f} to {other.high:+.1f}."
+        for name, other in chosen.differences.items()
+        if name in labels.keys() - {metric} and other.excludes_zero and other.value < 0
+    ]
+    minded = (f"Mind that {few}.",) if few else ()
+    cautions = (*minded, *worse, *_cautions(chosen, baseline, metric, label), *why)
     return Advice("take" if good else "trade", chosen.options, text, cautions)
 
 
@@ -176,22 +193,20 @@ def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competit
     return usual / mine if mine else 1.0
 
 
-def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: float | None) -> Advice:
-    """Why nothing that was tried is worth it."""
-    gain, steps = best.gain, _fewer("steps", best, baseline)
+def _stay(among: Sequence[Competitor], baseline: Competitor, called: str, few: str) -> Advice:
+    """Why nothing that was tried is worth it; the fastest comes first, then those that are as good."""
+    best, gain, steps = among[0], among[0].gain, _fewer("steps", among[0], baseline)
     spread = f"{gain.low:.1f} to {gain.high:.1f} times as fast as {called}"
     if gain.speedup >= WORTHWHILE:
+        factor, name = max((_fewer("steps", one, baseline), one.name) for one in among[1:] or among)
         text = (
             f"No advice: the times differ too much from repeat to repeat. {best.name} was {spread}. Time again while the "
-            "machine does nothing else, with more --repeats or --timing-examples."
+            "machine does nothing else, with more --repeats or --timing-examples. In decoder steps, which are exact, "
+            f"{name} saves most: a factor of {factor:.1f}."
         )
         return Advice("unclear", None, text)
-    few = subsequences is not None and subsequences <= FEW_SUBSEQUENCES
     if few:
-        why = (
-            f"the targets have {subsequences:.1f} subsequences on average, and with one or two there is hardly anything "
-            "to generate at once"
-        )
+        why = few
     elif steps >= WORTHWHILE:
         why = (
             f"it takes {steps:.1f} times fewer decoder steps, but hardly less time: the encoder takes most of it, or a "
@@ -199,6 +214,7 @@ def _stay(best: Competitor, baseline: Competitor, called: str, subsequences: flo
         )
     else:
         saved = f"hardly any decoder steps ({steps:.1f} times fewer)" if steps >= 1.05 else "no decoder steps"
+        saved += f" (it takes {1 / steps:.1f} times as many)" if steps < 1 else ""
         why = f"it saves {saved}: one long subsequence sets the pace"
     speed = f"at best it is {gain.speedup:.1f} times as fast as {called} ({best.name})"
     if gain.low <= 1 <= gain.high:
@@ -211,6 +227,9 @@ def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) ->
     """What the metric hardly shows, and what goes wrong more often than in the baseline."""
     assert one.scored is not None and baseline.scored is not None
     found, usual, difference = one.scored.failures, baseline.scored.failures, one.differences.get(metric)
+    if found.alike_rate > OFTEN_ALIKE:
+        alike = f"{found.alike_rate:.0%} of its texts, and {usual.alike_rate:.0%} of the baseline's"
+        yield f"{alike}, are the same as another example's, though the right answers differ."
     if usual.truncated_rate > BASELINE_TRUNCATED:
         yield (
             f"The baseline is cut short in {usual.truncated_rate:.0%} of its texts, which makes it slow and poor: train "

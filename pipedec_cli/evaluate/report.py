@@ -13,6 +13,7 @@ from pipedec_cli.evaluate.competitor import Agreement, Competitor, Totals
 from pipedec_cli.evaluate.fitness import faults
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.peers import Absent
+from pipedec_cli.evaluate.scoring import LABELS
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.metrics.measure import Scores
@@ -191,11 +192,11 @@ class Report(Comparison):
 
 
 def assemble(
-    found: Mapping[str, Any], timed: Sequence[str], *, metric: str, label: str, called: str, **rest: Any
+    found: Mapping[str, Any], timed: Sequence[str], *, metric: str, called: str, **rest: Any
 ) -> Report:
     """Put together what was scored and measured (`found`, the fields of `Comparison`), examples with the ids `timed`.
 
-    Tables call the primary metric `label`, advice calls the baseline `called`; `rest` holds other attributes of `Report`.
+    Advice calls the baseline `called`; `rest` holds other attributes of `Report`.
     """
     (first, *others), runs = found["entries"], dict[str, Run]()
     for one in (first, *others):
@@ -225,7 +226,7 @@ def assemble(
         metric=metric,
         subsequences=mean,
         sizes={name: by_size(run, usual, groups, metric) for name, run in runs.items()},
-        advice=advise(tried, first, called=called, subsequences=mean, metric=metric, label=label),
+        advice=advise(tried, first, called=called, subsequences=mean, metric=metric, labels=LABELS),
         **found,
         **rest,
     )

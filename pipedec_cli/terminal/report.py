@@ -161,7 +161,6 @@ def compare(
     """Generate, score, time and weigh; returns the files of predictions and what they and the measurements come to."""
     from pipedec_cli.evaluate.peers import MAX_TOKENS
     from pipedec_cli.evaluate.report import Sample, assemble, choose_sample
-    from pipedec_cli.evaluate.scoring import LABELS
     from pipedec_cli.evaluate.significance import method
     from pipedec_cli.terminal.line_up import line_up
     from pipedec_cli.terminal.measuring import measure
@@ -181,7 +180,6 @@ def compare(
         measure(settings, [one for one, _ in decoders], peers, first_one.decoder.checkpoint, most, talk),
         [record.id for record in timed],
         metric=metric,
-        label=LABELS[metric],
         called=called,
         baseline=baseline,
         sample=Sample(len(chosen), len(records), settings.repeats),

@@ -83,7 +83,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,)):
     )
     theirs = competitor("theirs", "peer", timings={size: timing([12.0], 4) for size in peer_sizes})
     entries = {"entries": (first, mine, theirs), "absent": (), "disturbed": None, **WHERE}
-    names = {"metric": "rougeL", "label": "ROUGE-L", "called": "the plain T5", "baseline": "the plain T5"}
+    names = {"metric": "rougeL", "called": "the plain T5", "baseline": "the plain T5"}
     return assemble(entries, ["1"], sample=Sample(1, 2, 1), dtype="float32", significance="", **names)
 
 
