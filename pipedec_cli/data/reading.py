@@ -43,7 +43,10 @@ def as_json(
             raise RecursionError
     except json.JSONDecodeError as error:
         what, where = f"not JSON: {error.msg} at column {error.colno}", f"{file}:{line or error.lineno}"
-        raise UserError(what, where=where, todo="write one JSON object a line" if line else None) from None
+        todo = "write one JSON object a line" if line else None
+        if line and not text.lstrip().startswith(("{", "[")):
+            todo = f"{todo}, or read plain text with `pipedec generate --plain`"
+        raise UserError(what, where=where, todo=todo) from None
     except RecursionError:
         what = f"not JSON that can be read: nested more than {DEEPEST} deep"
         raise UserError(what, where=where) from None

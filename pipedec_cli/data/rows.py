@@ -75,7 +75,8 @@ def read_records(
                 raise missing(fields, names.target, where, "--target-field")
             yield record
         if not count and not allow_empty:
-            raise UserError("is empty", where=str(location), todo="it must hold at least one record")
+            place = "standard input" if location == STDIN else str(location)
+            raise UserError("is empty", where=place, todo="it must hold at least one record")
     finally:
         places.close()
         if mended and warn is not None:
@@ -180,13 +181,15 @@ def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: s
     # many. Here every cell stays the text it is, and such a row is refused.
     csv.field_size_limit(sys.maxsize)  # for the whole process; the default stops at some 20,000 words
     line = 1
+    if separator == "," and b";" in (header := file.peek(1).partition(b"\n")[0]) and b"," not in header:
+        what, todo = "the header has ';' between its columns", "separate with commas, or use .tsv"
+        raise UserError(what, where=f"{name}:1", todo=todo)
     try:
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, delimiter=separator, strict=True)
             columns = next(reader, [])
-            for column in columns:
-                if columns.count(column) > 1:
-                    raise UserError(f"column {column!r} is there twice", where=f"{name}:1")
+            if (twice := next((one for one in columns if columns.count(one) > 1), None)) is not None:
+                raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
             for cells in reader:
                 if len(cells) not in (0, len(columns)):
@@ -208,8 +211,7 @@ def files_by_split(
     """The files of a folder by split, as the first group of a pattern finds it in their names; no empty splits."""
     found: dict[SplitName, list[Path]] = {split: [] for split in SPLIT_NAMES.values()}
     for file in sorted(folder.iterdir()):
-        word = named.search(file.name)
-        if word and file.is_file() and accepts(file):
+        if (word := named.search(file.name)) and file.is_file() and accepts(file):
             found[SPLIT_NAMES[word[1].lower()]].append(file)
     return {split: files for split, files in found.items() if files}
 

@@ -46,11 +46,20 @@ def is_model(folder: Path) -> bool:
     return (folder / "config.json").exists() and not ("settings" in manifest and "result" not in manifest)
 
 
-def require_model(folder: Path) -> None:
-    """Refuse a training that has not come to its end: other weights may still lie there than its settings say."""
+def require_model(name: str) -> bool:
+    """Whether it is a folder and not a hub name; a `UserError` if neither, or if it holds no model or an unfinished one."""
+    folder = Path(name)
+    if name == "" or not folder.is_dir():
+        if name.count("/") != 1 or name.startswith((".", "/", "~")):
+            todo = "give a folder that `pipedec train` made or a hub name"
+            raise UserError(f"no checkpoint folder {name!r}", todo=todo)
+        return False
     if (folder / MANIFEST).exists() and not is_model(folder):
         todo = "finish it with `pipedec train --resume` and its settings, or start over with --overwrite"
-        raise UserError("its training has not come to its end", where=str(folder), todo=todo)
+        raise UserError("its training has not come to its end", where=name, todo=todo)
+    if not (folder / "config.json").exists():
+        raise UserError(f"cannot load the checkpoint {name}: not a model", todo="it holds no config.json")
+    return True
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -70,9 +70,10 @@ def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str 
     """Why the method will not help on these targets, or not at some delay; None if it may."""
     best, found = max((entry.ratio for entry in estimates), default=0.0), list[str]()
     if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
+        saves = f"at best a factor of {best:.1f}" if best >= 1.05 else "nothing"
         found.append(
-            f"the targets have {subsequences_per_target:.1f} subsequences on average, which saves at best a factor of "
-            f"{best:.1f} in decoder steps: pipelined decoding will hardly help here"
+            f"the targets have {subsequences_per_target:.1f} subsequences on average, which saves {saves} in decoder "
+            "steps: pipelined decoding will hardly help here"
         )
     if slower := [str(entry.delay) for entry in estimates if entry.ratio < 1]:
         found.append(f"at Δt = {' and '.join(slower)} the decoder takes more steps than the sequential one")

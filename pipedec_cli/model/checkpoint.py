@@ -94,12 +94,7 @@ class Checkpoint:
 
 def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Checkpoint:
     """Load a local folder or a hub model, or say in a UserError why not. A local path never calls the hub."""
-    local = name != "" and Path(name).is_dir()
-    if not local and (name.count("/") != 1 or name.startswith((".", "/", "~"))):
-        todo = "give a folder that `pipedec train` made or a hub name"
-        raise UserError(f"no checkpoint folder {name!r}", todo=todo)
-    if local:
-        require_model(Path(name))
+    local = require_model(name)
     try:
         with _quiet():
             model, tokenizer, content = _load(name, dtype, local)

@@ -151,9 +151,8 @@ class Decoder:
             return Method(schedule, *ends, Limits(time_max or usual.time_max, sub_max, max_tokens), rule)
         if rule == "fresh" and usual.delay != "any" and not untrained:
             only = f"{self.checkpoint.name} was trained for delay {usual.delay} only, and attempts start at any time"
-            raise UserError(
-                only, todo="leave --explore fresh and --start-when out, or train with --delay any"
-            )
+            todo = "leave --explore fresh and --start-when out, or train with --delay any"
+            raise UserError(only, todo=todo)
         limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
         return Method(schedule, *ends, limits, rule, start_when or 0.0)
 

@@ -55,7 +55,8 @@ def _usage_on_one_line() -> Iterator[None]:
         yield
     except UsageError as error:
         told = error.format_message().replace("Value error, ", "").rstrip(".")
-        _fail(f"{told}; see `{error.ctx.command_path if error.ctx else 'pipedec'} --help`", EXIT_USAGE)
+        see = f"see `{error.ctx.command_path if error.ctx else 'pipedec'} --help`"
+        _fail(f"{told}{'' if told.endswith('?') else ';'} {see}", EXIT_USAGE)
 
 
 app = typer.Typer(
@@ -66,8 +67,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Generate text from a context several times faster: a [bold]pipelined decoder[/bold] starts a new phrase or "
-        "sentence every Δt time-steps and makes one token for each live one per decoder call."
+        "Generate text of several sentences or phrases from a context in fewer decoder calls: a [bold]pipelined "
+        "decoder[/bold] starts a new one every Δt time-steps and makes one token for each live one per call."
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ class _Logged(logging.LogRecord):
 
 def tame_libraries() -> None:
     """See to it that what libraries warn of and log is shown as our own warnings are."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # each retry would be a line
     warnings.showwarning = lambda message, *_, **__: Talk().warn(str(message))
     logging.setLogRecordFactory(_Logged)
 
@@ -82,6 +84,12 @@ def _bounded(text: str, most: int = 400) -> str:
 _PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)} | {0x7F: "␡"}
 _HIDDEN = ((0x80, 0xA0), (0x2028, 0x202F), (0x2060, 0x2070), (0xD800, 0xE000), (0xFFF9, 0xFFFC))
 _PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x200E, 0x200F, 0xFEFF), "�")
+
+
+def command_line(command: str, data: object = None, **options: object) -> str:
+    """A command of ours to be pasted into a shell, with its DATA and those of its options that have a value."""
+    words = [word for name, value in options.items() if value for word in (f"--{name}", value)]
+    return f"`pipedec {shlex.join(map(str, filter(None, (command, data, *words))))}`"
 
 
 def many(count: int, noun: str) -> str:

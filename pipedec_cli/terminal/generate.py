@@ -6,19 +6,17 @@ import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import DecoderKind, Delay, Generated
-from pipedec_cli.data.writing import to_json
+from pipedec_cli.data.writing import read_whole_lines, to_json
 from pipedec_cli.terminal import settings as common
-from pipedec_cli.terminal.console import Talk, visible, write_stdout
+from pipedec_cli.terminal.console import Talk, command_line, visible, write_stdout
 from pipedec_cli.terminal.loading import load_decoder, load_exact, read_inputs
 from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, argument, number_or, option
-
-if TYPE_CHECKING:
-    pass
 
 EXAMPLES = """
 pipedec generate                                # the workspace's test set with the workspace's model
@@ -113,7 +111,10 @@ class GenerateSettings(WorkflowSettings):
     target_field: str = _data("target", "The field with the right answer, for `pipedec score`.")
     id_field: str = _data("id", "The field with the identifier; else the line number is one.")
     max_source_tokens: int | None = _data(
-        None, "Cut longer sources to this many tokens, counted with a warning \\[default: as trained].", min=2
+        None,
+        "Cut longer sources to so many tokens; attention costs the square \\[default: as trained].",
+        min=2,
+        max=65_536,
     )
     batch_size: int | Literal["auto"] = _machine(
         "auto",
@@ -164,9 +165,19 @@ def generate(settings: GenerateSettings) -> None:
     talk = Talk(quiet=settings.quiet)
     done = run(settings, talk)
     if done is not None:
-        talk.say("next: `pipedec score`, or `pipedec report --compare sequential`")
+        if then := _next(settings, Path(done["out"])):
+            talk.say(f"next: {then}")
         if settings.as_json:
             write_stdout(to_json(done) + "\n")
+
+
+def _next(settings: GenerateSettings, out: Path) -> str:
+    """What can be done with predictions beside which right answers stand; nothing with others."""
+    if not out.is_file() or next(read_whole_lines(out), {}).get("target") is None:
+        return ""
+    where, own = settings.some("workspace"), any(settings.some("data", "model", "exact", "decoder").values())
+    report = "" if own else f", or {command_line('report', compare='sequential', **where)}"
+    return command_line("score", out if settings.out or settings.resume else None, **where) + report
 
 
 def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
@@ -178,9 +189,8 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
     if settings.draft and not settings.exact:
         raise UserError("--draft is for --exact alone", todo="name the ordinary T5 with --exact")
     if settings.exact and settings.decoder:
-        raise UserError(
-            "--exact and --decoder are both given", todo="leave out --decoder: --exact names the T5"
-        )
+        todo = "leave out --decoder: --exact names the T5"
+        raise UserError("--exact and --decoder are both given", todo=todo)
     if to_stdout and settings.resume:
         raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
     if out is not None and not to_stdout:
@@ -192,6 +202,9 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
         if settings.data is not None and path.exists() and real(path) == real(settings.data):
             todo = "give another --out"
             raise UserError("would be written over with what is read from it", where=out, todo=todo)
+        if path.is_file() or not path.exists():
+            with only_writer(path, todo="choose another --out"):
+                pass  # else it would be refused once all is read and loaded
 
     inputs = read_inputs(settings, talk)
     decoder = load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)

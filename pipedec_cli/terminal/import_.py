@@ -57,6 +57,7 @@ class ImportSettings(Settings):
     out: Path | None = option(
         None,
         "The file to write, - for stdout; the folder, if there are several splits \\[default: named after the data].",
+        metavar="FILE|-",
     )
     limit: int | None = option(None, "Only the first N examples of each split.", min=1)
     targets: Path | None = option(

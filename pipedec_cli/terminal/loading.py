@@ -11,7 +11,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import Inputs, look_through
 from pipedec_cli.data.records import FieldNames, Record, whole_text
 from pipedec_cli.data.rows import STDIN, given_splits, read_records
-from pipedec_cli.data.trained import is_model
+from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.terminal.console import Talk
 
@@ -73,12 +73,9 @@ def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
     return ExactDecoder(plain, load_decoder(settings, talk) if draft == "pipelined" else draft)
 
 
-def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True) -> Decoder:
-    """The model that was asked for, else the workspace's; a `UserError` if it is not there or not for what was asked.
-
-    `consume` is `Decoder`'s.
-    """
-    place, name, device = Workspace.find(settings.workspace), settings.model, settings.device
+def find_model(settings: GenerateSettings) -> str:
+    """The name of the model that was asked for, else of the workspace's; a `UserError` if it is not there, or no model."""
+    place, name = Workspace.find(settings.workspace), settings.model
     if name is None:
         kind = settings.decoder or "pipelined"
         maker = "pipedec train" if kind == "pipelined" else "pipedec train --decoder sequential"
@@ -86,6 +83,16 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
         if not is_model(Path(name)):
             todo = f"run `{maker} --resume` first, or start over with --overwrite"
             raise UserError("its training has not come to its end", where=name, todo=todo)
+    require_model(name)
+    return name
+
+
+def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True) -> Decoder:
+    """The model that was asked for, else the workspace's; a `UserError` if it is not there or not for what was asked.
+
+    `consume` is `Decoder`'s.
+    """
+    place, name, device = Workspace.find(settings.workspace), find_model(settings), settings.device
     talk.say(f"loading {name} …")  # torch, too, which takes some seconds
 
     import torch

@@ -72,10 +72,11 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         "training loss a token, over all updates": f"{result['loss']:.3f}",
         "dev loss a token": written("{:.3f}", result.get("dev_loss")),
         "dev ROUGE-L": points(result.get("dev_score")),
-        "updates at that look at the dev set": written("{:,}", result.get("dev_update")),
+        "updates made by then": written("{:,}", result.get("dev_update")),
     }
+    untold = (*_UNTOLD, "epochs") if settings.get("max_steps") else _UNTOLD
     told = {
-        "Settings": {label: to_json(value) for label, value in settings.items() if label not in _UNTOLD},
+        "Settings": {label: to_json(value) for label, value in settings.items() if label not in untold},
         "Scores": scores,
         "Versions": {package: version or "" for package, version in record["versions"].items()},
     }

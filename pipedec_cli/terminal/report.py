@@ -16,6 +16,8 @@ from pipedec_cli.data.records import SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
+from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.loading import find_model
 from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, listed, names_of, numbers, option
 
 if TYPE_CHECKING:
@@ -131,6 +133,8 @@ def report(settings: ReportSettings) -> None:
 
     Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json and report.md are saved in the workspace.
     """
+    for model in (settings.model, settings.baseline or settings.model):  # before torch, which takes its time
+        find_model(GenerateSettings(model=model, workspace=settings.workspace))
     from pipedec_cli.data.workspace import Workspace
     from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
     from pipedec_cli.evaluate.scoring import settle_metrics

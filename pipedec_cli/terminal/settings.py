@@ -52,9 +52,12 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     ordered = sorted(fields(kind), key=lambda one: one.name in shared)
     options = (_parameter(one, hints[one.name]) for one in ordered if one.name != "typed")
     parameters = [context, *options]
+    paths = [one.name for one in fields(kind) if getattr(one.metadata.get("typer"), "metavar", "") == "PATH"]
 
     def command(context: typer.Context, **values: Any) -> None:
         for option, value in values.items():
+            if option in paths and str(value) == "-":
+                raise typer.BadParameter("- is standard output, no path", param_hint=f"'{option}'")
             # No number is so large, and no path holds a zero byte.
             if (isinstance(value, int | float) and not abs(value) < 2**53) or "\0" in str(value):
                 raise typer.BadParameter(f"{value!r} cannot be used", param_hint=f"'{option}'")
@@ -93,7 +96,7 @@ class _Command(TyperCommand):
         for line in (self.epilog or "").split("\n"):
             command, _, purpose = line.partition("  # ")
             if purpose:
-                console.print(Padding(Text(purpose, "dim"), (0, 0, 0, 2), expand=False))
+                console.print(Padding(Text(purpose, "dim"), (1, 0, 0, 2), expand=False))
             console.print(Text(f"    {command.rstrip()}"), soft_wrap=True)
 
 

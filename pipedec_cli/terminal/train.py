@@ -20,7 +20,7 @@ from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import DecoderKind, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
 from pipedec_cli.data.writing import manifest, to_json, write_json
-from pipedec_cli.terminal.console import Talk, many, write_stdout
+from pipedec_cli.terminal.console import Talk, command_line, many, write_stdout
 from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option, threads_option
@@ -79,7 +79,9 @@ class TrainSettings(WorkflowSettings):
     warmup: float = option(0.05, "Share of the updates over which it rises.", min=0.0, max=1.0)
     bf16: bool = option(False, "Mixed precision in bfloat16.")
     source_prefix: str = option("", "Put before every source, as in T5's task prefixes ('summarize: ').")
-    max_source_tokens: int = option(2048, "Cut longer sources to this many tokens.", min=2)
+    max_source_tokens: int = option(
+        2048, "Cut longer sources to this many tokens; attention costs its square.", min=2, max=65_536
+    )
     time_max: int = option(50, "The last time-step of decoding; saved with the model.", min=1)
     evaluations: int = option(10, "How often the dev set is looked at.", min=1)
     dev_examples: int = option(200, "Dev examples used for the loss; 32 for the score.", min=0)
@@ -105,7 +107,11 @@ def train(settings: TrainSettings) -> None:
     """
     talk = Talk(quiet=settings.quiet or not _is_main_process())
     run(settings, talk)
-    talk.say("next: `pipedec generate`, or `pipedec report --compare sequential`")
+    plain, where = settings.decoder == "sequential", settings.some("workspace")
+    decoder = "sequential" if plain and settings.out is None else None
+    generate = command_line("generate", settings.data, model=settings.out, decoder=decoder, **where)
+    where |= {"data": settings.data, "baseline" if plain else "model": settings.out}
+    talk.say(f"next: {generate}, or {command_line('report', compare='sequential', **where)}")
 
 
 def run(settings: TrainSettings, talk: Talk) -> None:
@@ -115,12 +121,15 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     target = settings.out or place.model(settings.decoder)
     if real(settings.model) == real(target):
         raise UserError("would be written over", where=settings.model, todo="give another --out")
-    talk.say(f"loading {settings.model} …")
-    from pipedec_cli.model.arguments import choose_device
-
-    choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU
+    if not settings.model.startswith("scratch"):
+        trained.require_model(settings.model)
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
     with alone if _is_main_process() else nullcontext():
+        _check_folder(target, None, settings, talk)
+        talk.say(f"loading {settings.model} …")  # torch, too, which takes some seconds
+        from pipedec_cli.model.arguments import choose_device
+
+        choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU
         result = _train(folder, target, settings, talk)
         if _is_main_process():
             if stay := trained.keep_last(target, settings.keep_checkpoints):
@@ -131,15 +140,16 @@ def run(settings: TrainSettings, talk: Talk) -> None:
 
 
 def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> Any:
+    records = load_split(folder / "train.jsonl")[: settings.limit]
+    dev_path = folder / "dev.jsonl"
+    dev_records = load_split(dev_path)[: settings.dev_examples] if dev_path.exists() else []
+
     from pipedec_cli.model.checkpoint import MethodSettings
     from pipedec_cli.model.collate import encode
     from pipedec_cli.model.cost import training_cost
     from pipedec_cli.model.scratch import SHAPES, start_checkpoint
     from pipedec_cli.model.training import hyperparameters, train
 
-    records = load_split(folder / "train.jsonl")[: settings.limit]
-    dev_path = folder / "dev.jsonl"
-    dev_records = load_split(dev_path)[: settings.dev_examples] if dev_path.exists() else []
     same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
     hyper = hyperparameters(
         fresh=settings.model in SHAPES,
@@ -158,16 +168,15 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     checkpoint = start_checkpoint(settings.model, method, records, hyper.seed, load_segmenter(folder))
     examples = encode(checkpoint, records)
     expected = training_cost(checkpoint, examples, hyper, settings.keep_checkpoints)
-    pipelined = settings.decoder == "pipelined"
-    _warn_of_cuts(examples, settings, talk)
+    _warn_of_data(examples, settings, talk)
     talk.say(
         f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
-        + (f", delay {settings.delay}" if pipelined else "")
+        + (f", delay {settings.delay}" if settings.decoder == "pipelined" else "")
         + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
     )
     megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
     talk.say(
-        f"{len(examples):,} examples, {expected.updates:,} updates of {hyper.batch_size}: "
+        f"{many(len(examples), 'example')}, {expected.updates:,} updates of {hyper.batch_size}: "
         f"about {_duration(expected.seconds)}, {megabytes} in {target}, some "
         f"{expected.memory / 1e9:.1f} GB of memory"
     )
@@ -194,23 +203,24 @@ def _is_main_process() -> bool:  # the one that writes and talks, under torchrun
     return os.environ.get("RANK", "0") == "0"
 
 
-def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettings, talk: Talk) -> Any:
+def _check_folder(target: Path, record: Mapping[str, Any] | None, settings: TrainSettings, talk: Talk) -> Any:
     """Refuse to lose or to mix: a training is resumed as it was begun, a model given up on purpose.
 
-    Clears away what a killed training was writing, and an earlier one that is given up. Gives the result of one that is
-    to be resumed and has come to its end.
+    Clears away what a killed training was writing and, where the record is known by now, an earlier one that is given
+    up. Gives the result of one that is to be resumed and has come to its end.
     """
     before = trained.begun(target)
     if before and _is_main_process() and (left := trained.clean(target)):
         talk.say(f"a training that was killed left {', '.join(left)} half written: removed")
     begun = trained.checkpoints(target)
     if settings.resume:
-        why = trained.otherwise(before, record)
-        if before and why:
+        if record and before and (why := trained.otherwise(before, record)):
             todo = "give the settings and data that it was begun with, or start over with --overwrite"
             raise UserError(f"the training in {target} was begun otherwise: {why}", todo=todo)
         if not begun and "result" not in before:
             raise UserError(f"nothing to resume in {target}", todo="train without --resume")
+        if record and "result" not in before:
+            talk.say(f"going on from {begun[-1]}")
         return before.get("result")
     if "result" in before and not settings.overwrite:
         todo = "replace it with --overwrite, or keep both with --out FOLDER"
@@ -218,14 +228,16 @@ def _check_folder(target: Path, record: Mapping[str, Any], settings: TrainSettin
     if begun and not settings.overwrite:
         todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
         raise UserError(f"{target} holds an unfinished training", todo=todo)
-    if _is_main_process():
+    if record and _is_main_process():
         trained.forget(begun)  # a later --resume must not pick up another training's
     return None
 
 
-def _warn_of_cuts(examples: Sequence[Encoded], settings: TrainSettings, talk: Talk) -> None:
+def _warn_of_data(examples: Sequence[Encoded], settings: TrainSettings, talk: Talk) -> None:
     """Say what token counts show and words did not."""
     count = len(examples)
+    if count < 20:  # no model learns from so few
+        talk.warn(f"{many(count, 'example')}: too few to learn from")
     if cut := sum(example.cut for example in examples):
         most = settings.max_source_tokens
         talk.warn(f"{cut:,} of {count:,} sources are longer than {most:,} tokens and were cut")

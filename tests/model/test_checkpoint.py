@@ -170,6 +170,7 @@ def with_a_prefix_that_makes_tokenizers_panic(folder):
         *((holds("model.safetensors", content), "") for content in (0, 4, 100, 20_000, b"\xff" * 1000)),
         *((holds("tokenizer.json", content), "") for content in (b"", b"{}", b'{"model": {"type": "none"}}')),
         (without("*"), ""),
+        (without("config.json"), "not a model; it holds no config.json"),
         (without("model.safetensors"), ""),
         (without("*token*"), "it has no tokenizer"),
         (without_a_part, "decoder.block.1.layer.0.SelfAttention.q.weight"),  # rather than made up

@@ -19,14 +19,16 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
 from pipedec_cli.terminal import app as module
 from pipedec_cli.terminal.app import app
 from pipedec_cli.terminal.console import tame_libraries
-from tests.terminal.running import refused, run
+from tests.terminal.running import refused, run, write_lines
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+TO_A_FOLDER = ("segment x --out", "train --out", "report --out", "demo --out")
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
 
@@ -76,6 +78,8 @@ def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command, width):
     pasted = re.sub(r"\\\n *", "", "\n".join(commands))
     called = [call for line in pasted.splitlines() for call in re.split(r"[|>]|&&|-m (?=pipedec_cli)", line)]
     calls = [shlex.split(call) for call in called if re.match(r"\s*pipedec", call)]
+    apart = unbroken.split("\nExamples\n")[1].splitlines()
+    assert not any(apart[at - 1].strip() for at, line in enumerate(apart) if re.match(r"  \S", line))
     assert {command} <= {name for _, name, *_ in calls}
     for _, name, *arguments in calls:  # with all that is typed understood
         get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
@@ -133,6 +137,56 @@ def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, c
     assert not list(tmp_path.rglob("*"))
 
 
+def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
+    """Paths, markers and locks are looked at first."""
+    row = {"source": "a", "target": "b", "target_segments": ["b"]}
+    for split in ("train", "test"):
+        write_lines(tmp_path / f"w/data/{split}.jsonl", row)
+    write_lines(tmp_path / "w/models/pipelined/training.json", {"settings": {}, "result": {}})
+    write_lines(tmp_path / "stopped/models/pipelined/training.json", {"settings": {}})
+    (tmp_path / "stopped/data").symlink_to(tmp_path / "w/data")
+    (tmp_path / "w/models/pipelined/config.json").write_text("{}")
+    (tmp_path / "bare").mkdir()
+    told = {
+        "train -w w": "holds a trained model",
+        "train -w w --out new --resume": "nothing to resume",
+        "train -w w --model none --out new": "no checkpoint folder 'none'",
+        "train -w w --model bare --out new": "bare: not a model; it holds no config.json",
+        "generate -w w --model bare": "bare: not a model",
+        "generate -w stopped": "training has not come to its end",
+        "generate -w w --out locked.jsonl": "is being written by",
+        "report -w none": "is not there yet",
+        "report -w w --baseline none": "no checkpoint folder 'none'",
+        "report -w stopped": "training has not come to its end",
+    }
+    program = (
+        "import sys; from typer.testing import CliRunner; from pipedec_cli.terminal.app import app\n"
+        "for line in sys.argv[1:]: print(CliRunner().invoke(app, line.split()).exception)\n"
+        "print('torch' in sys.modules)"
+    )
+    with only_writer(tmp_path / "locked.jsonl", todo=""):
+        said = subprocess.check_output([sys.executable, "-c", program, *told], cwd=tmp_path, text=True)
+    *lines, imported = said.splitlines()
+    assert [words for words, line in zip(told.values(), lines, strict=True) if words not in line] == []
+    assert imported == "False"
+
+
+def test_the_hubs_retries_are_no_lines_and_its_errors_are():
+    program = (
+        "import logging; from pipedec_cli.terminal.console import tame_libraries; tame_libraries()\n"
+        "import huggingface_hub.utils._http; log = logging.getLogger('huggingface_hub.utils._http')\n"
+        "log.warning('Retrying in 1s'); log.error('failed')"
+    )
+    variables = {name: value for name, value in os.environ.items() if name != "HF_HUB_VERBOSITY"}
+    command = [sys.executable, "-c", program]
+    outcome = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert outcome.stderr == "failed\n"
+
+
+def test_an_empty_standard_input_is_called_so(tmp_path):
+    assert refused("segment", "-", "--out", tmp_path, input="").startswith("standard input: is empty")
+
+
 def test_a_closed_pipe_is_no_error_message():
     script = f"{sys.executable} -m pipedec_cli recipes --json | head -c 1"
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
@@ -146,7 +200,11 @@ def test_a_closed_pipe_is_no_error_message():
         (["generate", "--nonsense"], "No such option: --nonsense"),
         (["train", "--epochs", "many"], "Invalid value for '--epochs'"),
         (["segment"], "Missing argument"),
-        (["nonsense"], "No such command 'nonsense'"),
+        (["nonsense"], "No such command 'nonsense'; see `pipedec"),
+        (["segmnt"], "No such command 'segmnt'. Did you mean 'segment'? see `pipedec"),
+        *(([*one.split(), "-"], "Invalid value for 'out': - is standard output") for one in TO_A_FOLDER),
+        (["report", "-w", "-"], "Invalid value for 'workspace': - is standard output"),
+        (["generate", "--max-source-tokens", "65537"], "Invalid value for '--max-source-tokens'"),
         (["--nonsense"], "No such option: --nonsense"),
     ],
 )

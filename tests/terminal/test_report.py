@@ -329,6 +329,7 @@ def test_values_that_are_none_are_a_usage_error(options, said):
 
 @pytest.mark.parametrize("written", ["2", '"2,1,sequential"', '[2, 1, "wait"]'])
 def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
+    monkeypatch.setattr("pipedec_cli.terminal.report.find_model", lambda settings: "")
     asked = []
 
     def compare(settings, *_):

@@ -48,13 +48,16 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     talk = train(workspace)
-    assert talk.index("MB of disk") < talk.index("trained in") < talk.index("next: `pipedec generate`")
+    then = f"next: `pipedec generate --workspace {workspace}`, or `pipedec report --compare sequential --workspace"
+    assert talk.index("MB of disk") < talk.index("trained in") < talk.index(then)
     assert "GB of memory" in talk
     assert "dev loss" in talk and "dev ROUGE-L" in talk
     folder = workspace / "models" / "pipelined"
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert model.config.architectures == ["T5ForConditionalGeneration"]
     assert model.config.pipedec["delay"] == "any"
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "max\\_steps" in card and "epochs" not in card
     assert AutoTokenizer.from_pretrained(folder).eos_token == "</s>"
     assert (folder / "generation_config.json").exists()
     # Settings under these names are what a training that an older version began is resumed with.
@@ -75,7 +78,9 @@ def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_
     assert (settings["delay"], training["learning_rate"], training["batch_size"]) == (1, 0.01, 4)
     config = tmp_path / "pipedec.toml"
     config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
-    train(workspace, "--config", str(config))
+    talk = train(workspace, "--config", str(config), "--limit", "1")
+    assert "warning: 1 example: too few to learn from" in talk
+    assert f"next: `pipedec generate --decoder sequential --workspace {workspace}`" in talk
     content = read_json(workspace / "models" / "sequential" / "config.json")["pipedec"]
     assert (content["decoder"], content["source_prefix"]) == ("sequential", "say: ")
     saved = manifest(workspace, "sequential")
@@ -94,7 +99,7 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     assert "--resume" in refused(workspace)
     assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     assert (folder / "model.safetensors").read_bytes() == before
-    train(workspace, "--resume")
+    assert f"going on from {folder / 'checkpoint-2'}" in train(workspace, "--resume")
     train(workspace, "--overwrite", "--seed", "1")
     assert (folder / "model.safetensors").read_bytes() != before
 

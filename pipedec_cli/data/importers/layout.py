@@ -56,9 +56,10 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
         if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
             return found
     inside = sorted(child.name for child in folder.iterdir() if child.is_dir())
+    files = ", ".join(sorted(file.name for file in folder.iterdir() if file.is_file())[:8])
     todo = f"give one of its folders ({', '.join(inside[:8])}) or a file" if inside else "give a file"
     what = "a folder without a file for any split (train…, valid…, test…)"
-    raise UserError(what, where=str(folder), todo=todo)
+    raise UserError(what, where=str(folder), todo=todo + (f", of {files}" if files else ""))
 
 
 class Example(NamedTuple):

@@ -21,7 +21,9 @@ ROW = {"title": "T", "abstract": "B", "keyword": "a"}
 def test_split_is_told_by_a_word_of_the_files_name(tmp_path):
     for name in ("summary.txt", "constraint.jsonl", "testament.txt", "valid2k.json"):
         (tmp_path / name).touch()
-    with pytest.raises(UserError, match="a folder without a file for any split"):
+    with pytest.raises(
+        UserError, match=r"for any split.*; give a file, of constraint\.jsonl, summary\.txt, "
+    ):
         split_files(tmp_path)
     told = {
         "train": ["kp20k_training.json", "train (2).json"],

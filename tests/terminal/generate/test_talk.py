@@ -134,6 +134,17 @@ def test_hostile_text_is_data(place, hostile):
     assert row["id"] in (hostile, hostile.replace("\ud83d", "\ufffd"))
 
 
+def test_what_can_be_done_next_is_a_command_that_works(place):
+    report = ", or `pipedec report --compare sequential`\n"
+    assert f"next: `pipedec score`{report}" in done().stderr
+    assert f"next: `pipedec score 'my own.jsonl'`{report}" in done("--out", "my own.jsonl").stderr
+    write_lines("data.jsonl", ROWS[0], {"source": "a"})
+    told = done("data.jsonl", "-w", place, "--out", "b.jsonl").stderr
+    assert told.endswith(f"next: `pipedec score b.jsonl --workspace {place}`\n")
+    write_lines("data.jsonl", {"source": "a"})
+    assert "next: " not in done("data.jsonl", "--out", "b.jsonl").stderr
+
+
 @pytest.mark.parametrize("limit", [(), ("--limit", "2")])
 def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_said_once(place, limit):
     write_lines("data.jsonl", {"source": "a \ud800"}, {"source": "a \ufffd"})
