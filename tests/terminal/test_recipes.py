@@ -81,7 +81,8 @@ def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it():
     assert "summarization has no protocol 'chan2019'; choose from rouge" in said
 
 
-def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked):
+def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked, monkeypatch):
+    monkeypatch.setattr("pipedec_cli.terminal.report.find_model", lambda settings: "")
     run("report", "--recipe", "kptimes")
     run("report", "--recipe", "kptimes", "--delays", "2,3", "--protocol", "meng2017")
     run("report", "--recipe", "kptimes", "--task", "summarization")
