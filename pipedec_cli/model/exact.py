@@ -39,19 +39,15 @@ class ExactDecoder(Decoder):
             what = f"{plain.checkpoint.name} is a pipelined decoder, and exact mode gives the text of an ordinary T5"
             raise UserError(what, todo="give the T5 whose text is wanted")
         if isinstance(draft, Decoder) and draft.settings.decoder == "sequential":
-            what = (
-                f"{draft.checkpoint.name} is an ordinary T5, which drafts no faster than the text is written"
-            )
-            raise UserError(
-                what, todo="give a checkpoint that `pipedec train` made, or draft from the source"
-            )
+            slow = "is an ordinary T5, which drafts no faster than the text is written"
+            todo = "give a checkpoint that `pipedec train` made, or draft from the source"
+            raise UserError(f"{draft.checkpoint.name} {slow}", todo=todo)
         if not isinstance(draft, Decoder) and draft not in ("source", "jacobi"):
             raise UserError(f"the draft is {draft!r}", todo="give a decoder, 'source' or 'jacobi'")
-        super().__init__(
-            plain.checkpoint, batch_size=plain.batch_size, max_source_tokens=plain.text.max_source_tokens
-        )
-        self.plain, self.jacobi = plain, draft == "jacobi"
-        self.drafter = draft if isinstance(draft, Decoder) else None
+        longest = plain.text.max_source_tokens
+        super().__init__(plain.checkpoint, batch_size=plain.batch_size, max_source_tokens=longest)
+        self.plain, self.drafter = plain, draft if isinstance(draft, Decoder) else None
+        self.kind = "pipelined" if isinstance(draft, Decoder) else draft  # of draft, as --draft names it
         #: What guesses cost, as `measured` gives it; a run that goes on has the figures that it was begun with.
         self.costs: tuple[float, ...] | None = None
 
@@ -71,7 +67,7 @@ class ExactDecoder(Decoder):
         how, size = method or self.method(), whole("batch_size", batch_size) or self.batch_size
         self.costs = self.costs or self.measured(size)
         limits = Limits(None, None, how.limits.max_tokens or SEQUENTIAL_LIMITS.max_tokens)
-        check = Verify(self.checkpoint.bos, self.checkpoint.eos, limits, self.jacobi, self.costs)
+        check = Verify(self.checkpoint.bos, self.checkpoint.eos, limits, self.kind == "jacobi", self.costs)
         drafts: dict[int, Generated] = {}
 
         def drafted(drafter: Decoder) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pipedec_cli.data.writing import read_whole_lines, to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, command_line, visible, write_stdout
 from pipedec_cli.terminal.loading import load_decoder, load_exact, read_inputs
-from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, argument, number_or, option
+from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, argument, option
 
 EXAMPLES = """
 pipedec generate                                # the workspace's test set with the workspace's model
@@ -119,8 +119,6 @@ class GenerateSettings(WorkflowSettings):
     batch_size: int | Literal["auto"] = _machine(
         "auto",
         "Examples decoded at the same time; more of them a second, the same text. 'auto' goes by the memory.",
-        parser=number_or("auto"),
-        metavar="N|auto",
     )
     dtype: Dtype = _machine("float32", "bfloat16 is faster and may change a token; float16 is for GPUs.")
     device: str = common.device_option(panel="Machine")

@@ -13,17 +13,17 @@ from pipedec_cli.pipeline.schedule import Whole
 from pipedec_cli.terminal.generate import GenerateSettings
 
 
-def name_of(settings: GenerateSettings, method: Method, usual: Limits) -> str:
-    """Such as ``pipelined-delay2-once-first60``; in exact mode the method is that of the draft."""
+def name_of(settings: GenerateSettings, method: Method, usual: Limits, draft: str | None) -> str:
+    """Such as ``pipelined-delay2-once-first60``; in exact mode, with a `draft` of some kind, the method is that draft's."""
     plain, data = isinstance(method.schedule, Whole), None
     if settings.data is not None:  # a file's name without its endings, a data set's without its owner
         name = real(settings.data).name
         data = "stdin" if settings.data == STDIN else name.removesuffix(".gz").rpartition(".")[0] or name
     limits = asdict(method.limits).items()
+    kind = (draft or "sequential") if plain else f"pipelined-{method.schedule.name}"
     parts = [
-        settings.exact and "exact",
-        (settings.draft or "source") if settings.exact and plain else None,
-        None if settings.exact and plain else "sequential" if plain else f"pipelined-{method.schedule.name}",
+        draft and "exact",
+        kind,
         method.explore if method.explore != "retry" else None,
         f"start{method.start_when:g}" if method.start_when else None,
         *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),

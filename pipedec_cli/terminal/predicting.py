@@ -51,11 +51,13 @@ class Predictions:
         import torch
 
         self.settings, self.decoder, self.inputs, self.talk = settings, decoder, inputs, talk
+        self.exact = decoder if isinstance(decoder, ExactDecoder) else None
+        draft = self.exact.kind if self.exact else None
         checkpoint, trained, longest = decoder.checkpoint, decoder.settings, decoder.text.max_source_tokens
         how = settings.some("explore", "start_when")
         chosen = partial(decoder.method, settings.delay, untrained=settings.untrained_delay, **how)
         self.method = chosen(**settings.some("time_max", "sub_max", "max_tokens"))
-        self.name = name_of(settings, self.method, usual=chosen().limits)
+        self.name = name_of(settings, self.method, chosen().limits, draft)
         if settings.batch_size == "auto" and not settings.live:
             tokens = min(longest, inputs.longest + len(trained.source_prefix) + 1)
             self.batch_size = choose_batch_size(checkpoint.model, tokens, inputs.count)
@@ -67,7 +69,7 @@ class Predictions:
             "delay": schedule.delay if isinstance(schedule, Fixed) else None if plain else "wait",
             "explore": None if plain else self.method.explore,
             "start_when": self.method.start_when or None,
-            "exact": self._draft,
+            "exact": draft,
             **asdict(self.method.limits),
             "source_prefix": trained.source_prefix,
             "max_source_tokens": longest,
@@ -87,8 +89,7 @@ class Predictions:
             **manifest(resolved),
             "inputs": [inputs.file],
         }
-        if isinstance(decoder, ExactDecoder) and decoder.drafter:
-            drafter = decoder.drafter
+        if self.exact and (drafter := self.exact.drafter):
             self.manifest["drafter"] = {"name": drafter.checkpoint.name, "sha256": drafter.sha256}
         self.tally = Tally(unknown_id=checkpoint.tokenizer.unk_token_id)
         self.seconds = 0.0
@@ -105,16 +106,9 @@ class Predictions:
         kind = "waiting schedule" if delay == "wait" else f"Δt = {delay}"
         early = f", start when {self.method.start_when:g}" if self.method.start_when else ""
         told = f"{kind}, explore {self.method.explore}{early}"
-        if self._draft:
-            return f"exact, drafted by {told if self._draft == 'pipelined' else self._draft}"
+        if self.exact:
+            return f"exact, drafted by {told if self.exact.drafter else self.exact.kind}"
         return told if delay else "sequential decoder"
-
-    @property
-    def _draft(self) -> str | None:
-        """The kind of draft in exact mode."""
-        if not isinstance(self.decoder, ExactDecoder):
-            return None
-        return "pipelined" if self.decoder.drafter else "jacobi" if self.decoder.jacobi else "source"
 
     def announce(self) -> None:
         """Say what was chosen."""
@@ -261,7 +255,7 @@ class Predictions:
     def _append(self, path: Path, files: GenerationFiles | None, done: int | None) -> None:
         """Generate what is not done, all of it anew if that is None; say what stood there, and what a stop leaves."""
         say, count = self.talk.say, self.inputs.count
-        if isinstance(exact := self.decoder, ExactDecoder):  # how much is guessed must not change on the way
+        if exact := self.exact:  # how much is guessed must not change on the way
             begun = files.made_with.get("costs") if files and done is not None else None
             exact.costs = self.manifest["costs"] = tuple(begun or exact.measured(self.batch_size))
         if files and done is not None:
