@@ -35,7 +35,7 @@ class OracleSchedule:
     """When a new subsequence is due.
 
     ``fixed``: every `delay` time-steps; ``wait``: when the one before has ended; ``drawn``: distances[i] after the
-    start of subsequence i + 1, at the latest when that ends, the last one repeats; ``whole``: one and never another.
+    start of subsequence i + 1, at the latest when none is live, the last one repeats; ``whole``: one and never another.
     """
 
     kind: Literal["fixed", "wait", "drawn", "whole"]
@@ -215,11 +215,10 @@ def _due(schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: i
     if schedule.kind == "whole":
         return False
     newest = rows[-1]
-    has_ended = newest.tokens[-1:] == [eos]
     if schedule.kind == "wait":
-        return has_ended
+        return newest.tokens[-1:] == [eos]
     distance = schedule.distances[min(len(rows), len(schedule.distances)) - 1]
-    return has_ended or t - 1 == newest.start + distance
+    return all(row.tokens[-1:] == [eos] for row in rows) or t - 1 == newest.start + distance
 
 
 def _placed(rows: list[OracleSubsequence], bos: int) -> list[Placed]:

@@ -88,21 +88,28 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Every start at its own distance from the one before, at the latest when that one ends; the last one repeats."""
+    """Every start at its own distance from the one before, at the latest when nothing is live; the last one repeats.
+
+    So grids are met in which a short subsequence has long ended while one above it is live, as attempts that were taken
+    back leave them.
+    """
 
     name: ClassVar[str] = "drawn"
     distances: tuple[float, ...]
 
     def next_start(self, rows: Sequence[Subsequence]) -> int | None:
-        """The nearer of the drawn distance and the newest one's end."""
-        distance, end = self.distances[min(len(rows), len(self.distances)) - 1], rows[-1].end
+        """The nearer of the drawn distance and the last one's end."""
+        distance = self.distances[min(len(rows), len(self.distances)) - 1]
+        ends = [row.end for row in rows if row.end is not None]
+        last = max(ends) if len(ends) == len(rows) else None
         if math.isinf(distance):
-            return end
+            return last
         drawn = rows[-1].start + int(distance)
-        return drawn if end is None else min(drawn, end)
+        return drawn if last is None else min(drawn, last)
 
 
-DISTANCES: Final = (1, 1, 2, 3, 4, 6, 8, 10, math.inf)
+#: Every distance at which a subsequence may be tried, and waiting; what is usual comes twice.
+DISTANCES: Final = (1, 2, *range(1, 13), math.inf, math.inf)
 PLAIN_KINDS: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed(3))
 
 
