@@ -211,10 +211,10 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     )
 
 
-def missing(fields: Mapping[str, Any], name: str, where: str, option: str | None = None) -> UserError:
-    """The error of a field that is not there or null, and of the option that names another."""
+def missing(fields: Mapping[str, Any], name: str, where: str, more: str | None = None) -> UserError:
+    """The error of a field that is not there or null; what to do is told by its object's fields, and `more`."""
     have = ", ".join(list(map(str, fields))[:8]) or "none"
-    todo = f"its fields are: {have}" + (f"; {option} names another" if option else "")
+    todo = f"its fields are: {have}" + (f"; {more}" if more else "")
     what = "is null" if name in fields else "is missing"
     return UserError(f"field {name!r} {what}", where=where, todo=todo)
 

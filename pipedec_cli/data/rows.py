@@ -44,13 +44,12 @@ def read_records(
     location: str | Path,
     names: FieldNames | None = None,
     *,
-    need_target: bool = False,
     split: SplitName | None = None,
     plain: bool = False,
     allow_empty: bool = False,
     warn: Callable[[str], None] | None = None,
 ) -> Iterator[Record]:
-    """Read the records of `read_rows` in order, checking each; one without a target too is refused if it is needed.
+    """Read the records of `read_rows` in order, checking each.
 
     A target that is a list of strings is already segmented, and so is a record with ``target_segments``, as `segment`
     writes it. Half surrogate pairs, which no tokenizer takes, become U+FFFD in the text that models see; the object
@@ -68,11 +67,9 @@ def read_records(
             count += 1
             if not record.source.strip():
                 if fields.get(names.source) is None:
-                    raise missing(fields, names.source, where, "--source-field")
+                    raise missing(fields, names.source, where, "--source-field names another")
                 todo = "a record must have a source to generate from"
                 raise UserError(f"{names.source!r} is empty", where=where, todo=todo)
-            if record.target is None and need_target:
-                raise missing(fields, names.target, where, "--target-field")
             yield record
         if not count and not allow_empty:
             place = "standard input" if location == STDIN else str(location)

@@ -64,10 +64,10 @@ Segmenter = SentenceSegmenter | PhraseSegmenter
 
 def make_segmenter(
     level: Level,
-    *,
-    separators: Sequence[str] = (),
     targets: Iterable[str] = (),
     sources: Iterable[str] = (),
+    *,
+    separators: Sequence[str] = (),
     model: SentenceModel | None = None,
 ) -> Segmenter:
     """The segmenter of a level; where no sentence model is given, one is trained on the targets and sources."""
@@ -84,20 +84,19 @@ def make_segmenter(
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
     """What stands between two segments when a prediction is put together again: a space, or nothing, as in most targets.
 
-    Where line breaks and lists leave that open, the script of most letters decides. For phrases it is the first
+    Sources serve where there are no targets. Where line breaks and lists leave that open, the script of most letters decides. For phrases it is the first
     separator and, unless that is white space or of full width, a space.
     """
     if isinstance(segmenter, PhraseSegmenter):
         first = segmenter.separators[0]
         wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", first) is not None
         return first if first.isspace() or wide else f"{first} "
-    gaps = []
-    sample = records[:: max(1, len(records) // 1000)]  # a thousand targets tell
-    for record in sample:
-        if record.target_segments is None and record.target:
-            spans = segmenter.spans(record.target)
-            gaps += [record.target[end:start] for (_, end), (start, _) in pairwise(spans)]
+    gaps, texts = [], []
+    for record in records[:: max(1, len(records) // 1000)]:  # a thousand targets tell
+        texts.append(text := record.source if record.target is None else record.target)
+        if record.target_segments is None:
+            gaps += [text[end:start] for (_, end), (start, _) in pairwise(segmenter.spans(text))]
     telling = [gap for gap in gaps if not gap or gap.strip("\n\r\u2028\u2029\u0085\v\f")]
     if telling:
         return " " if 2 * sum(map(bool, telling)) >= len(telling) else ""
-    return "" if mostly_spaceless(record.target or "" for record in sample) else " "
+    return "" if mostly_spaceless(texts) else " "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, FieldNames, Record, SplitName
+from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, FieldNames, Record, SplitName, missing
 from pipedec_cli.data.rows import given_splits, read_records
 from pipedec_cli.data.stored import StoredRecords
 
@@ -28,6 +28,7 @@ def gather_splits(
     fractions: Mapping[SplitName, float],
     *,
     near: Path,
+    sources_only: bool = False,
     seed: int = 0,
     limit: int | None = None,
     warn: Callable[[str], None] | None = None,
@@ -36,15 +37,21 @@ def gather_splits(
 
     Splits that are given stay as they are: the files of a folder, the splits of a hub data set, `extra` files of dev
     and test, a ``split`` field. What is missing is split off from train by `split_by_source`. No more than `limit`
-    records are read of each place; `warn` is told about text that had to be mended. Returns the records by split, in a
+    records are read of each place; each has a target, or none has, with `sources_only`. `warn` is told about text that had to be mended. Returns the records by split, in a
     temporary file `near` a folder, and where each split comes from, in words.
     """
     stored = StoredRecords(near)
 
     def read(place: str | Path, split: SplitName | None = None) -> StoredRecords:
         start = len(stored)
-        for record in islice(read_records(place, names, need_target=True, split=split, warn=warn), limit):
+        for record in islice(read_records(place, names, split=split, warn=warn), limit):
             names.check(record)
+            if record.target is None and not sources_only:
+                more = "--target-field names another; --sources-only takes data for `pipedec train --teacher`"
+                raise missing(record.fields, names.target, record.where, more)
+            if record.target is not None and sources_only:
+                todo = "leave out --sources-only: a teacher takes data with targets, too"
+                raise UserError("there is a target", where=record.where, todo=todo)
             stored.append(record)
         return stored[start:]
 
@@ -65,10 +72,10 @@ def gather_splits(
     if not splits.get("train"):
         todo = f"its splits are {', '.join(splits)}"
         raise UserError("has no records to train on", where=str(data), todo=todo)
-    if missing := {name: share for name, share in fractions.items() if name not in splits}:
-        parts = split_by_source(splits["train"], missing, seed)
-        splits |= {name: parts[name] for name in ("train", *missing)}
-        origins |= dict.fromkeys(missing, "split off by source")
+    if lacking := {name: share for name, share in fractions.items() if name not in splits}:
+        parts = split_by_source(splits["train"], lacking, seed)
+        splits |= {name: parts[name] for name in ("train", *lacking)}
+        origins |= dict.fromkeys(lacking, "split off by source")
     return {name: splits[name] for name in SPLITS}, origins
 
 

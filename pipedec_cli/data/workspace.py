@@ -65,18 +65,21 @@ class Workspace:
         return path
 
 
-def read_split(path: Path) -> Iterator[Record]:
-    """The records of a split as `segment` wrote it, each with its target and target_segments; there may be none."""
-    for record in read_records(_there(path), need_target=True, allow_empty=True):
-        if record.target_segments is None:
+def read_split(path: Path, need_target: bool = True) -> Iterator[Record]:
+    """The records of a split as `segment` wrote it; there may be none. Each has its target, unless it need not, segmented."""
+    for record in read_records(_there(path), allow_empty=True):
+        if record.target is None and need_target:
+            todo = "give --teacher, a T5 that writes the targets"
+            raise UserError("the record has no target", where=record.where, todo=todo)
+        if record.target is not None and record.target_segments is None:
             todo = "run `pipedec segment` on this file"
             raise UserError("the target is not segmented", where=record.where, todo=todo)
         yield record
 
 
-def load_split(path: Path) -> list[Record]:
+def load_split(path: Path, need_target: bool = True) -> list[Record]:
     """All of `read_split`."""
-    return list(read_split(path))
+    return list(read_split(path, need_target))
 
 
 def load_segmentation(path: Path) -> Segmentation:

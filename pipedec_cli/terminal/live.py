@@ -135,7 +135,7 @@ def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14
     from pipedec_cli.model.decoder import load
 
     place = Workspace.find(workspace)
-    source = load_split(place.data / "test.jsonl")[0].source
+    source = load_split(place.data / "test.jsonl", need_target=False)[0].source
     decoder, finished = load(place.model("pipelined")), None
     view = LiveGrid(decoder.text.decode, method=f"Δt = {delay}", name=lambda _: source)
     for event in decoder.run([source], decoder.method(delay)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass
 from functools import partial
@@ -20,9 +20,16 @@ from rich.table import Table
 from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.preparation import Counts, Preparer, TargetStatistics, describe_targets, measure_of
+from pipedec_cli.data.preparation import (
+    Counts,
+    Measure,
+    Preparer,
+    TargetStatistics,
+    describe_targets,
+    measure_of,
+)
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import SPLITS, FieldNames, Level, Segmentation, SplitName
+from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
@@ -41,6 +48,7 @@ pipedec segment data.jsonl --level sentence     # {"source": "â€¦", "target": "â
 pipedec segment train.csv --dev dev.csv --test test.csv \\
   --source-field article --target-field highlights
 pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    # a list, or "a; b; c"
+pipedec segment inputs.jsonl --sources-only     # for `pipedec train --teacher`, which has a T5 write the targets
 pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        # counts tokens instead of words
 zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json \\
   | jq .promise
@@ -82,6 +90,9 @@ class SegmentSettings(WorkflowSettings):
         "target", "The field with the right answer: a string, or a list that is segmented already."
     )
     id_field: str = _fields("id", "The field with the identifier; else the line number is one.")
+    sources_only: bool = _fields(
+        False, "The data have no targets: `pipedec train --teacher` has a T5 write them."
+    )
     dev: str | None = _splits(None, "A file of its own for dev \\[default: split off].")
     test: str | None = _splits(None, "A file of its own for test \\[default: split off].")
     dev_fraction: float = _share(0.1, "The share that is split off for dev.")
@@ -117,16 +128,19 @@ def segment(settings: SegmentSettings) -> None:
         talk.say(f"there is no {location} here: asking the hub for a data set of that name")
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     shares: dict[SplitName, float] = {"dev": settings.dev_fraction, "test": settings.test_fraction}
-    how = settings.some("seed", "limit")
+    how = settings.some("seed", "limit", "sources_only")
     with stage(talk, "reading"):
         splits, origins = gather_splits(
             settings.data, held_out, names, shares, near=folder, warn=talk.warn, **how
         )
     joiner, separators = settings.joiner and _unescape(settings.joiner), [*map(_unescape, settings.separator)]
-    targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
+    targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
+    texts: tuple[Iterable[str], Iterable[str]] = (
+        (sources, ()) if settings.sources_only else (targets, sources)
+    )
     with stage(talk, "learning where sentences end"):
-        segmenter = make_segmenter(settings.level, separators=separators, targets=targets, sources=sources)
+        segmenter = make_segmenter(settings.level, *texts, separators=separators)
     between = joiner_of(splits["train"], segmenter) if joiner is None else joiner
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
     segmentation = Segmentation(settings.level, cut_at, between, settings.sub_max)
@@ -134,13 +148,13 @@ def segment(settings: SegmentSettings) -> None:
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
     for record, name in track(talk, every, sum(map(len, splits.values())), "segmenting"):
-        segmented[name].append(prepare.segment(record))
-    statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
-    step = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
-    with stage(talk, "counting steps"):
-        sample = segmented["train"][::step]
-        lengths = [measure(record.target_segments or ()) for record in sample]
-        estimates = estimate(measure([record.target or "" for record in sample]), lengths, limits)
+        segmented[name].append(record if settings.sources_only else prepare.segment(record))
+    statistics, estimates = dict[SplitName, TargetStatistics](), list[Estimate]()
+    if not settings.sources_only:
+        statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
+        with stage(talk, "counting steps"):
+            step = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
+            estimates = _promise(segmented["train"][::step], measure, limits)
     asked = {**settings.some("data", "level"), "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
         "time_max": settings.time_max,
@@ -154,11 +168,11 @@ def segment(settings: SegmentSettings) -> None:
     outdated = _outdated_models(place, folder, segmented)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
-    if not talk.quiet and not settings.as_json:
+    if statistics and not talk.quiet and not settings.as_json:
         talk.console.print(render_summary(statistics, estimates, unit))
     examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
     _tell(talk, settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
-    if why := doubt(statistics["train"].subsequences_per_target, estimates):
+    if statistics and (why := doubt(statistics["train"].subsequences_per_target, estimates)):
         talk.warn(why)
     if outdated:
         other = f"was trained on other data than {folder} holds now"
@@ -170,8 +184,13 @@ def segment(settings: SegmentSettings) -> None:
 
 _IN_MANIFEST: Final = (
     *("dev", "test", "sub_max", "time_max", "split_long", "tokenizer", "limit", "recipe"),
-    *("source_field", "target_field", "id_field", "dev_fraction", "test_fraction", "seed"),
+    *("source_field", "target_field", "id_field", "sources_only", "dev_fraction", "test_fraction", "seed"),
 )
+
+
+def _promise(sample: Sequence[Record], measure: Measure, limits: Limits) -> list[Estimate]:
+    lengths = [measure(record.target_segments or ()) for record in sample]
+    return estimate(measure([record.target or "" for record in sample]), lengths, limits)
 
 
 def _unescape(text: str) -> str:  # a line feed and a tab are hard to type in a shell
@@ -198,7 +217,8 @@ def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | N
     import numpy as np
 
     with suppress(UserError):
-        known, now = (np.unique(source_hashes(rows)) for rows in (read_split(before), splits["train"]))
+        both = (read_split(before, need_target=False), splits["train"])
+        known, now = (np.unique(source_hashes(rows)) for rows in both)
         return None if np.array_equal(known, now) else models
     return models
 
@@ -227,7 +247,9 @@ def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits,
     for name in SPLITS:
         if not splits[name]:
             talk.warn(f"{name} is empty: there are too few different sources")
-    if settings.tokenizer is None:
+    if settings.sources_only:
+        talk.say("next: pipedec train --teacher T5 has it write the targets")
+    elif settings.tokenizer is None:
         counted = "lengths are counted in words, as there is no tokenizer yet"
         talk.say(f"{counted}: tokens are more (--tokenizer counts them)")
 

@@ -116,11 +116,6 @@ def test_fields_may_have_other_names_that_are_in_what_is_said(write_lines):
     assert "field 'text' is missing" in refusal(path, names=FieldNames(source="text"))
 
 
-def test_a_missing_target_is_refused_where_it_is_needed_and_an_empty_one_is_there(write_lines):
-    assert "field 'target' is missing" in refusal(write_lines("a.jsonl", A), need_target=True)
-    assert len(list(read_records(write_lines("a.jsonl", A | {"target": ""}), need_target=True))) == 1
-
-
 def test_a_byte_order_mark_is_passed_over_and_numbers_that_are_none_are_carried_along(write_lines):
     (record,) = read_records(write_lines("a.jsonl", '\ufeff{"source": "a", "score": NaN, "best": -Infinity}'))
     assert to_json(record_fields(record)) == '{"source": "a", "score": NaN, "best": -Infinity, "id": "1"}'

@@ -101,6 +101,11 @@ def test_half_a_surrogate_pair_in_a_segmentation_is_no_hindrance(write_lines):
     assert load_segmentation(path).joiner == " "
 
 
+def test_records_without_a_target_are_loaded_where_none_is_needed(write_lines):
+    path = write_lines("a.json", {"source": "a"}, {"source": "b", "target": "", "target_segments": []})
+    assert [one.target for one in load_split(path, need_target=False)] == [None, ""]
+
+
 GOOD = msgspec.to_builtins(SEGMENTATION)
 NOT_OURS = r"a\.json: not what `pipedec segment` writes"
 WRONG = ({"level": "word"}, {"separators": ";"}, {"joiner": None}, {"sub_max": "20"})
@@ -110,6 +115,7 @@ WRONG = ({"level": "word"}, {"separators": ";"}, {"joiner": None}, {"sub_max": "
     ("load", "content", "message"),
     [
         (load_split, {"source": "a", "target": "b"}, r"a\.json:1: the target is not segmented"),
+        (load_split, {"source": "a"}, r"a\.json:1: the record has no target; give --teacher"),
         *((load_segmentation, content, NOT_OURS) for content in (*(GOOD | change for change in WRONG), [])),
     ],
 )

@@ -56,6 +56,27 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
     assert "counted in words" in result.stderr
 
 
+def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_them():
+    items = [{"source": f"case {i}. {FACTS[1]}", "note": i} for i in range(30)]
+    result = run(write("inputs.jsonl", *items), "--sources-only", "--json")
+    printed, folder = json.loads(result.stdout), Path("pipedec-workspace/data")
+    assert (printed["promise"], printed["statistics"], printed["joiner"]) == ([], {}, " ")
+    assert printed["manifest"]["settings"]["sources_only"] is True
+    splits = {name: load_split(folder / f"{name}.jsonl", need_target=False) for name in SPLITS}
+    assert {name: row["examples"] for name, row in printed["splits"].items()} == {
+        name: len(rows) for name, rows in splits.items()
+    }
+    assert sorted(record.fields["note"] for record in chain(*splits.values())) == [*range(30)]
+    assert not any({"target", "target_segments"} & record.fields.keys() for record in chain(*splits.values()))
+    assert load_segmenter(folder).cut(" ".join(FACTS)) == FACTS
+    assert "train --teacher T5" in result.stderr
+    assert "targets" not in run("inputs.jsonl", "--sources-only").stdout
+    refused = refusal("inputs.jsonl")
+    assert "inputs.jsonl:1: field 'target' is missing" in refused and "--sources-only" in refused
+    some = write("some.jsonl", items[0], *examples(1))
+    assert "some.jsonl:2: there is a target; leave out --sources-only" in refusal(some, "--sources-only")
+
+
 def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_the_same_bytes():
     result = run(write("data.jsonl", *examples()), "--json", "--out", "there")
     printed = json.loads(result.stdout)
