@@ -11,13 +11,15 @@ from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Fixed
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.competitor import Competitor
-    from pipedec_cli.evaluate.significance import Difference
+    from pipedec_cli.evaluate.competitor import Competitor, Quality
 
 WORTHWHILE: Final = 1.3  # fewer steps, or less time, by less than this factor are not worth it
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its
 #: longest answers.
 TOLERANCE: Final = 0.5
+#: ROUGE-L with the baseline's texts, from which on texts count as the same where there are no right answers: nine of ten
+#: words, in their order.
+SAME_TEXT: Final = 90.0
 AS_FAST: Final = 1.1  # slower than the fastest by less than this factor is as fast, and quality decides
 FEW_SUBSEQUENCES: Final = 2.0  # up to so many a target there is hardly anything to do at once
 # How much more often than in the baseline something may go wrong before it is pointed out; shares of 1.
@@ -115,15 +117,25 @@ def advise(
     if baseline.faults or not fit:
         return Advice("unfit", None, _unfit(baseline, fit, called), why)
 
+    # A choice among several is made on the split before the last, if there is one: on the last it would be flattered.
+    on = next(reversed(baseline.beside), None) if len(tried) > 1 else None
+
+    def value(found: Quality) -> float:
+        """Points over what counts as good enough, of scores or of agreement; 0 where nothing is known."""
+        if metric in found.differences:
+            return found.differences[metric].value + TOLERANCE
+        rouge = found.agreement and found.agreement.rouge_l
+        return 0.0 if rouge is None else rouge - SAME_TEXT
+
     def quality(one: Competitor) -> float:
-        return one.differences[metric].value if metric in one.differences else 0.0
+        return value(one.quality if on is None else one.beside[on])
 
     few = ""
     if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
         few = f"the targets have {subsequences:.1f} subsequences on average, and with one or two there is hardly "
         few += "anything to generate at once"
     fast = [one for one in fit if one.gain.speedup >= WORTHWHILE and one.gain.low > 1]
-    sound = [one for one in fit if quality(one) >= -TOLERANCE]
+    sound = [one for one in fit if quality(one) >= 0]
     good = [one for one in fast if one in sound]
     fastest = max((one.gain.speedup for one in good), default=0.0)
     least = max(WORTHWHILE, fastest * AS_FAST)  # the speedup of one that would be taken if it were sure
@@ -132,24 +144,27 @@ def advise(
         best = max(unsure or fit, key=lambda one: one.gain.speedup)
         return replace(_stay([best, *sound], baseline, called, few), cautions=why)
     chosen = max([one for one in good if one.gain.speedup * AS_FAST >= fastest] or fast, key=quality)
-    take = f"{chosen.name} (`pipedec generate {chosen.options}`)"
+    take = f"{chosen.name} (`pipedec generate {chosen.options}`{f', chosen on {on}' if on else ''})"
     found, label = chosen.differences.get(metric), labels[metric]
     speed = f"{chosen.gain.speedup:.1f} times as fast as {called}"
-    change = _change(found, label, baseline)
-    if good:
+    change = _change(chosen.quality, metric, label, baseline, called)
+    if held := bool(good) and value(chosen.quality) >= 0:
         fewer = _fewer("steps", chosen, baseline)
         steps = f", with {fewer:.1f} times fewer decoder steps" if fewer >= AS_FAST else ""
         text = f"Take {take}: {speed}{steps}{change}"
+    elif good:
+        text = (
+            f"{take} is {speed}{change} It was as good on {on} and is not here: compare on more examples before you take it, "
+            f"or stay with {called}."
+        )
     elif found is not None and found.excludes_zero:
         text = (
             f"Every delay that saves time costs quality. {take} costs least: {speed}{change} Take it if the speed is "
             f"worth that, try larger delays, which give some quality back, or stay with {called}."
         )
     else:
-        text = (
-            f"{take} is {speed}{change} What it costs is open: score more examples before you take it, or stay with "
-            f"{called}."
-        )
+        more = "score more examples" if found else "read some of its texts"
+        text = f"{take} is {speed}{change} What it costs is open: {more} before you take it, or stay with {called}."
     worse = [
         f"{labels[name]} is worse: {other.value:+.1f}, 95 % interval {other.low:+.1f} to {other.high:+.1f}."
         for name, other in chosen.differences.items()
@@ -157,7 +172,7 @@ def advise(
     ]
     minded = (f"Mind that {few}.",) if few else ()
     cautions = (*minded, *worse, *_cautions(chosen, baseline, metric, label), *why)
-    return Advice("take" if good else "trade", chosen.options, text, cautions)
+    return Advice("take" if held else "trade", chosen.options, text, cautions)
 
 
 def _unfit(baseline: Competitor, fit: Sequence[Competitor], called: str) -> str:
@@ -174,8 +189,11 @@ def _unfit(baseline: Competitor, fit: Sequence[Competitor], called: str) -> str:
     return f"No advice: {useless} says nothing. Train further, {again}"
 
 
-def _change(found: Difference | None, label: str, baseline: Competitor) -> str:
+def _change(quality: Quality, metric: str, label: str, baseline: Competitor, called: str) -> str:
     """How a sentence about speed ends: with what becomes of the quality. A difference that may be chance is none."""
+    found = quality.differences.get(metric)
+    if found is None and quality.agreement is not None:
+        return f"; its texts agree with those of {called}: {quality.agreement.line}."
     if found is None or found.low is None or found.high is None:
         return "."
     if found.low == found.high == 0:
@@ -230,7 +248,8 @@ def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) ->
     found, usual, difference = one.scored.failures, baseline.scored.failures, one.differences.get(metric)
     if found.alike_rate > OFTEN_ALIKE:
         alike = f"{found.alike_rate:.0%} of its texts, and {usual.alike_rate:.0%} of the baseline's"
-        yield f"{alike}, are the same as another example's, though the right answers differ."
+        which = "sources" if one.scored.is_blind else "right answers"
+        yield f"{alike}, are the same as another example's, though the {which} differ."
     if usual.truncated_rate > BASELINE_TRUNCATED:
         yield (
             f"The baseline is cut short in {usual.truncated_rate:.0%} of its texts, which makes it slow and poor: train "

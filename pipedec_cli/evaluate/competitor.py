@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.timing import Clock, Gain, Output, Pass, Runner, Source, Timing, gain, took, watched
@@ -52,15 +53,20 @@ class Agreement(NamedTuple):
 
 
 class Quality(NamedTuple):
-    """How good a decoder is on one split: its scores, and by metric what they are over the baseline's."""
+    """How good a decoder is on one split: its scores, by metric what they are over the baseline's, and if it says the same."""
 
     scored: ScoredRun | None = None
     differences: Mapping[str, Difference] = {}
+    agreement: TextAgreement | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Both as plain values."""
+        """All of it as plain values."""
         differences = {metric: asdict(difference) for metric, difference in self.differences.items()}
-        return {"quality": self.scored and self.scored.as_json(), "differences": differences}
+        return {
+            "quality": self.scored and self.scored.as_json(),
+            "differences": differences,
+            "text_agreement": self.agreement and self.agreement._asdict(),
+        }
 
 
 @dataclass(slots=True)
@@ -70,8 +76,8 @@ class Competitor:
     Ours have `options` of `pipedec generate` that give them and are `scored`, with `totals`, on all examples; `faults` are
     why their texts are of no use. Peers have their tokens compared instead (`agreement`). The pipelined ones have a
     `delay`, and the share of the timed examples in which explorations `used_up` sub_max. `sources` are what is timed, in
-    ids of its own tokenizer. `differences` of scores, by metric, and `gains`, by batch size, are those over the baseline;
-    `beside` has the quality on other splits.
+    ids of its own tokenizer. `differences` of scores, by metric, and `gains`, by batch size, are those over the baseline,
+    with whose texts there is `text_agreement`; `beside` has the quality on other splits.
     """
 
     name: str
@@ -85,11 +91,17 @@ class Competitor:
     totals: Totals | None = None
     used_up: float | None = None
     differences: Mapping[str, Difference] = field(default_factory=dict)
+    text_agreement: TextAgreement | None = None
     beside: dict[str, Quality] = field(default_factory=dict)
     timings: dict[int, Timing] = field(default_factory=dict)
     gains: Mapping[int, Gain] = field(default_factory=dict)
     memory: Memory | None = None
     agreement: Agreement | None = None
+
+    @property
+    def quality(self) -> Quality:
+        """On the split that all else is measured on."""
+        return Quality(self.scored, self.differences, self.text_agreement)
 
     @property
     def gain(self) -> Gain:
@@ -110,7 +122,7 @@ class Competitor:
             "settings": dict(self.runner.settings),
             "options": self.options,
             "delay": self.delay,
-            **Quality(self.scored, self.differences).as_json(),
+            **self.quality.as_json(),
             "faults": self.faults,
             "other_splits": {split: quality.as_json() for split, quality in self.beside.items()},
             "totals": self.totals and self.totals.as_json(),

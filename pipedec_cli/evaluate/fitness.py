@@ -24,7 +24,8 @@ def faults(run: ScoredRun) -> Iterator[str]:
         cut = f"{failures.truncated_rate:.0%} of its texts are cut short by {' or '.join(failures.truncated)}"
         yield f"{cut}: it does not find the end, or the limit is too low"
     if failures.alike_rate > MOSTLY:
-        yield f"{failures.alike_rate:.0%} of its texts are the same as another example's, though the right answers differ"
+        which = "sources" if run.is_blind else "right answers"
+        yield f"{failures.alike_rate:.0%} of its texts are the same as another example's, though the {which} differ"
     yield from _as_good_as_exchanged(run)
 
 

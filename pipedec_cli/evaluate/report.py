@@ -169,6 +169,8 @@ class Report(Comparison):
     def notes(self) -> tuple[str, ...]:
         """What else a reader must be told."""
         flat = "the targets are not segmented, so nothing is told by number of subsequences"
+        if self.first.scored and self.first.scored.is_blind:
+            flat = "the data have no right answers, so nothing is scored, nor told by number of subsequences"
         said = "how often sub_max was used up is counted on the timed examples, what else goes wrong on all"
         return tuple(filter(None, (said, None if any(self.sizes.values()) else flat, self.disturbed)))
 

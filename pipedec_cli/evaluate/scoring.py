@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
@@ -15,6 +15,7 @@ from pipedec_cli.data.paper import RECIPES
 from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import Generated, Manifest, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
+from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
@@ -27,8 +28,6 @@ _KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA
 LABELS: Final = {metric: label for kind in _KINDS for metric, label in kind.headline.items()}
 #: Where a record may keep its right answers as a list, before `segment` merged any of them: asked for first.
 ANSWER_FIELDS: Final[Mapping[Task, str]] = {"keyphrases": "keyphrases", "multispan": "answers"}
-
-_NO_WORD = re.compile(r"[\W_]+")
 
 
 class LoadedRun(NamedTuple):
@@ -44,53 +43,6 @@ class LoadedRun(NamedTuple):
     manifest: Mapping[str, Any]
 
 
-class Failures(NamedTuple):
-    """What goes wrong with this method in particular, and hardly shows in ROUGE: counts, and their rates in [0, 1].
-
-    A pipelined decoder writes a subsequence before it has seen the earlier ones to their end. It can say the same
-    thing twice, leave something out, or run into its bounds on time and subsequences.
-    """
-
-    examples: int
-    subsequences: int  # predicted, in all
-    duplicated: int  # those that say the same as an earlier one of their prediction
-    with_duplicates: int  # predictions that have such
-    expected: int  # subsequences of the references, where they are known
-    dropped: int  # how many of these are missing, prediction by prediction
-    with_dropped: int  # predictions that have fewer subsequences than their reference
-    compared: int  # predictions whose reference has known subsequences
-    truncated: Mapping[str, int]  # predictions cut short, by what cut them (time_max, sub_max, max_tokens)
-    duplicated_rate: float  # of the predicted subsequences
-    dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
-    truncated_rate: float  # of the predictions
-    alike_rate: float  # of the texts that should differ, as sources and right answers do, those that do not
-
-
-def count_failures(items: Sequence[ScoringItem]) -> Failures:
-    """Count repeats, omissions and cuts over a set of predictions."""
-
-    def words(text: str) -> str:  # the text itself where there are none, so that ! and ? stay two things
-        return _NO_WORD.sub(" ", text.casefold()).strip() or text.strip()
-
-    repeats = [len(item.segments) - len(set(map(words, item.segments))) for item in items]
-    compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
-    missing = [max(0, right - predicted) for predicted, right in compared]
-    truncated = Counter(item.truncated for item in items if item.truncated is not None)
-    right = {item.right for item in items}
-    different = min(len({item.source for item in items}), len(right))
-    texts = len({words(item.prediction) for item in items})
-    subsequences, expected = sum(len(item.segments) for item in items), sum(right for _, right in compared)
-    return Failures(
-        *(len(items), subsequences, sum(repeats), sum(map(bool, repeats))),
-        *(expected, sum(missing), sum(map(bool, missing)), len(compared)),
-        dict(sorted(truncated.items())),
-        duplicated_rate=sum(repeats) / max(1, subsequences),
-        dropped_rate=sum(missing) / max(1, expected) if compared else None,
-        truncated_rate=truncated.total() / max(1, len(items)),
-        alike_rate=max(0.0, 1 - texts / max(1, different)),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
     """The scores of one run; `items` is what was scored, in file order."""
@@ -99,6 +51,11 @@ class ScoredRun:
     items: Sequence[ScoringItem]
     scores: Scores
     failures: Failures
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether no example has a right answer."""
+        return not (self.scores.ids or self.scores.not_scorable)
 
     @property
     def expected(self) -> int | None:
@@ -219,10 +176,29 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
     return kind(**given)
 
 
-def score_run(run: LoadedRun, measure: Measure, *, on_example: Callable[[], None]) -> ScoredRun:
-    """Score one run, calling `on_example` after each prediction; each must have something to be held against."""
+def score_run(
+    run: LoadedRun, measure: Measure, *, on_example: Callable[[], None], need_answers: bool = True
+) -> ScoredRun:
+    """Score one run, calling `on_example` after each prediction; each must have something to be held against.
+
+    Where no answers are needed, either each has, or none: then nothing is scored, and only what goes wrong is counted.
+    """
+    records = [one.record for one in run.predictions]
+    if not (need_answers or any(map(_is_answered, filter(None, records)))):
+        items = [
+            ScoringItem(one.id, one.text, one.segments, source=record.source, truncated=one.truncated)
+            for one, record in zip(run.predictions, records, strict=True)
+            if record
+        ]
+        return ScoredRun(run, items, Scores(measure, (), np.empty(0)), count_failures(items))
     items = [scoring_item(prediction, TASK_OF[measure.name]) for prediction in run.predictions]
     return ScoredRun(run, items, score(items, measure, on_example=on_example), count_failures(items))
+
+
+def _is_answered(record: Record) -> bool:
+    """Whether any field holds a right answer, of whatever task."""
+    lists = (record.fields.get(name) for name in ANSWER_FIELDS.values())
+    return record.target is not None or any((record.target_segments, record.references, *lists))
 
 
 def scoring_item(prediction: Generated, task: Task) -> ScoringItem:

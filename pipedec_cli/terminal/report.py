@@ -201,7 +201,7 @@ def _score(
 
     The last split is what all else is measured on; the quality on others stands beside.
     """
-    from pipedec_cli.evaluate.competitor import Quality
+    from pipedec_cli.evaluate.agreement import TextAgreement
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs
     from pipedec_cli.terminal.score import ScoreSettings, score_runs
 
@@ -210,15 +210,22 @@ def _score(
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
         made = [predictions[at].complete(one.name + some) for one, predictions in decoders]
-        runs = score_runs(by, load_runs(made), place, talk, settings.limit)
+        runs = score_runs(by, load_runs(made), place, talk, settings.limit, need_answers=False)
         first, measure = runs[0], runs[0].scores.measure
+        if first.is_blind:
+            talk.warn(
+                f"the data have no right answers{some}: nothing is scored but agreement with the baseline"
+            )
+        usual = [prediction.text for prediction in first.run.predictions]
         by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
         files += made
         for (one, _), scored in zip(decoders, runs, strict=True):
             if one.scored is not None:
-                one.beside[splits[at - 1]] = Quality(one.scored, one.differences)
+                one.beside[splits[at - 1]] = one.quality
             one.scored = scored
             if scored is not first:
+                texts = [prediction.text for prediction in scored.run.predictions]
+                one.text_agreement = TextAgreement.between(texts, usual)
                 one.differences = compare_runs(scored, first, **settings.some("resamples", "seed"))
     return files, first
 

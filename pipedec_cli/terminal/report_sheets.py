@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Final
@@ -75,8 +75,8 @@ def _side_by_side(report: Report) -> Sheet:
             published = {"train": {}, "dev": figures.dev_quality}
             papers[f"paper: {name}"] = {
                 **{
-                    (heading, LABELS[metric]): points(value)
-                    for heading, split, _ in _qualities(report.first, report)
+                    (f"quality{on}", LABELS[metric]): points(value)
+                    for on, split, _ in _qualities(report.first, report)
                     for metric, value in published.get(split or "", figures.quality).items()
                     if metric in LABELS
                 },
@@ -93,26 +93,32 @@ def _side_by_side(report: Report) -> Sheet:
 
 
 def _qualities(one: Competitor, report: Report) -> Iterator[tuple[str, str | None, Quality]]:
-    """The quality on each split, the one that all else is measured on last, with its heading and the split's name."""
-    first, mine = (
-        {**each.beside, report.split: Quality(each.scored, each.differences)} for each in (report.first, one)
-    )
-    for split, (scored, _) in first.items():
+    """The quality on each split, the one that all else is measured on last, with its heading's end and the split's name."""
+    first, mine = ({**each.beside, report.split: each.quality} for each in (report.first, one))
+    for split, (scored, *_) in first.items():
         named = f", {split}" if len(first) > 1 else ""
-        heading = f"quality{named}, {len(scored.items) if scored else 0:,} examples"
-        yield heading, split, mine.get(split, Quality())
+        on = f"{named}, {len(scored.items) if scored else 0:,} examples"
+        yield on, split, mine.get(split, Quality())
 
 
 def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     """All cells of a decoder, each with its section and label."""
-    for heading, _, (scored, differences) in _qualities(one, report):
-        for metric in report.first.scored.scores.measure.headline if report.first.scored else ():
+    for on, _, (scored, differences, agreement) in _qualities(one, report):
+        for metric in _metrics(report):
             found = differences.get(metric)
             over = f"{found.value:+.1f}" if found else ""
             interval = f"{found.low:+.1f} to {found.high:+.1f}" if found and found.low is not None else ""
             value = points(scored.scores.values[metric] if scored else None)
             cells = [(LABELS[metric], value), ("  over the baseline", over), ("  95 % interval", interval)]
-            yield from under(heading, cells)
+            yield from under(f"quality{on}", cells)
+        if any(each.text_agreement for each in report.entries):
+            cells = told(agreement, points, {"ROUGE-L": "rouge_l"}) + told(
+                agreement, rate, {"equal texts": "share"}
+            )
+            blank = one.role == "baseline"
+            yield from under(
+                f"agreement with the baseline{on}", [(name, "" if blank else cell) for name, cell in cells]
+            )
     totals = SimpleNamespace(**(one.totals.as_json() if one.totals else {}))
     yield from under("decoder steps, the same examples", told(totals, points, _TOTALS))
     for size in report.batch_sizes:
@@ -126,6 +132,12 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
     cells = told(one.scored.failures if one.scored else None, rate, tables.FAILURES)
     yield from under("what goes wrong", [*cells, ("sub_max used up", rate(one.used_up))])
+
+
+def _metrics(report: Report) -> Iterable[str]:
+    """Those that there are scores of."""
+    scored = report.first.scored
+    return () if scored is None or scored.is_blind else scored.scores.measure.headline
 
 
 def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[str, str]]:
@@ -145,7 +157,9 @@ def _notes(report: Report) -> Iterator[str]:
     yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
     if any(one.agreement for one in report.entries):
         yield f"same tokens: timed examples with the very tokens of {report.first.name}"
-    if report.first.scored:
+    if any(one.text_agreement for one in report.entries):
+        yield "agreement: the baseline's texts taken for the right ones, as `rouge` scores; white space does not count"
+    if report.first.scored and not report.first.scored.is_blind:
         yield f"signature: {report.first.scored.scores.measure.signature}"
     yield from (f"intervals: {report.significance}", f"speed: {report.sample.line}")
     if report.first.beside:
@@ -159,8 +173,7 @@ def _notes(report: Report) -> Iterator[str]:
 
 def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
-    size, scored = report.batch_sizes[0], report.first.scored
-    metrics = scored.scores.measure.headline if scored else ()
+    size, metrics = report.batch_sizes[0], tuple(_metrics(report))
     paper = report.paper if report.split in (None, "test") else None  # as its Table 5 is
     published = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.evaluate.competitor import Competitor
+from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun, count_failures
+from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, Timing
 
 

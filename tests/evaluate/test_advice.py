@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.evaluate.advice import Estimate, advise, doubt, estimate
-from pipedec_cli.evaluate.competitor import Totals
+from pipedec_cli.evaluate.agreement import TextAgreement
+from pipedec_cli.evaluate.competitor import Quality, Totals
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Gain
 from pipedec_cli.pipeline.grid import Limits
@@ -20,7 +21,7 @@ def failing(duplicated=0.0, dropped=None, truncated=0.0, alike=0.0):
     """What was scored, as far as advice looks at it."""
     rates = {"duplicated_rate": duplicated, "dropped_rate": dropped, "truncated_rate": truncated}
     rates["alike_rate"] = alike
-    return SimpleNamespace(failures=SimpleNamespace(**rates))
+    return SimpleNamespace(failures=SimpleNamespace(**rates), is_blind=False)
 
 
 def tried(
@@ -55,8 +56,9 @@ def tried(
     )
 
 
-def ask(*decoders, subsequences=5.0, faults=(), **usual):
+def ask(*decoders, subsequences=5.0, faults=(), beside=None, **usual):
     measured = {"totals": Totals(1000, 100_000, 100_000), "scored": failing(**usual), "faults": faults}
+    measured["beside"] = beside or {}
     return advise(
         decoders,
         competitor("sequential", "baseline", **measured),
@@ -147,6 +149,64 @@ def test_a_delay_is_taken_or_offered_or_told_why_not(decoders, subsequences, ver
     advice = ask(*decoders, subsequences=subsequences)
     options = "--delay 2" if verdict in {"take", "trade"} else None
     assert (advice.verdict, advice.options, advice.text) == (verdict, options, text)
+
+
+@pytest.mark.parametrize(
+    ("agreement", "verdict", "text"),
+    [
+        (
+            TextAgreement(93.1, 480, 1000),
+            "take",
+            f"{TAKE}; its texts agree with those of the plain T5: ROUGE-L 93.1, 48% equal.",
+        ),
+        (
+            TextAgreement(None, 480, 1000),
+            "take",
+            f"{TAKE}; its texts agree with those of the plain T5: 48% equal.",
+        ),
+        (
+            TextAgreement(81.0, 0, 1000),
+            "trade",
+            "Δt = 2 (`pipedec generate --delay 2`) is 3.0 times as fast as the plain T5; its texts agree with those of the "
+            "plain T5: ROUGE-L 81.0, 0% equal. What it costs is open: read some of its texts before you take it, or stay "
+            "with the plain T5.",
+        ),
+    ],
+)
+def test_without_right_answers_advice_goes_by_speed_and_agreement(agreement, verdict, text):
+    slower = tried(
+        3, 2.0, None, text_agreement=TextAgreement(95.0, 900, 1000) if verdict == "take" else agreement
+    )
+    advice = ask(tried(2, quality=None, text_agreement=agreement), slower)
+    assert (advice.verdict, advice.text) == (verdict, text)
+    assert advice.cautions == ("Nothing could be scored: whether the quality holds is not known.",)
+
+
+def on_dev(quality):
+    return {"dev": Quality(None, {"rougeL": Difference(quality, quality, quality)})}
+
+
+CHOSEN = "Δt = 2 (`pipedec generate --delay 2`, chosen on dev)"
+
+
+@pytest.mark.parametrize("quality", [-0.2, 5.0])
+def test_one_of_several_is_chosen_on_the_split_before_the_last(quality):
+    both = [tried(1, 9.0, quality, beside=on_dev(-3.0)), tried(2, 3.0, -0.2, beside=on_dev(0.0))]
+    advice = ask(*both, beside=on_dev(0.0))
+    assert (advice.verdict, advice.options) == ("take", "--delay 2")
+    assert advice.text.startswith(f"Take {CHOSEN}: 3.0 times as fast")
+    # one alone is no choice
+    assert "chosen" not in ask(both[1], beside=on_dev(0.0)).text
+
+
+def test_what_was_chosen_is_not_taken_where_the_last_split_does_not_bear_it_out():
+    both = [tried(1, 9.0, 0.0, beside=on_dev(-3.0)), tried(2, 3.0, -2.0, beside=on_dev(0.0))]
+    advice = ask(*both, beside=on_dev(0.0))
+    assert (advice.verdict, advice.options) == ("trade", "--delay 2")
+    assert advice.text == (
+        f"{CHOSEN} is 3.0 times as fast as the plain T5, ROUGE-L -2.0, 95 % interval -2.4 to -1.6. It was as good on dev and "
+        "is not here: compare on more examples before you take it, or stay with the plain T5."
+    )
 
 
 BAD = ("its texts say nothing",)

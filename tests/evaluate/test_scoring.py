@@ -8,11 +8,12 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated, record_of
+from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.scoring import count_failures, make_protocol, scoring_item
+from pipedec_cli.evaluate.scoring import make_protocol, scoring_item
 
 
 def spans(identifier: str, predicted: tuple[str, ...], right: tuple[str, ...]) -> ScoringItem:

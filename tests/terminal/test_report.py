@@ -109,6 +109,7 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
         assert one["other_splits"]["dev"]["quality"]["rows"]["scored"] == 12
     dev = decoders["Δt = 1"]["other_splits"]["dev"]
     assert set(dev["differences"]["rougeL"].values()) == {0.0}
+    assert (dev["text_agreement"]["of"], decoders["Δt = 1"]["text_agreement"]["of"]) == (12, 6)
     rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
     first, second = rows.index("quality, dev, 12 examples"), rows.index("quality, test, 6 examples")
     assert rows[first + 7].endswith("38.3 38.0"), "the paper's ROUGE-L on dev"
@@ -121,6 +122,25 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
     assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
     others = ("--data", workspace / "data/dev.jsonl", "--split", "dev")
     assert "has no splits" in refused("report", *others, *QUICK)
+
+
+def test_without_right_answers_decoders_are_compared_in_steps_speed_and_agreement(workspace):
+    rows = [{"source": source} for source, _ in TOLD * 2]
+    write_lines(workspace / "data/test.jsonl", *rows)
+    result = reported("--delays", "1,2", columns=200)
+    content, decoders = report_of(workspace)
+    assert decoders["Δt = 1"]["quality"]["rows"]["scored"] == 0
+    assert decoders["Δt = 1"]["text_agreement"]["of"] == 12
+    assert decoders["sequential"]["text_agreement"] is None
+    assert decoders["Δt = 1"]["totals"]["steps"] < decoders["sequential"]["totals"]["steps"]
+    assert any("no right answers, so nothing is scored" in note for note in content["notes"])
+    shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "agreement with the baseline, 12 examples" in shown
+    assert not any(line.startswith(("quality", "signature")) for line in shown)
+    assert "the data have no right answers: nothing is scored but agreement" in result.stderr
+    # right answers that are there for some examples only are refused as ever
+    write_lines(workspace / "data/test.jsonl", *rows, {"source": "x", "target": "y"})
+    assert "nothing to score against" in refused("report", "--delays", "1", *QUICK)
 
 
 def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_recommended(workspace):

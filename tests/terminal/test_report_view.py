@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
 from pipedec_cli.evaluate.advice import Advice
+from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.competitor import Agreement, Totals
 from pipedec_cli.evaluate.machine import Machine
@@ -117,6 +118,17 @@ def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed
     first = entry("sequential", "baseline", seconds=2.0, sizes=(1, 4))
     report = make_report(entries=(first, *make_report(peers=["prompt-lookup"], delays=(1,)).entries[1:]))
     assert cells(report, "Decoders", "examples/s")[1] == ("5.00", "–", "–")
+
+
+def test_agreement_with_the_baseline_is_a_section_of_its_own_where_there_is_one():
+    base, *ours = make_report(delays=(1,)).entries
+    assert not cells(make_report(), "Decoders", "equal texts")
+    ours[0].text_agreement = TextAgreement(93.14, 12, 25)
+    report = make_report(entries=(base, *ours))
+    (section,) = [each for each in sheets(report)[0].sections if each.heading.startswith("agreement")]
+    assert section.heading == "agreement with the baseline, 1 examples"
+    assert section.rows == (("ROUGE-L", "", "93.1"), ("equal texts", "", "48.0%"))
+    assert report.as_json()["decoders"][1]["text_agreement"] == {"rouge_l": 93.14, "equal": 12, "of": 25}
 
 
 def test_papers_figures_stand_beside_what_was_measured():

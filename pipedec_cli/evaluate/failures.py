@@ -1,0 +1,61 @@
+"""What goes wrong with pipelined decoding in particular, counted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pipedec_cli.evaluate.metrics.measure import ScoringItem
+
+_NO_WORD = re.compile(r"[\W_]+")
+_UNKNOWN = ((), None)  # `ScoringItem.right` where no right answer is known
+
+
+class Failures(NamedTuple):
+    """What goes wrong with this method in particular, and hardly shows in ROUGE: counts, and their rates in [0, 1].
+
+    A pipelined decoder writes a subsequence before it has seen the earlier ones to their end. It can say the same
+    thing twice, leave something out, or run into its bounds on time and subsequences.
+    """
+
+    examples: int
+    subsequences: int  # predicted, in all
+    duplicated: int  # those that say the same as an earlier one of their prediction
+    with_duplicates: int  # predictions that have such
+    expected: int  # subsequences of the references, where they are known
+    dropped: int  # how many of these are missing, prediction by prediction
+    with_dropped: int  # predictions that have fewer subsequences than their reference
+    compared: int  # predictions whose reference has known subsequences
+    truncated: Mapping[str, int]  # predictions cut short, by what cut them (time_max, sub_max, max_tokens)
+    duplicated_rate: float  # of the predicted subsequences
+    dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
+    truncated_rate: float  # of the predictions
+    alike_rate: float  # of the texts that should differ, as sources and right answers do, those that do not
+
+
+def count_failures(items: Sequence[ScoringItem]) -> Failures:
+    """Count repeats, omissions and cuts over a set of predictions."""
+
+    def words(text: str) -> str:  # the text itself where there are none, so that ! and ? stay two things
+        return _NO_WORD.sub(" ", text.casefold()).strip() or text.strip()
+
+    repeats = [len(item.segments) - len(set(map(words, item.segments))) for item in items]
+    compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
+    missing = [max(0, right - predicted) for predicted, right in compared]
+    truncated = Counter(item.truncated for item in items if item.truncated is not None)
+    right = {item.right for item in items if item.right != _UNKNOWN}
+    sources = len({item.source for item in items})
+    different = min(sources, len(right) or sources)
+    texts = len({words(item.prediction) for item in items})
+    subsequences, expected = sum(len(item.segments) for item in items), sum(right for _, right in compared)
+    return Failures(
+        *(len(items), subsequences, sum(repeats), sum(map(bool, repeats))),
+        *(expected, sum(missing), sum(map(bool, missing)), len(compared)),
+        dict(sorted(truncated.items())),
+        duplicated_rate=sum(repeats) / max(1, subsequences),
+        dropped_rate=sum(missing) / max(1, expected) if compared else None,
+        truncated_rate=truncated.total() / max(1, len(items)),
+        alike_rate=max(0.0, 1 - texts / max(1, different)),
+    )
