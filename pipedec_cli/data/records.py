@@ -125,8 +125,16 @@ class _Output(Struct):
 OUTPUT_FIELDS: Final = _Output.__struct_fields__
 
 
+class Teacher(Struct, frozen=True):
+    """The T5 whose texts a model was trained on, as its training.json names it."""
+
+    name: Annotated[str, Meta(min_length=1)]  # a folder or a hub name
+    sha256: str | None = None
+
+
 class _Made(Struct):
     limit: _Count | None = None
+    teacher: Teacher | None = None
     training: dict[str, Any] = {}
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents, read_json
-from pipedec_cli.data.records import Manifest
+from pipedec_cli.data.records import Manifest, Teacher
 from pipedec_cli.data.writing import changes, to_json
 
 MANIFEST: Final = "training.json"
@@ -38,6 +38,12 @@ def otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         made.update(made.pop("training", {}))
     same_data = before.get("inputs") == wanted["inputs"]
     return ", ".join(changes(old, new, {**old, **new})) if same_data else "with other data"
+
+
+def taught_by(name: str) -> Teacher | None:
+    """Whose texts the model of a folder was trained on; None if it was trained on others, or is a hub model."""
+    teacher = (begun(Path(name)).get("settings") or {}).get("teacher")
+    return teacher and Teacher(teacher["name"], teacher.get("sha256"))
 
 
 def is_model(folder: Path) -> bool:

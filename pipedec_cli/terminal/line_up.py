@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.trained import is_model
+from pipedec_cli.data.reading import real
+from pipedec_cli.data.records import Teacher
+from pipedec_cli.data.rows import is_hub_name
+from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.competitor import Competitor, EngineRunner, Role
 from pipedec_cli.evaluate.peers import PeerName
@@ -40,6 +44,7 @@ def line_up(
     if trained.decoder == "sequential":
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
         raise UserError(f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder", todo=todo)
+    settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, talk)
     plain = _load_plain(settings.baseline, usual, peers, place, talk)
     inputs = {split: read_inputs(replace(usual, split=split), talk) for split in settings.split or (None,)}
 
@@ -71,13 +76,14 @@ def line_up(
         ours.append(one(name, "pipelined", options, how, serving))
     waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
     if plain is not None:
+        called = _called(plain, teacher, talk)
         if "wait" in asked:
             ours.append(one("waiting schedule", "pipelined", "--delay wait", waiting))
         options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
         if settings.baseline is not None:
             options, how = f"--model {settings.baseline}", replace(usual, model=settings.baseline)
-        words = f"the plain T5 ({plain.checkpoint.name}), the whole target as one string, on our engine"
-        return [one("sequential", "baseline", options, how, plain), *ours], words, "the plain T5"
+        words = f"{called} ({plain.checkpoint.name}), the whole target as one string, on our engine"
+        return [one("sequential", "baseline", options, how, plain), *ours], words, called
     if trained.delay != "any":
         lacking = "no plain T5, and this checkpoint was not trained for its waiting schedule"
         what, where = f"there is nothing to compare with: {lacking}", pipelined.checkpoint.name
@@ -116,6 +122,27 @@ def _serving(
             f"{place.model(f'pipelined-delay{lacking[0]}')}` one beside it"
         )
     return found or [(trained.usual_delay, pipelined)]
+
+
+def _with_teacher(
+    settings: ReportSettings, checkpoint: str, place: Workspace, talk: Talk
+) -> tuple[ReportSettings, Teacher | None]:
+    """The settings with the T5 that taught a checkpoint as baseline, if it is still there and no other was given."""
+    teacher = taught_by(checkpoint)
+    if teacher is None or settings.baseline not in (None, teacher.name):
+        return settings, None
+    if not (is_hub_name(teacher.name) or is_model(Path(teacher.name))):
+        talk.warn(f"the teacher of {checkpoint} is no longer at {teacher.name}: --baseline says where it is")
+        return settings, None
+    own = real(teacher.name) == real(place.model("sequential"))
+    return replace(settings, baseline=None if own else teacher.name), teacher
+
+
+def _called(plain: Decoder, teacher: Teacher | None, talk: Talk) -> str:
+    """The baseline in short; a teacher that is no longer what it was is warned of."""
+    if teacher and teacher.sha256 not in (None, plain.sha256):
+        talk.warn(f"{plain.checkpoint.name} is not the teacher that it was: it has been trained since")
+    return "the teacher" if teacher else "the plain T5"
 
 
 def _load_plain(

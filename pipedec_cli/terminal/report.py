@@ -92,7 +92,8 @@ class ReportSettings(WorkflowSettings):
     )
     model: str | None = _input(None, "The pipelined checkpoint \\[default: the workspace's].")
     baseline: str | None = _input(
-        None, "The plain T5 \\[default: the workspace's, else the same checkpoint's waiting schedule]."
+        None,
+        "The plain T5 \\[default: the checkpoint's teacher, else the workspace's, else the same checkpoint's waiting schedule].",
     )
     data: str | None = _input(
         None, "What to generate from and to score against \\[default: the workspace's test set]."
@@ -131,7 +132,7 @@ class ReportSettings(WorkflowSettings):
 def report(settings: ReportSettings) -> None:
     """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
 
-    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json and report.md are saved in the workspace.
+    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json and report.md are saved in the workspace.
     """
     for model in (settings.model, settings.baseline or settings.model):  # before torch, which takes its time
         find_model(GenerateSettings(model=model, workspace=settings.workspace))

@@ -236,6 +236,38 @@ def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(
     assert ("has not come to its end" in result.stderr) == (there == "unfinished")
 
 
+def taught_by(teacher, model="pipedec-workspace/models/pipelined"):
+    """Have a checkpoint say whose texts it was trained on."""
+    write_lines(Path(model) / "training.json", {"settings": {"teacher": teacher}, "result": {}})
+
+
+def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baseline_is_given(workspace):
+    shutil.copytree(workspace / "models/sequential", "my-t5")
+    taught_by({"name": "my-t5", "sha256": None})
+    reported("--delays", "1")
+    content, decoders = report_of(workspace)
+    assert content["baseline"]["is"].startswith("the teacher (my-t5), the whole target")
+    assert decoders["sequential"]["options"] == "--model my-t5"
+    assert "the teacher" in content["advice"]["text"]
+    reported("--delays", "1", "--baseline", workspace / "models/sequential")
+    assert report_of(workspace)[0]["baseline"]["is"].startswith("the plain T5 (pipedec-workspace/models/seq")
+    # the workspace's own goes by its usual name; one that is other than it was, and one that is gone
+    taught_by({"name": "./pipedec-workspace/models/sequential", "sha256": "0" * 64})
+    assert "is not the teacher that it was" in reported("--delays", "1").stderr
+    content, decoders = report_of(workspace)
+    assert content["baseline"]["is"].startswith("the teacher (pipedec-workspace/models/sequential)")
+    assert decoders["sequential"]["options"] == "--decoder sequential"
+    taught_by({"name": "./nowhere"})
+    assert "is no longer at ./nowhere: --baseline says where it is" in reported("--delays", "1").stderr
+    assert report_of(workspace)[0]["baseline"]["is"].startswith("the plain T5 (pipedec-workspace/models/seq")
+
+
+@pytest.mark.parametrize("teacher", ["t5", {"name": ""}, {"name": 3}, {}, {"name": "a", "sha256": [1]}])
+def test_a_teacher_that_is_none_is_one_clear_line(workspace, teacher):
+    taught_by(teacher)
+    assert "training.json: not what `pipedec train` writes" in refused("report", "--delays", "1", *QUICK)
+
+
 def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace):
     reported("--delays", "wait,2,1")
     content, decoders = report_of(workspace)
