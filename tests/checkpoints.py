@@ -74,7 +74,7 @@ TOLD: Final[Texts] = (
     ("it is not", ("Is it?", "So they say, but nobody knows.", "It is not.")),
 )
 SOURCES: Final = tuple(source for source, _ in TOLD)
-TINY_UPDATES: Final = 160
+TINY_UPDATES: Final = 220
 TINY_RATE: Final = 1e-2
 
 
