@@ -160,7 +160,7 @@ def advise(
     elif found is not None and found.excludes_zero:
         text = (
             f"Every delay that saves time costs quality. {take} costs least: {speed}{change} Take it if the speed is "
-            f"worth that, try larger delays, which give some quality back, or stay with {called}."
+            f"worth that, try larger delays or --starts, which give some quality back, or stay with {called}."
         )
     else:
         more = "score more examples" if found else "read some of its texts"

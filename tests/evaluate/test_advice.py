@@ -134,7 +134,7 @@ AGAIN = "and read some predictions, before you compare again."
             *(5.0, "trade"),
             "Every delay that saves time costs quality. Δt = 2 (`pipedec generate --delay 2`) costs least: 2.5 times as "
             "fast as the plain T5, ROUGE-L -1.2, 95 % interval -1.6 to -0.8. Take it if the speed is worth that, try "
-            "larger delays, which give some quality back, or stay with the plain T5.",
+            "larger delays or --starts, which give some quality back, or stay with the plain T5.",
         ),
         (
             [tried(2, 2.5, -4.4, spread=5.0)],
@@ -180,6 +180,19 @@ def test_without_right_answers_advice_goes_by_speed_and_agreement(agreement, ver
     advice = ask(tried(2, quality=None, text_agreement=agreement), slower)
     assert (advice.verdict, advice.text) == (verdict, text)
     assert advice.cautions == ("Nothing could be scored: whether the quality holds is not known.",)
+
+
+def test_a_start_is_chosen_like_a_delay():
+    ways = [
+        tried(1, speedup, quality) for speedup, quality in ((4.0, -2.0), (3.1, -0.4), (3.0, 0.1), (1.5, 0.2))
+    ]
+    for one, start in zip(ways, (0, 0.3, 0.6, 0.9), strict=True):
+        one.name, one.options = f"Δt = 1, start {start}", f"--delay 1 --start-when {start}"
+    advice = ask(*ways)
+    assert (advice.verdict, advice.options) == ("take", "--delay 1 --start-when 0.6")
+    assert advice.text.startswith(
+        "Take Δt = 1, start 0.6 (`pipedec generate --delay 1 --start-when 0.6`): 3.0 times as"
+    )
 
 
 def on_dev(quality):
