@@ -175,6 +175,17 @@ def advise(
     return Advice("take" if held else "trade", chosen.options, text, cautions)
 
 
+def where_no_word_may_change(exact: Sequence[Competitor], called: str) -> str:
+    """A sentence about the fastest in exact mode that is sure to be faster than the baseline; "" if there is none."""
+    faster = [one for one in exact if one.gain.low > 1]
+    kept = [one for one in faster if one.text_agreement and one.text_agreement.equal == one.text_agreement.of]
+    if not kept:
+        return ""
+    best = max(kept, key=lambda one: one.gain.speedup)
+    speed = f"the very text of {called}, {best.gain.speedup:.1f} times as fast"
+    return f"If no word may change, {best.name} (`pipedec generate {best.options}`) gives {speed}."
+
+
 def _unfit(baseline: Competitor, fit: Sequence[Competitor], called: str) -> str:
     """That nothing is advised, and what to do."""
     again = "and read some predictions, before you compare again."

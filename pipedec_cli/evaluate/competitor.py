@@ -11,7 +11,8 @@ from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.timing import Clock, Gain, Output, Pass, Runner, Source, Timing, gain, took, watched
-from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
+from pipedec_cli.pipeline.decode import Finished, Method, Row, StepModel, decode
+from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.schedule import Whole
 
 if TYPE_CHECKING:
@@ -19,24 +20,35 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.significance import Difference
     from pipedec_cli.model.decoder import Decoder
 
-Role = Literal["baseline", "pipelined", "peer"]
+Role = Literal["baseline", "pipelined", "exact", "peer"]
 
 
 class Totals(NamedTuple):
-    """What a decoder did on all examples that were generated from: decoder calls are each example's own, added up."""
+    """What a decoder did on all examples that were generated from: decoder calls are each example's own, added up.
+
+    In exact mode so many of them made drafts; the others checked these.
+    """
 
     examples: int
     steps: int
     tokens: int
+    draft_steps: int | None = None
 
-    def as_json(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, Any]:
         """Sums and means."""
         examples, steps = max(1, self.examples), max(1, self.steps)
+        drafting, checks = self.draft_steps, self.steps - (self.draft_steps or 0)
+        exact = {
+            "draft_steps_per_example": (drafting or 0) / examples,
+            "checks_per_example": checks / examples,
+            "tokens_per_check": self.tokens / max(1, checks),
+        }
         return {
             **self._asdict(),
             "steps_per_example": self.steps / examples,
             "tokens_per_example": self.tokens / examples,
             "tokens_per_step": self.tokens / steps,
+            **(exact if drafting is not None else {}),
         }
 
 
@@ -74,10 +86,10 @@ class Competitor:
     """A decoder from the plan to the table; what has not been measured, or is for others only, is None or empty.
 
     Ours have `options` of `pipedec generate` that give them and are `scored`, with `totals`, on all examples; `faults` are
-    why their texts are of no use. Peers have their tokens compared instead (`agreement`). The pipelined ones have a
-    `delay`, and the share of the timed examples in which explorations `used_up` sub_max. `sources` are what is timed, in
-    ids of its own tokenizer. `differences` of scores, by metric, and `gains`, by batch size, are those over the baseline,
-    with whose texts there is `text_agreement`; `beside` has the quality on other splits.
+    why their texts are of no use. Peers and exact mode have their tokens compared, too (`agreement`). The pipelined ones,
+    and exact mode with their drafts, have a `delay`; explorations `used_up` sub_max in a share of the timed examples.
+    `sources` are what is timed, in ids of its own tokenizer. `differences` of scores, by metric, and `gains`, by batch size,
+    are those over the baseline, with whose texts there is `text_agreement`; `beside` has the quality on other splits.
     """
 
     name: str
@@ -163,20 +175,26 @@ class EngineRunner:
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Decode; see `Runner.run`."""
+        return self.decode(sources, self.method, batch_size, clock)[0]
+
+    def decode(
+        self, sources: Sequence[Source], method: Method | Verify, batch_size: int, clock: Clock
+    ) -> tuple[Pass, list[Finished]]:
+        """The same in another way, with how each example ended."""
         model: StepModel = self.decoder.engine(batch_size)
         if self.lengths is not None:
             targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
             model = ForcedAnswers(model, targets, self.decoder.checkpoint.eos)
         meter = _Meter(model, clock)
-        outputs: dict[int, Output] = {}
+        ends: dict[int, Finished] = {}
         with watched(self.decoder.weights.encoder, clock) as encoder:
-            for event in decode(meter, enumerate(sources), self.method, batch_size):
+            for event in decode(meter, enumerate(sources), method, batch_size):
                 if isinstance(event, Finished):
-                    tokens = tuple(chain(*event.texts))
-                    outputs[event.example] = Output(tokens, event.steps, event.used_up)
-        encoding, admitting = sum(encoder), meter.admitting
-        parts = (encoding, admitting - encoding) if encoder else (admitting, None)
-        return Pass([outputs[place] for place in range(len(sources))], meter.calls, *parts)
+                    ends[event.example] = event
+        told, set_up = (sum(encoder), meter.admitting - sum(encoder)) if encoder else (meter.admitting, None)
+        ended = [ends[place] for place in range(len(sources))]
+        outputs = [Output(tuple(chain(*end.texts)), end.steps, end.used_up) for end in ended]
+        return Pass(outputs, meter.calls, told, set_up, rows=meter.rows), ended
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
@@ -208,7 +226,7 @@ class _Meter:
     """A `StepModel` that passes all on to another, counts its calls, and times the admissions."""
 
     def __init__(self, model: StepModel, clock: Clock) -> None:
-        self.model, self.clock, self.calls = model, clock, 0
+        self.model, self.clock, self.calls, self.rows = model, clock, 0, 0
         self.admitting = 0.0  # seconds in encoder and set-up
         self.release, self.take_back = model.release, model.take_back
 
@@ -216,9 +234,12 @@ class _Meter:
         self.admitting += took(self.clock, lambda: self.model.admit(newcomers))
 
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
-        self.calls += 1
+        self._count(rows)
         return self.model.step(rows)
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
-        self.calls += 1
+        self._count(rows)
         return self.model.step_with_probabilities(rows)
+
+    def _count(self, rows: Sequence[Row]) -> None:
+        self.calls, self.rows = self.calls + 1, self.rows + len(rows)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.data.paper import DelayRow, PaperRow, SpeedupBySubsequences
-from pipedec_cli.evaluate.advice import Advice, advise
+from pipedec_cli.evaluate.advice import Advice, advise, where_no_word_may_change
 from pipedec_cli.evaluate.competitor import Agreement, Competitor, Totals
 from pipedec_cli.evaluate.fitness import faults
 from pipedec_cli.evaluate.machine import Machine
@@ -143,7 +143,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Comparison):
-    """A comparison of decoders on one data set, by the primary metric; `sizes` goes by the names of ours but the baseline.
+    """A comparison of decoders on one data set, by the primary metric; `sizes` goes by the names of the pipelined ones.
 
     `baseline` and `significance` (of differences) are words; `subsequences` is their mean number in a target, if segmented;
     `split` is the one that all is measured on, where it was named: the quality alone stands beside it on others.
@@ -205,30 +205,36 @@ def assemble(
         size, timing = next(iter(one.timings.items()), (0, None))
         if one is not first:
             one.gains = one.gains_over(first)
-        if one.role == "peer" and timing is not None:
+        if one.role in ("peer", "exact") and timing is not None:
             one.agreement = Agreement.between(timing.outputs, first.timings[size].outputs)
         if one.scored is not None:
             made = one.scored.run.predictions
             steps = {each.id: each.steps for each in made}
             spent, tokens = (sum(getattr(each, what) for each in made) for what in ("steps", "tokens"))
-            one.totals = Totals(len(made), spent, tokens)
+            drafting = sum(each.draft_steps or 0 for each in made) if one.role == "exact" else None
+            one.totals = Totals(len(made), spent, tokens, drafting)
             one.faults = tuple(faults(one.scored))
-            if one is not first and timing is not None:
+            if one.role == "pipelined" and timing is not None:
                 one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
             alone = one.timings[1].example_seconds if 1 in one.timings else ()
-            runs[one.name] = Run(one.scored.scores, steps, dict(zip(timed, alone, strict=bool(alone))))
+            if one.role != "exact":  # its texts, and so its quality, are the baseline's
+                runs[one.name] = Run(one.scored.scores, steps, dict(zip(timed, alone, strict=bool(alone))))
     items = first.scored.items if first.scored else ()
     groups: dict[int, list[str]] = {}
     for name, gold in [(item.id, item.gold) for item in items if item.gold is not None]:
         groups.setdefault(len(gold), []).append(name)
     sizes = [size for size, members in groups.items() for _ in members]
     mean = sum(sizes) / len(sizes) if sizes else None
-    tried, usual = [one for one in others if one.delay is not None], runs.pop(first.name)
+    tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
+    usual, exact = runs.pop(first.name), [one for one in others if one.role == "exact"]
+    advice = advise(tried, first, called=called, subsequences=mean, metric=metric, labels=LABELS)
+    if not first.faults and (more := where_no_word_may_change(exact, called)):
+        advice = replace(advice, text=f"{advice.text} {more}")
     return Report(
         metric=metric,
         subsequences=mean,
         sizes={name: by_size(run, usual, groups, metric) for name, run in runs.items()},
-        advice=advise(tried, first, called=called, subsequences=mean, metric=metric, labels=LABELS),
+        advice=advice,
         **found,
         **rest,
     )

@@ -44,6 +44,7 @@ class Pass(NamedTuple):
     """One run over some sources: an output a source, decoder calls in all, seconds (None if not told apart).
 
     Set-up makes the keys and values of the sources; `seconds` are taken from outside, each source's or those of all at once.
+    So many calls made a draft (in exact mode); the others had so many `rows` in all, 0 if not counted.
     """
 
     outputs: Sequence[Output]
@@ -51,6 +52,8 @@ class Pass(NamedTuple):
     encoder_seconds: float | None = None
     setup_seconds: float | None = None
     seconds: tuple[float, ...] = ()
+    draft_calls: int = 0
+    rows: int = 0
 
 
 class Runner(Protocol):
@@ -75,7 +78,7 @@ class Timing(NamedTuple):
     """One decoder at one batch size: seconds are the medians of the passes, None where a part is not told apart.
 
     Decoding is all outside encoder and set-up; calls and tokens are those of one pass, steps the calls that an example took
-    part in. `repeats` are in the order of the passes, `example_seconds` in that of the sources, () at batch sizes above 1.
+    part in; `rows_per_call` are those of calls that make no draft. `repeats` are in the order of the passes, `example_seconds` in that of the sources, () at batch sizes above 1.
     """
 
     batch_size: int
@@ -86,6 +89,8 @@ class Timing(NamedTuple):
     setup_seconds: float | None
     decoding_seconds: float | None
     decoder_calls: int
+    draft_calls: int
+    rows_per_call: float | None
     seconds_per_call: float | None
     steps_per_example: float
     tokens_per_step: float
@@ -97,11 +102,11 @@ class Timing(NamedTuple):
     @classmethod
     def of(cls, batch_size: int, passes: Sequence[Pass]) -> Timing:
         """Sum up passes over the same sources."""
-        totals, (outputs, calls, *_) = [sum(one.seconds) for one in passes], passes[-1]
+        totals, (outputs, calls, *_, drafting, rows) = [sum(one.seconds) for one in passes], passes[-1]
         encoder, setup = [one.encoder_seconds for one in passes], [one.setup_seconds for one in passes]
         parts = zip(totals, encoder, setup, strict=True)
         rest = [first if first is None else total - first - (more or 0.0) for total, first, more in parts]
-        seconds, decoding = median(totals), _of_known(rest, median)
+        seconds, decoding = median(totals), of_known(rest, median)
         tokens, steps = sum(len(one.tokens) for one in outputs), sum(one.steps for one in outputs)
         alone = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
         return cls(
@@ -109,10 +114,12 @@ class Timing(NamedTuple):
             len(outputs),
             seconds,
             len(outputs) / seconds,
-            _of_known(encoder, median),
-            _of_known(setup, median),
+            of_known(encoder, median),
+            of_known(setup, median),
             decoding,
             decoder_calls=calls,
+            draft_calls=drafting,
+            rows_per_call=rows / (calls - drafting) if rows else None,
             seconds_per_call=decoding / calls if decoding and calls else None,
             steps_per_example=steps / len(outputs),
             tokens_per_step=tokens / max(1, steps),
@@ -193,13 +200,16 @@ def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clo
     return Pass(
         [outputs[at] for at in places],
         sum(one.calls for one in passes),
-        _of_known([one.encoder_seconds for one in passes], sum),
-        _of_known([one.setup_seconds for one in passes], sum),
+        of_known([one.encoder_seconds for one in passes], sum),
+        of_known([one.setup_seconds for one in passes], sum),
         tuple(seconds),
+        sum(one.draft_calls for one in passes),
+        sum(one.rows for one in passes),
     )
 
 
-def _of_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:
+def of_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:
+    """Parts combined, None if one of them is not known."""
     known = [part for part in parts if part is not None]
     return combine(known) if known and len(known) == len(parts) else None
 

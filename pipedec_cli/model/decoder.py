@@ -212,9 +212,13 @@ class Decoder:
             for index in sorted((index for index, _ in window), key=lambda i: -len(waiting[i].ids)):
                 yield index, waiting[index].ids
 
-    def _result(self, event: Finished, source: _Open, away: float) -> Generated:
+    def joined(self, event: Finished) -> tuple[str, tuple[str, ...]]:
+        """What was written, its subsequences put together, and each of them."""
         segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
-        text = self.settings.segmentation.joiner.join(segments)
+        return self.settings.segmentation.joiner.join(segments), segments
+
+    def _result(self, event: Finished, source: _Open, away: float) -> Generated:
+        text, segments = self.joined(event)
         if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
             text = "".join(segments)  # the whole target came as one; it is cut as the training targets were
             segments = self.checkpoint.segmenter.cut(text)

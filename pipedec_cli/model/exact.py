@@ -66,8 +66,7 @@ class ExactDecoder(Decoder):
         """As `Decoder.run`; the events are those of checking."""
         how, size = method or self.method(), whole("batch_size", batch_size) or self.batch_size
         self.costs = self.costs or self.measured(size)
-        limits = Limits(None, None, how.limits.max_tokens or SEQUENTIAL_LIMITS.max_tokens)
-        check = Verify(self.checkpoint.bos, self.checkpoint.eos, limits, self.kind == "jacobi", self.costs)
+        check = self.check(how.limits.max_tokens, self.costs)
         drafts: dict[int, Generated] = {}
 
         def drafted(drafter: Decoder) -> Iterator[str]:
@@ -75,7 +74,7 @@ class ExactDecoder(Decoder):
             while window := list(islice(numbered, 1 if size == 1 else size * SORTED_BATCHES)):
                 made = drafter.texts([text for _, text in window], how, size)
                 for (index, text), drafts[index] in zip(window, made, strict=True):
-                    check.drafts[index] = [*self.text.ids([drafts[index].text])[0], self.checkpoint.eos]
+                    check.drafts[index] = self.draft(drafts[index].text)
                     yield text
 
         for item in super().run(drafted(self.drafter) if self.drafter else sources, check, size):
@@ -85,6 +84,15 @@ class ExactDecoder(Decoder):
                 yield replace(item, steps=steps, seconds=seconds, draft_steps=draft.steps)
             else:
                 yield item
+
+    def check(self, max_tokens: int | None, costs: Sequence[float]) -> Verify:
+        """How to decode on the T5's engine, where guesses cost so much; it lacks the drafts."""
+        limits = Limits(None, None, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
+        return Verify(self.checkpoint.bos, self.checkpoint.eos, limits, self.kind == "jacobi", costs)
+
+    def draft(self, text: str) -> list[int]:
+        """The draft that a text is, in ids of the T5's tokenizer."""
+        return [*self.text.ids([text])[0], self.checkpoint.eos]
 
     def measured(self, batch_size: int) -> tuple[float, ...]:
         """What a decoder call costs by the guesses, 0 to 15, that each of so many examples has in it, relative to none."""

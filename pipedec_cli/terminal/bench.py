@@ -97,13 +97,13 @@ def bench(settings: BenchSettings) -> None:
     """
     from pipedec_cli.data.writing import manifest, to_json, write_json
     from pipedec_cli.evaluate.forced import Lengths
-    from pipedec_cli.terminal.measuring import parse_peers
+    from pipedec_cli.terminal.measuring import parse_compared
 
     talk = Talk(quiet=settings.quiet)
-    peers = parse_peers(settings.compare)
-    if "prompt-lookup" in peers:
-        what = "--compare: what prompt lookup gives depends on the text, and here texts mean nothing"
-        todo = "compare with it on a trained model: `pipedec report --compare prompt-lookup`"
+    peers, drafts = parse_compared(settings.compare)
+    if drafts or "prompt-lookup" in peers:
+        what = "--compare: what exact mode and prompt lookup give depends on the text, and here texts mean nothing"
+        todo = "compare with them on a trained model: `pipedec report --compare exact,prompt-lookup`"
         raise UserError(what, todo=todo)
     subsequences, tokens = settings.subsequences, settings.tokens
     if (subsequences is None) != (tokens is None) or (settings.shape and subsequences is not None):

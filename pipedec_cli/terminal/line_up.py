@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -14,7 +14,8 @@ from pipedec_cli.data.records import Teacher
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.evaluate.competitor import Competitor, EngineRunner, Role
+from pipedec_cli.evaluate.competitor import Competitor, Role
+from pipedec_cli.evaluate.exact import Draft, make_runner
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 
 
 def line_up(
-    settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
+    settings: ReportSettings,
+    peers: Sequence[PeerName],
+    drafts: Sequence[Draft],
+    place: Workspace,
+    talk: Talk,
 ) -> tuple[LineUp, str, str]:
     """Our decoders, the baseline first, with what they make of each split; and the baseline in words, and in short."""
     shared = settings.some("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
@@ -45,13 +50,13 @@ def line_up(
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
         raise UserError(f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder", todo=todo)
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, talk)
-    plain = _load_plain(settings.baseline, usual, peers, place, talk)
+    plain = _load_plain(settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], place, talk)
     inputs = {split: read_inputs(replace(usual, split=split), talk) for split in settings.split or (None,)}
 
     def one(
         name: str, role: Role, options: str, how: GenerateSettings, decoder: Decoder = pipelined
     ) -> tuple[Competitor, list[Predictions]]:
-        runner = EngineRunner(decoder, how.some("delay", "explore", "start_when"))
+        runner = make_runner(decoder, how.some("delay", "explore", "start_when"))
         delay = how.delay if isinstance(how.delay, int) else None
         competitor = Competitor(name, role, runner, options=options, delay=delay)
         splits = [(replace(how, split=split), found) for split, found in inputs.items()]
@@ -82,6 +87,7 @@ def line_up(
         options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
         if settings.baseline is not None:
             options, how = f"--model {settings.baseline}", replace(usual, model=settings.baseline)
+        ours += [one(*made) for made in _exact(drafts, plain, usual, *ours[0])]
         words = f"{called} ({plain.checkpoint.name}), the whole target as one string, on our engine"
         return [one("sequential", "baseline", options, how, plain), *ours], words, called
     if trained.delay != "any":
@@ -95,6 +101,26 @@ def line_up(
     )
     baseline = one("waiting schedule", "baseline", "--delay wait", waiting)
     return [baseline, *ours], words, "the same checkpoint's waiting schedule"
+
+
+def _exact(
+    drafts: Sequence[Draft],
+    plain: Decoder,
+    usual: GenerateSettings,
+    first: Competitor,
+    predictions: Sequence[Predictions],
+) -> Iterator[tuple[str, Role, str, GenerateSettings, Decoder]]:
+    """The plain T5 in exact mode: name, role, options, settings and decoder; the pipelined one drafts as the `first` decodes."""
+    from pipedec_cli.model.exact import ExactDecoder
+
+    for draft in drafts:
+        name, options = plain.checkpoint.name, f"--exact {plain.checkpoint.name} --draft {draft}"
+        if draft == "pipelined":
+            how, options = predictions[0].settings, f"{options} {first.options}"
+            exact = ExactDecoder(plain, predictions[0].decoder)
+        else:
+            how, exact = replace(usual, model=None), ExactDecoder(plain, draft)
+        yield f"exact-{draft}", "exact", options, replace(how, exact=name), exact
 
 
 def _serving(
@@ -146,7 +172,7 @@ def _called(plain: Decoder, teacher: Teacher | None, talk: Talk) -> str:
 
 
 def _load_plain(
-    given: str | None, usual: GenerateSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
+    given: str | None, usual: GenerateSettings, others: Sequence[str], place: Workspace, talk: Talk
 ) -> Decoder | None:
     """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
     folder = place.model("sequential")
@@ -156,13 +182,13 @@ def _load_plain(
                 f"the training of {folder} has not come to its end: it is left out; the command that began it finishes "
                 "it with --resume"
             )
-        if peers:
-            what = f"{', '.join(peers)} would run the plain T5, and there is none"
+        if others:
+            what = f"{', '.join(others)} would run the plain T5, and there is none"
             todo = "run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone"
             raise UserError(what, todo=todo)
         return None
     # transformers runs the model itself, which our own engine can do without
-    consume = not {"transformers", "prompt-lookup"} & set(peers)
+    consume = not {"transformers", "prompt-lookup"} & set(others)
     plain = load_decoder(replace(usual, model=given or str(folder)), talk, consume=consume)
     if plain.settings.decoder != "sequential":
         todo = "--baseline takes a plain T5; `pipedec train --decoder sequential` makes one"

@@ -12,6 +12,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError
 from pipedec_cli.evaluate.competitor import Competitor
+from pipedec_cli.evaluate.exact import EXACT, Draft
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import device_clock, pause, time_together
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from pipedec_cli.terminal.report import ReportSettings
 
 
-def parse_peers(value: str) -> tuple[PeerName, ...]:
-    """The peers in a list such as ``sequential,transformers``; the sequential decoder always takes part."""
-    names, known = list(filter(None, listed(value))), ("sequential", *PEERS)
+def parse_compared(value: str) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
+    """The peers in a list such as ``sequential,transformers``, and what drafts in exact mode; sequential always takes part."""
+    names, known = list(filter(None, listed(value))), ("sequential", *EXACT, *PEERS)
     for name in names:
-        if name not in known:
+        if name not in (*known, "exact"):
             raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(known)}")
-    return tuple(peer for peer in PEERS if peer in names)
+    drafts = (draft for name, draft in EXACT.items() if {name, "exact"} & set(names))
+    return tuple(peer for peer in PEERS if peer in names), tuple(drafts)
 
 
 def measure(

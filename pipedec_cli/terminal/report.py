@@ -22,6 +22,7 @@ from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, listed, names
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace
+    from pipedec_cli.evaluate.exact import Draft
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.evaluate.report import Paper, Report
     from pipedec_cli.evaluate.scoring import ScoredRun
@@ -32,6 +33,7 @@ pipedec report --compare sequential            # at the checkpoint's own delay
 pipedec report --delays 1,2,3 --explore both   # which delay to take on these data
 pipedec report --delays 1 --starts 0,0.3,0.6,0.9  # how certain a start should be
 pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
+pipedec report --compare exact,prompt-lookup   # the plain T5's own text, in fewer calls
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
 pipedec report --recipe wikihowqa --split dev,test --timing-examples all  # the paper's tables, and its figures beside yours
 """
@@ -69,8 +71,8 @@ class ReportSettings(WorkflowSettings):
 
     compare: str = option(
         "sequential",
-        "With whom, commas between: sequential (always takes part), transformers, prompt-lookup, ctranslate2. "
-        "The last three run the plain T5.",
+        "With whom, commas between: sequential (always takes part), exact-pipelined, exact-source, exact-jacobi (exact: "
+        "all three), transformers, prompt-lookup, ctranslate2. All run the plain T5.",
         metavar="NAMES",
     )
     delays: tuple[Delay, ...] | None = option(
@@ -139,17 +141,20 @@ def report(settings: ReportSettings) -> None:
     from pipedec_cli.data.workspace import Workspace
     from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
     from pipedec_cli.evaluate.scoring import settle_metrics
-    from pipedec_cli.terminal.measuring import parse_peers
+    from pipedec_cli.terminal.measuring import parse_compared
     from pipedec_cli.terminal.report_sheets import markdown, show_report
 
     talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
-    settings, peers = replace(settings, task=task, protocol=protocol), parse_peers(settings.compare)
-    files, made = compare(settings, peers, place, talk)
+    settings, (peers, drafts) = (
+        replace(settings, task=task, protocol=protocol),
+        parse_compared(settings.compare),
+    )
+    files, made = compare(settings, peers, drafts, place, talk)
     folder = settings.out or place.report
     apart = ("compare", "timing_examples", "typed", "out", "workspace", "config", "as_json", "quiet")
     kept = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in apart}
-    resolved = {"peers": peers, "timed": settings.timing_examples, **kept}
+    resolved = {"peers": peers, "exact": drafts, "timed": settings.timing_examples, **kept}
     content = made.as_json() | {"manifest": manifest(resolved, inputs=files)}
     write_json(folder / "report.json", content)
     write_text(folder / "report.md", markdown(made))
@@ -161,24 +166,29 @@ def report(settings: ReportSettings) -> None:
 
 
 def compare(
-    settings: ReportSettings, peers: Sequence[PeerName], place: Workspace, talk: Talk
+    settings: ReportSettings,
+    peers: Sequence[PeerName],
+    drafts: Sequence[Draft],
+    place: Workspace,
+    talk: Talk,
 ) -> tuple[list[Path], Report]:
     """Generate, score, time and weigh; returns the files of predictions and what they and the measurements come to."""
+    from pipedec_cli.evaluate.exact import source_ids
     from pipedec_cli.evaluate.peers import MAX_TOKENS
     from pipedec_cli.evaluate.report import Sample, assemble, choose_sample
     from pipedec_cli.evaluate.significance import method
     from pipedec_cli.terminal.line_up import line_up
     from pipedec_cli.terminal.measuring import measure
 
-    decoders, baseline, called = line_up(settings, peers, place, talk)
+    decoders, baseline, called = line_up(settings, peers, drafts, place, talk)
     files, first = _score(settings, decoders, place, talk)
     records = [prediction.record for prediction in first.run.predictions]
     wanted = len(records) if settings.timing_examples == "all" else settings.timing_examples
     chosen = choose_sample(len(records), wanted)
     timed = [record for at in chosen if (record := records[at])]
-    encode = cache(lambda text: [text.source(record.source)[0] for record in timed])
+    encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
     for one, (predictions, *_) in decoders:
-        one.sources = encode(predictions.decoder.text)
+        one.sources = encode(predictions.decoder)
     (_, (first_one, *_)), metric = decoders[0], first.scores.measure.primary
     most = first_one.method.limits.max_tokens or MAX_TOKENS
     return files, assemble(

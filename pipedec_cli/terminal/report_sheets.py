@@ -24,6 +24,11 @@ _TOTALS: Final = {
     "tokens an example": "tokens_per_example",
     "tokens a step": "tokens_per_step",
 }
+_EXACT: Final = {
+    "steps that draft": "draft_steps_per_example",
+    "steps that check": "checks_per_example",
+    "tokens a check": "tokens_per_check",
+}
 _PARTS: Final = {
     "encoder, ms": "encoder_seconds",
     "source keys, ms": "setup_seconds",
@@ -112,20 +117,23 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
             cells = [(LABELS[metric], value), ("  over the baseline", over), ("  95 % interval", interval)]
             yield from under(f"quality{on}", cells)
         if any(each.text_agreement for each in report.entries):
-            cells = told(agreement, points, {"ROUGE-L": "rouge_l"}) + told(
-                agreement, rate, {"equal texts": "share"}
+            cells = told(agreement, points, {"ROUGE-L": "rouge_l"})
+            cells.append(
+                ("equal texts", f"{agreement.equal:,} of {agreement.of:,}" if agreement else tables.NONE)
             )
             blank = one.role == "baseline"
             yield from under(
                 f"agreement with the baseline{on}", [(name, "" if blank else cell) for name, cell in cells]
             )
     totals = SimpleNamespace(**(one.totals.as_json() if one.totals else {}))
-    yield from under("decoder steps, the same examples", told(totals, points, _TOTALS))
+    exact = _EXACT if any(each.role == "exact" for each in report.entries) else {}
+    yield from under("decoder steps, the same examples", told(totals, points, _TOTALS | exact))
     for size in report.batch_sizes:
         agreed = size == 1 and any(each.agreement for each in report.entries)
         yield from under(f"speed, batch size {size}", _speed(one, size, agreed=agreed))
     timing, gain = one.timings.get(size := report.batch_sizes[0]), one.gains.get(size)
     cells = [("calls an example", points(timing.decoder_calls / timing.examples if timing else None))]
+    cells += told(timing, points, {"tokens a call": "tokens_per_step"})
     cells += told(timing, tables.milliseconds, {"ms a call": "seconds_per_call"})
     cells += told(gain, times if gain else lambda _: "", _GAINS)
     yield from under(f"decoder calls of the {report.sample.timed} timed, batch size {size}", cells)

@@ -90,7 +90,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,)):
 def test_report_is_put_together_from_scores_and_timings():
     report = compared()
     first, mine, theirs = report.entries
-    assert (first.totals, mine.totals) == ((2, 16, 4), (2, 6, 4))
+    assert [one.totals[:3] for one in (first, mine)] == [(2, 16, 4), (2, 6, 4)]
     assert {size: gain.speedup for size, gain in mine.gains.items()} == {1: 3.0, 2: 3.0}
     assert (first.used_up, mine.used_up, theirs.used_up) == (None, 1.0, None)
     assert theirs.agreement == Agreement(0, 1)

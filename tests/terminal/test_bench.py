@@ -73,7 +73,7 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--compare prompt-lookup", "what prompt lookup gives depends on the text"),
+        ("--compare prompt-lookup", "what exact mode and prompt lookup give depends on the text"),
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
         ("--model nowhere", "no checkpoint folder"),

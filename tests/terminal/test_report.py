@@ -178,6 +178,33 @@ def test_peers_make_the_tokens_of_our_sequential_decoder(workspace):
         assert peer["settings"]["version"].split()[0] in ("transformers", "ctranslate2")
 
 
+def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(workspace):
+    result = reported("--delays", "1,2", "--compare", "exact,prompt-lookup", "--batch-sizes", "1,2")
+    content, decoders = report_of(workspace)
+    names = ["exact-pipelined", "exact-source", "exact-jacobi"]
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *names, "prompt-lookup"]
+    plain, drafting = decoders["sequential"]["totals"], decoders["Δt = 1"]["totals"]
+    for name in names:
+        one, totals = decoders[name], decoders[name]["totals"]
+        assert (one["role"], one["text_agreement"]["equal"]) == ("exact", 12)
+        assert one["agreement"] == {"equal": 3, "of": 3}
+        assert totals["draft_steps"] == (drafting["steps"] if name == "exact-pipelined" else 0)
+        assert totals["tokens_per_check"] >= plain["tokens_per_step"]
+        assert [speed["draft_calls"] > 0 for speed in one["speed"]] == [name == "exact-pipelined"] * 2
+    option = "--exact pipedec-workspace/models/sequential --draft"
+    assert decoders["exact-source"]["options"] == f"{option} source"
+    assert decoders["exact-pipelined"]["options"] == f"{option} pipelined --delay 1"
+    assert content["advice"]["options"] in (None, "--delay 1", "--delay 2")
+    assert set(content["by_subsequences"]) == {"Δt = 1", "Δt = 2"}
+    assert "steps that draft" in result.stdout and "tokens a call" in result.stdout
+    # what `generate` writes with these options is taken as it is
+    run("generate", *f"{option} source --device cpu --quiet".split())
+    assert (
+        "exact-source: all 12 predictions are in"
+        in reported("--delays", "1", "--compare", "exact-source").stderr
+    )
+
+
 def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(workspace, monkeypatch):
     monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
     row = {"source": TOLD[0][0], "target": " ".join(TOLD[0][1])}
@@ -344,6 +371,11 @@ def test_memory_is_that_of_a_process_of_its_own(workspace):
         ("data", "", ("data", "pipedec segment")),
         ("models/pipelined/config.json", "", ("models/pipelined", "pipedec train --resume")),
         ("models/sequential", "--compare transformers", ("plain T5", "pipedec train --decoder sequential")),
+        (
+            "models/sequential",
+            "--compare exact-source",
+            ("exact-source would run the plain T5", "--baseline"),
+        ),
         ("", "--model pipedec-workspace/models/sequential", ("ordinary T5", "--baseline")),
         ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),
         ("", "--compare sequential,vllm", ("'vllm'", "ctranslate2")),
