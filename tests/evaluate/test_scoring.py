@@ -209,3 +209,8 @@ def test_what_is_dropped_is_unknown_where_no_reference_is_segmented(items, dropp
     failures = count_failures(items)
     assert (failures.duplicated_rate, failures.truncated_rate) == (0.0, 0.0)
     assert failures.dropped_rate == dropped_rate
+
+
+def test_texts_without_right_answers_are_alike_where_their_sources_differ():
+    items = [ScoringItem(str(n), "yes", ("yes",), source=f"s{n // 2}") for n in range(8)]
+    assert count_failures(items).alike_rate == 0.75
