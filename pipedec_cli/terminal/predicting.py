@@ -59,7 +59,7 @@ class Predictions:
         self.method = chosen(**settings.some("time_max", "sub_max", "max_tokens"))
         self.name = name_of(settings, self.method, chosen().limits, draft)
         if settings.batch_size == "auto" and not settings.live:
-            tokens = min(longest, inputs.longest + len(trained.source_prefix) + 1)
+            tokens = min(longest, inputs.longest + len(decoder.text.prefix) + 1)
             self.batch_size = choose_batch_size(checkpoint.model, tokens, inputs.count)
         else:
             self.batch_size = 1 if settings.batch_size == "auto" else settings.batch_size
@@ -71,7 +71,7 @@ class Predictions:
             "start_when": self.method.start_when or None,
             "exact": draft,
             **asdict(self.method.limits),
-            "source_prefix": trained.source_prefix,
+            "source_prefix": decoder.text.prefix,
             "max_source_tokens": longest,
             "dtype": settings.dtype,
             "device": checkpoint.device.type,
