@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents, read_json
@@ -22,6 +22,8 @@ from pipedec_cli.data.writing import changes, to_json
 MANIFEST: Final = "training.json"
 STATE: Final = "trainer_state.json"
 UNFINISHED: Final = ".unfinished-"  # a folder in which a checkpoint is being written begins so
+#: What a training begins with: fresh weights, those of a model that began so here, or others.
+Start = Literal["fresh", "from-scratch", "published"]
 
 
 def begun(folder: Path) -> dict[str, Any]:
@@ -44,6 +46,17 @@ def taught_by(name: str) -> Teacher | None:
     """Whose texts the model of a folder was trained on; None if it was trained on others, or is a hub model."""
     teacher = (begun(Path(name)).get("settings") or {}).get("teacher")
     return teacher and Teacher(teacher["name"], teacher.get("sha256"))
+
+
+def start_of(model: str) -> Start:
+    """What `train --model` names, by the training.json of a folder, the folder that this one began with, and so on."""
+    seen = set[str]()
+    while not model.startswith("scratch"):
+        if model in seen:
+            return "published"
+        seen.add(model)
+        model = str((begun(Path(model)).get("settings") or {}).get("model") or model)
+    return "from-scratch" if seen else "fresh"
 
 
 def is_model(folder: Path) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count, repeat
+from itertools import chain, count, cycle, repeat
 from typing import Final, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Whole, draw_schedules, place
 
 IGNORED: Final = -100
+#: The share of the training targets that time_max is to hold.
+_HELD: Final = 0.995
 
 
 class Encoded(NamedTuple):
@@ -41,6 +44,21 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> list[Encoded]:
             texts = [ids for ids in codec.ids(record.target_segments or ()) if ids]
         encoded.append(Encoded(source, tuple(texts), cut))
     return encoded
+
+
+def fit_time_max(examples: Sequence[Encoded], settings: MethodSettings) -> int:
+    """The last time-step by which all but a few of the targets are written, at the delays that a checkpoint serves.
+
+    It is no less than the paper's. sub_max needs no fitting: targets with more subsequences were merged.
+    """
+    schedules = [Fixed(delay) for delay in ((1, 2, 3) if settings.delay == "any" else (settings.delay,))]
+    needed = []
+    for example in examples:
+        lengths = [*map(len, example.texts), 0]
+        starts = chain(*(place(schedule, lengths) for schedule in schedules))
+        needed.append(max(start + length + 1 for start, length in zip(starts, cycle(lengths), strict=False)))
+    needed.sort()
+    return max([settings.time_max, *needed[math.ceil(_HELD * len(needed)) - 1 :][:1]])
 
 
 def collator(checkpoint: Checkpoint, seed: int) -> Callable[[Sequence[Encoded]], dict[str, Tensor]]:

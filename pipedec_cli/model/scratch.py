@@ -31,6 +31,7 @@ SHAPES: Final = {
     "scratch-base": Shape(d_model=768, d_ff=3072, layers=12, heads=12, vocabulary=32_000),
     "scratch-large": Shape(d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000),
 }
+ALIKE: Final = "scratch"
 PAD, EOS, UNKNOWN = 0, 1, 2
 #: Records that a fresh tokenizer is trained on; more of them change it little.
 _TOKENIZER_RECORDS: Final = 20_000
@@ -42,11 +43,17 @@ def start_checkpoint(
     records: Sequence[Record],
     seed: int,
     segmenter: Segmenter | None = None,
+    like: Checkpoint | None = None,
 ) -> Checkpoint:
     """The model that training begins with, of a shape, a local folder or a hub name; a UserError if there is none.
 
-    The seed is that of fresh weights, and the training records are for a fresh tokenizer.
+    The seed is that of fresh weights, and the training records are for a fresh tokenizer. ``scratch`` is the shape and the
+    tokenizer of a checkpoint that it is to be `like`.
     """
+    if name == ALIKE and like is not None:
+        torch.manual_seed(seed)
+        model = type(like.model)(like.model.config)
+        return Checkpoint(model, like.tokenizer, settings, name, segmenter=segmenter)
     if name in SHAPES:
         torch.manual_seed(seed)
         some = records[:_TOKENIZER_RECORDS]
@@ -55,7 +62,8 @@ def start_checkpoint(
         model = make_model(SHAPES[name], len(tokenizer))
         return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
     if name.startswith("scratch"):
-        raise UserError(f"there is no shape {name!r}", todo=f"use one of {', '.join(SHAPES)}")
+        todo = f"use one of {', '.join(SHAPES)}, or {ALIKE} with --teacher"
+        raise UserError(f"there is no shape {name!r}", todo=todo)
     checkpoint = load_checkpoint(name)
     checkpoint.settings, checkpoint.segmenter = settings, segmenter
     return checkpoint

@@ -19,7 +19,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import checked
-from pipedec_cli.data.trained import STATE, checkpoints
+from pipedec_cli.data.trained import STATE, Start, checkpoints
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
 from pipedec_cli.model.collate import Encoded, collator
 from pipedec_cli.model.cost import require_examples
@@ -57,18 +57,26 @@ class Hyperparameters:
         return max(1, round(per_epoch * self.epochs))
 
 
-#: The usual batch size, by whether weights are fresh, which learn most from many small updates; else the paper's.
-_BATCH: Final = {True: 8, False: 24}
-#: The usual peak rates, likewise; the last is the paper's. The matrices of a fresh T5 differ in size by two orders of
+#: The usual optimizer and batch size: weights that were fresh once learn most from many small updates; the paper's.
+_USUAL: Final[Mapping[Start, tuple[str, int]]] = {
+    "fresh": ("adafactor", 8),
+    "from-scratch": ("adafactor", 8),
+    "published": ("adamw", 24),
+}
+#: The usual peak rates; the last is the paper's. The matrices of a fresh T5 differ in size by two orders of
 #: magnitude (embeddings 1, queries 0.008): one rate for all is too small for some and too large for others, and
 #: Adafactor's relative one, with which T5 itself was trained, suits them all.
-_RATES: Final = {"adafactor": {True: 3e-2, False: 1e-3}, "adamw": {True: 1e-3, False: 1e-4}}
+_RATES: Final[Mapping[str, Mapping[Start, float]]] = {
+    "adafactor": {"fresh": 3e-2, "from-scratch": 1e-2, "published": 1e-3},
+    "adamw": {"fresh": 1e-3, "from-scratch": 3e-4, "published": 1e-4},
+}
 
 
-def hyperparameters(*, fresh: bool, **asked: Any) -> Hyperparameters:
-    """What was asked for; where size of a batch, optimizer or rate are None, what is usual for fresh or trained weights."""
-    optimizer = asked["optimizer"] or ("adafactor" if fresh else "adamw")
-    usual = {"optimizer": optimizer, "batch_size": _BATCH[fresh], "learning_rate": _RATES[optimizer][fresh]}
+def hyperparameters(*, start: Start, **asked: Any) -> Hyperparameters:
+    """What was asked for; where size of a batch, optimizer or rate are None, what is usual for such weights to start from."""
+    usual_optimizer, batch_size = _USUAL[start]
+    optimizer = asked["optimizer"] or usual_optimizer
+    usual = {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": _RATES[optimizer][start]}
     return Hyperparameters(**asked | {name: value for name, value in usual.items() if asked[name] is None})
 
 

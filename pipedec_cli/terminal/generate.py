@@ -85,7 +85,7 @@ class GenerateSettings(WorkflowSettings):
     )
     time_max: int | None = _decoding(
         None,
-        "The last time-step \\[default: as trained, which is 50 unless you say otherwise; none for wait, fresh "
+        "The last time-step \\[default: as trained: what held nearly all targets, at least 50; none for wait, fresh "
         "and sequential].",
         min=1,
     )
@@ -110,6 +110,9 @@ class GenerateSettings(WorkflowSettings):
     source_field: str = _data("source", "The field that text is generated from.")
     target_field: str = _data("target", "The field with the right answer, for `pipedec score`.")
     id_field: str = _data("id", "The field with the identifier; else the line number is one.")
+    source_prefix: str | None = _data(
+        None, "Put before every source, as in T5's task prefixes ('summarize: ') \\[default: as trained]."
+    )
     max_source_tokens: int | None = _data(
         None,
         "Cut longer sources to so many tokens; attention costs the square \\[default: as trained].",

@@ -70,18 +70,7 @@ def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
 
     from pipedec_cli.model.exact import ExactDecoder
 
-    if draft != "pipelined":
-        return ExactDecoder(plain, draft)
-    drafter = load_decoder(settings, talk)
-    read_alike(plain, drafter)
-    return ExactDecoder(plain, drafter)
-
-
-def read_alike(plain: Decoder, pipelined: Decoder) -> None:
-    """Give a T5 that `pipedec train` has not made, and that says nothing of a prefix, its sources as another decoder's."""
-    if plain.checkpoint.settings is None:
-        like = pipelined.text
-        plain.text.prefix, plain.text.max_source_tokens = like.prefix, like.max_source_tokens
+    return ExactDecoder(plain, load_decoder(settings, talk) if draft == "pipelined" else draft)
 
 
 def find_model(settings: GenerateSettings) -> str:
@@ -115,6 +104,8 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
         device = "cpu"
     longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
+    if settings.source_prefix is not None:
+        decoder.text.prefix = settings.source_prefix
     if decoder.checkpoint.settings is None and place.segmentation.exists():
         # a T5 from elsewhere: its texts are cut as the targets beside it were
         decoder.checkpoint.segmenter = load_segmenter(place.data)

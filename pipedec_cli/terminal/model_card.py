@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
+from pipedec_cli.data.reading import real
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.workspace import SEGMENTATION_FILE, segmented_with
 from pipedec_cli.data.writing import to_json, write_text
@@ -27,7 +28,7 @@ _LICENCE: Final = re.compile(
     r"---\n(?:(?!---).*\n)*?license: *[\"']?(?!other|unknown)([\w.-]{1,40})[\"']? *\n"
 )
 #: Settings of a training that name its owner's files, or that the card tells otherwise.
-_UNTOLD: Final = ("model", "data", "training", "cpu")
+_UNTOLD: Final = ("model", "data", "teacher", "training", "cpu")
 
 
 def write_card(
@@ -47,11 +48,11 @@ def write_card(
 
 def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
     """The card as Markdown. A licence that the base model's own card does not name is said to be unknown."""
-    from pipedec_cli.model.scratch import SHAPES
-
     name, asked, result = checkpoint.name, record["settings"], record["result"]
-    pipelined, fresh, local = asked["decoder"] == "pipelined", name in SHAPES, Path(name).is_dir()
+    pipelined, local = asked["decoder"] == "pipelined", Path(name).is_dir()
+    fresh = name.startswith("scratch")
     given = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
+    teacher = (asked.get("teacher") or {}).get("name")
     hub = is_hub_name(given)
     licence = None if fresh else licence_of(name)
     todo = "Before you publish the model, put the one that holds into the first lines of this file."
@@ -71,7 +72,7 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
     scores = {
         "training loss a token, over all updates": f"{result['loss']:.3f}",
         "dev loss a token": written("{:.3f}", result.get("dev_loss")),
-        "dev ROUGE-L": points(result.get("dev_score")),
+        f"dev ROUGE-L{', against the teacher' if teacher else ''}": points(result.get("dev_score")),
         "updates made by then": written("{:,}", result.get("dev_update")),
     }
     untold = (*_UNTOLD, "epochs") if settings.get("max_steps") else _UNTOLD
@@ -91,6 +92,9 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
         start=f"fresh weights (`{name}`)" if fresh else plain(Path(name).resolve().name if local else name),
         examples=many(examples, "example"),
+        written=f", with the texts of {plain(real(teacher).name if Path(teacher).is_dir() else teacher)} for targets"
+        if teacher
+        else "",
         data=plain(given if hub else Path(given).name),
         level=settings["level"],
         use=use,

@@ -203,19 +203,24 @@ class Predictions:
             "settings": self.manifest["settings"],
         }
 
+    def whole(self) -> bool:
+        """Whether all of these predictions are in the workspace's file; lines that hold more serve as well."""
+        files, settings = GenerationFiles(self.path(there=True)), self.manifest["settings"]
+        settings["trace"] |= files.made_with["settings"].get("trace") is True
+        with suppress(UserError):
+            return files.begun and files.done(self.manifest, self.inputs.read()) == self.inputs.count
+        return False
+
     def complete(self, label: str) -> Path:
         """The workspace's file of these predictions, whole; nothing is generated that is there already.
 
         A stopped run goes on. Of a run with --limit, the lines may be the first ones of a longer run. The label is what
         the decoder is called in what is said.
         """
-        files, settings = GenerationFiles(self.path(there=True)), self.manifest["settings"]
-        # Lines that hold more serve as well.
-        settings["trace"] |= files.made_with["settings"].get("trace") is True
-        with suppress(UserError):
-            if files.begun and files.done(self.manifest, self.inputs.read()) == self.inputs.count:
-                self.talk.say(f"{label}: all {self.inputs.count:,} predictions are in {files.lines}")
-                return files.lines
+        files = GenerationFiles(self.path(there=True))
+        if self.whole():
+            self.talk.say(f"{label}: all {self.inputs.count:,} predictions are in {files.lines}")
+            return files.lines
         with self._only_writer(self.path(), "choose another --workspace"):
             done = None
             if files.begun:

@@ -5,33 +5,31 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import DecoderKind, Record
-from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
+from pipedec_cli.data.records import DecoderKind
+from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest, to_json, write_json
 from pipedec_cli.terminal.console import Talk, command_line, many, write_stdout
+from pipedec_cli.terminal.lessons import dev_scorer, gather, warn_of
 from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option, threads_option
 
-if TYPE_CHECKING:
-    from pipedec_cli.model.checkpoint import Checkpoint
-    from pipedec_cli.model.collate import Encoded
-
 EXAMPLES = """
 pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
 pipedec train --model google-t5/t5-base --recipe paper
+pipedec train --teacher ./my-t5                 # from the T5 that you run today to a faster one that writes like it
 pipedec train --decoder sequential              # the ordinary T5, the baseline that a report compares with
 pipedec train --resume                          # go on after an interruption, with the same options
 torchrun --nproc-per-node 2 -m pipedec_cli train \\
@@ -44,10 +42,17 @@ class TrainSettings(WorkflowSettings):
     """What `pipedec train` is asked for."""
 
     data: Path | None = argument("A folder that `pipedec segment` wrote \\[default: the workspace's].")
-    model: str = option(
-        "scratch-tiny",
+    teacher: str | None = option(
+        None,
+        "An ordinary T5, a folder or a hub name, whose own texts for the sources are learnt instead of the targets: they are "
+        "generated first and kept in the workspace.",
+        metavar="T5",
+    )
+    model: str | None = option(
+        None,
         "Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
-        "data, no network), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub name such as google-t5/t5-base.",
+        "data, no network), scratch (the teacher's shape and tokenizer), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub "
+        "name such as google-t5/t5-base \\[default: the teacher, else scratch-tiny].",
     )
     decoder: DecoderKind = option(
         "pipelined", "pipelined, or sequential for the ordinary T5 that a report compares with."
@@ -60,17 +65,19 @@ class TrainSettings(WorkflowSettings):
     epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
     max_steps: int | None = option(None, "Stop after this many updates instead.", min=1)
     batch_size: int | None = option(
-        None, "Examples a device and step \\[default: 8 from scratch, else the paper's 24].", min=1
+        None,
+        "Examples a device and step \\[default: 8 for a model that was made from scratch, else the paper's 24].",
+        min=1,
     )
     accumulation: int = option(1, "Steps whose gradients make one update.", min=1)
     optimizer: Literal["adafactor", "adamw"] | None = option(
         None,
         "adafactor, whose rate is relative to the size of each matrix, or adamw "
-        "\\[default: adafactor from scratch, else adamw].",
+        "\\[default: adafactor for a model that was made from scratch, else adamw].",
     )
     learning_rate: float | None = option(
         None,
-        "Its peak \\[default: adafactor 3e-2 from scratch, else 1e-3; adamw 1e-3 from scratch, else 1e-4].",
+        "Its peak \\[default: adafactor 3e-2 from scratch, 1e-2 going on from that, else 1e-3; adamw 1e-3, 3e-4, 1e-4].",
         min=0.0,
     )
     rate_schedule: Literal["linear", "constant"] = option(
@@ -78,11 +85,22 @@ class TrainSettings(WorkflowSettings):
     )
     warmup: float = option(0.05, "Share of the updates over which it rises.", min=0.0, max=1.0)
     bf16: bool = option(False, "Mixed precision in bfloat16.")
-    source_prefix: str = option("", "Put before every source, as in T5's task prefixes ('summarize: ').")
-    max_source_tokens: int = option(
-        2048, "Cut longer sources to this many tokens; attention costs its square.", min=2, max=65_536
+    source_prefix: str | None = option(
+        None,
+        "Put before every source, as in T5's task prefixes ('summarize: ') \\[default: the teacher's, else none].",
     )
-    time_max: int = option(50, "The last time-step of decoding; saved with the model.", min=1)
+    max_source_tokens: int | None = option(
+        None,
+        "Cut longer sources to this many tokens; attention costs its square \\[default: the teacher's, else 2048].",
+        min=2,
+        max=65_536,
+    )
+    time_max: int | None = option(
+        None,
+        "The last time-step of decoding; saved with the model \\[default: what holds 99.5 % of the training targets, at "
+        "least 50].",
+        min=1,
+    )
     evaluations: int = option(10, "How often the dev set is looked at.", min=1)
     dev_examples: int = option(200, "Dev examples used for the loss; 32 for the score.", min=0)
     limit: int | None = option(None, "Train on the first N examples only.", min=1)
@@ -104,6 +122,10 @@ def train(settings: TrainSettings) -> None:
     out of `--decoder sequential` is one for plain transformers, too; of a pipelined model transformers' generate() writes
     the first subsequence only. A model card, README.md, lies beside the weights. Only train.jsonl is trained on;
     dev.jsonl is looked at, test.jsonl is not touched.
+
+    With --teacher the sources suffice: the T5 that you run today writes the targets, and the pipelined decoder starts from
+    its weights and learns to write like it. Where the right answers could be worded or ordered in many ways, that costs
+    least quality.
     """
     talk = Talk(quiet=settings.quiet or not _is_main_process())
     run(settings, talk)
@@ -118,11 +140,13 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     """Train and save the checkpoint with its manifest, without a word on what to do next."""
     place = Workspace.find(settings.workspace)
     folder = settings.data or place.require(place.data, "pipedec segment DATA")
-    target = settings.out or place.model(settings.decoder)
-    if real(settings.model) == real(target):
-        raise UserError("would be written over", where=settings.model, todo="give another --out")
-    if not settings.model.startswith("scratch"):
-        trained.require_model(settings.model)
+    target, start = settings.out or place.model(settings.decoder), settings.model or settings.teacher
+    settings = replace(settings, model=start or "scratch-tiny")
+    for name in filter(None, {start, settings.teacher}):
+        if real(name) == real(target):
+            raise UserError("would be written over", where=name, todo="give another --out")
+        if not name.startswith("scratch"):
+            trained.require_model(name)
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
     with alone if _is_main_process() else nullcontext():
         _check_folder(target, None, settings, talk)
@@ -140,38 +164,41 @@ def run(settings: TrainSettings, talk: Talk) -> None:
 
 
 def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> Any:
-    records = load_split(folder / "train.jsonl")[: settings.limit]
-    dev_path = folder / "dev.jsonl"
-    dev_records = load_split(dev_path)[: settings.dev_examples] if dev_path.exists() else []
+    lessons = gather(settings, folder, talk)
 
     from pipedec_cli.model.checkpoint import MethodSettings
-    from pipedec_cli.model.collate import encode
+    from pipedec_cli.model.collate import encode, fit_time_max
     from pipedec_cli.model.cost import training_cost
-    from pipedec_cli.model.scratch import SHAPES, start_checkpoint
+    from pipedec_cli.model.scratch import start_checkpoint
     from pipedec_cli.model.training import hyperparameters, train
 
     same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
     hyper = hyperparameters(
-        fresh=settings.model in SHAPES,
+        start=trained.start_of(settings.model or ""),
         schedule=settings.rate_schedule,
         cpu=settings.device == "cpu",
         **settings.some(*same, "evaluations", "max_steps"),
     )
-    kept = ("decoder", "delay", "source_prefix", "max_source_tokens", "time_max")
-    begun = settings.some("model", *kept, "dev_examples", "limit")
-    record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=[folder / "train.jsonl"])
+    begun = settings.some("model", "decoder", "delay", "time_max", "dev_examples", "limit") | lessons.sources
+    if lessons.teacher:
+        begun["teacher"] = {"name": settings.teacher, "sha256": lessons.teacher.sha256}
+    record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=lessons.files)
     if done := _check_folder(target, record, settings, talk):
         talk.say(f"{target} has been trained to the end already")
         return done
-    segmentation = load_segmentation(folder / "segmentation.json")
-    method = MethodSettings(segmentation=segmentation, **settings.some(*kept))
-    checkpoint = start_checkpoint(settings.model, method, records, hyper.seed, load_segmenter(folder))
-    examples = encode(checkpoint, records)
+    decoding = {**settings.some("decoder", "delay"), **lessons.sources, "segmentation": lessons.segmentation}
+    method = MethodSettings(**decoding)
+    like = lessons.teacher.checkpoint if lessons.teacher else None
+    start = (settings.model or "", method, lessons.train, hyper.seed, lessons.segmenter)
+    checkpoint = start_checkpoint(*start, like)
+    examples = encode(checkpoint, lessons.train)
+    time_max = settings.time_max or fit_time_max(examples, method)
+    checkpoint.settings = structs.replace(method, time_max=time_max)
     expected = training_cost(checkpoint, examples, hyper, settings.keep_checkpoints)
-    _warn_of_data(examples, settings, talk)
+    warn_of(examples, checkpoint.settings, talk)
     talk.say(
         f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
-        + (f", delay {settings.delay}" if settings.decoder == "pipelined" else "")
+        + (f", delay {settings.delay}, time_max {time_max}" if settings.decoder == "pipelined" else "")
         + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
     )
     megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
@@ -188,7 +215,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
         write_json(target / trained.MANIFEST, record)
     how: Any = {"resume": settings.resume, "keep": settings.keep_checkpoints}
     with show_training(talk) as show, _stopped(target, talk):
-        dev, score = encode(checkpoint, dev_records), _scorer(checkpoint, dev_records[:32])
+        dev, score = encode(checkpoint, lessons.dev), dev_scorer(checkpoint, lessons.dev[:32])
         outcome = train(checkpoint, examples, dev, target, hyper, show=show, score=score, **how)
     result = {"checkpoint": str(target), **outcome}
     talk.say(f"trained in {_duration(outcome['seconds'])}; checkpoint in {target}")
@@ -233,22 +260,6 @@ def _check_folder(target: Path, record: Mapping[str, Any] | None, settings: Trai
     return None
 
 
-def _warn_of_data(examples: Sequence[Encoded], settings: TrainSettings, talk: Talk) -> None:
-    """Say what token counts show and words did not."""
-    count = len(examples)
-    if count < 20:  # no model learns from so few
-        talk.warn(f"{many(count, 'example')}: too few to learn from")
-    if cut := sum(example.cut for example in examples):
-        most = settings.max_source_tokens
-        talk.warn(f"{cut:,} of {count:,} sources are longer than {most:,} tokens and were cut")
-    late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
-    if late and settings.decoder == "pipelined":
-        talk.warn(
-            f"{late:,} of {count:,} targets hold a subsequence that needs more than time_max = {settings.time_max} "
-            "time-steps and could not be generated whole; see `pipedec segment --split-long`"
-        )
-
-
 @contextmanager
 def _stopped(target: Path, talk: Talk) -> Iterator[None]:
     """Say how to go on after Ctrl-C, and give a full disk its name."""
@@ -264,31 +275,6 @@ def _stopped(target: Path, talk: Talk) -> Iterator[None]:
         if shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
         raise
-
-
-def _scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
-    """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
-    from pipedec_cli.evaluate.metrics.measure import score
-    from pipedec_cli.evaluate.metrics.rouge import Rouge
-    from pipedec_cli.evaluate.scoring import scoring_item
-    from pipedec_cli.model.collate import encode
-    from pipedec_cli.model.decoder import Decoder
-
-    if not records:
-        return None
-    # A model that has not learnt to stop yet is not waited for.
-    longest = 2 * max(sum(map(len, example.texts)) for example in encode(checkpoint, records)) + 1
-
-    def score_dev() -> float:
-        checkpoint.model.eval()
-        decoder = Decoder(checkpoint, batch_size=8)  # made anew, since the weights have changed
-        method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
-        made = zip(decoder.texts([record.source for record in records], method), records, strict=True)
-        items = [scoring_item(replace(one, record=record), "summarization") for one, record in made]
-        checkpoint.model.train()
-        return score(items, Rouge()).values["rougeL"] or 0.0
-
-    return score_dev
 
 
 def _duration(seconds: float) -> str:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
-from pipedec_cli.model.collate import IGNORED, Encoded, collate, collator, encode, schedules
+from pipedec_cli.model.collate import IGNORED, Encoded, collate, collator, encode, fit_time_max, schedules
 from pipedec_cli.pipeline.attention import PADDING
+from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, place
 from tests.checkpoints import fresh_toy
 
@@ -91,6 +92,34 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(decoder, segments, ta
     assert [checkpoint.codec().decode(ids) for ids in example.texts] == texts
     assert all(EOS not in ids for ids in example.texts)
     assert (example.source, example.cut) == checkpoint.codec().source("source")
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 60), max_size=6), min_size=1, max_size=30),
+    st.sampled_from([1, 3, "any"]),
+)
+def test_the_fitted_time_max_holds_the_targets_at_every_delay_that_is_served(targets, delay):
+    settings = MethodSettings("pipelined", delay, Segmentation("phrase", (";",), "; "))
+    fitted = fit_time_max([encoded(*([A] * m for m in lengths)) for lengths in targets], settings)
+
+    def cut(time_max: int) -> int:
+        limits = Limits(time_max, 10**6)
+        served = (1, 2, 3) if delay == "any" else (delay,)
+        return sum(
+            any(replay(lengths, Fixed(each), limits).truncated == "time_max" for each in served)
+            for lengths in targets
+        )
+
+    assert cut(fitted) == 0  # of so few, 99.5 % are all
+    assert fitted == 50 or cut(fitted - 1) > 0
+
+
+def test_one_target_in_two_hundred_may_be_longer_than_time_max():
+    settings = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; "))
+    short, long = encoded([A] * 60), encoded([A] * 500)
+    assert fit_time_max([short] * 199 + [long], settings) == 61
+    assert fit_time_max([short] * 198 + [long] * 2, settings) == 501
+    assert fit_time_max([], settings) == 50
 
 
 BATCHES = [

@@ -182,18 +182,20 @@ def test_updates_are_whole_epochs_rounded_up_to_batches():
 
 
 @pytest.mark.parametrize(
-    ("fresh", "optimizer", "expected"),
+    ("start", "optimizer", "expected"),
     [
-        (False, None, ("adamw", 1e-4, 24)),
-        (True, None, ("adafactor", 3e-2, 8)),
-        (True, "adamw", ("adamw", 1e-3, 8)),
-        (False, "adafactor", ("adafactor", 1e-3, 24)),
+        ("published", None, ("adamw", 1e-4, 24)),
+        ("fresh", None, ("adafactor", 3e-2, 8)),
+        ("fresh", "adamw", ("adamw", 1e-3, 8)),
+        ("from-scratch", None, ("adafactor", 1e-2, 8)),
+        ("from-scratch", "adamw", ("adamw", 3e-4, 8)),
+        ("published", "adafactor", ("adafactor", 1e-3, 24)),
     ],
 )
-def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(fresh, optimizer, expected):
+def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(start, optimizer, expected):
     asked = asdict(QUICK) | {"batch_size": None, "optimizer": optimizer, "learning_rate": None}
-    usual = hyperparameters(fresh=fresh, **asked)
-    given = hyperparameters(fresh=fresh, **asked | {"batch_size": 3, "learning_rate": 0.0})
+    usual = hyperparameters(start=start, **asked)
+    given = hyperparameters(start=start, **asked | {"batch_size": 3, "learning_rate": 0.0})
     assert (usual.optimizer, usual.learning_rate, usual.batch_size) == expected
     assert (given.learning_rate, given.batch_size) == (0, 3)
 

@@ -66,7 +66,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
     training |= {"bf16": False, "seed": 0, "evaluations": 1, "cpu": True}
     method = {"decoder": "pipelined", "delay": "any", "source_prefix": "", "max_source_tokens": 2048}
     data = {"data": str(workspace / "data"), "limit": None, "dev_examples": 4}
-    settings = {"model": "scratch-tiny", **method, "time_max": 50, **data, "training": training}
+    settings = {"model": "scratch-tiny", **method, "time_max": None, **data, "training": training}
     assert manifest(workspace)["settings"] == settings
 
 

@@ -1,0 +1,157 @@
+"""What `train` learns from: the data's own targets, or a plain T5's texts, which it writes once and which are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import structs
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.predictions import read_predictions
+from pipedec_cli.data.preparation import Preparer, measure_of
+from pipedec_cli.data.records import Record, Segmentation, SplitName
+from pipedec_cli.data.segmentation import Segmenter, joiner_of, make_segmenter
+from pipedec_cli.data.workspace import SEGMENTATION_FILE, load_segmentation, load_segmenter, load_split
+from pipedec_cli.terminal.console import Talk, command_line, many
+from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.loading import load_decoder, read_inputs
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+    from pipedec_cli.model.collate import Encoded
+    from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.terminal.train import TrainSettings
+
+
+class Lessons(NamedTuple):
+    """Segmented records of train and dev, the `files` that they come from, how they were cut, and how sources are read.
+
+    Of the teacher, if there is one, config, tokenizer and settings are of use: its weights may have gone into its engine.
+    """
+
+    files: list[Path]
+    train: list[Record]
+    dev: list[Record]
+    segmentation: Segmentation
+    segmenter: Segmenter
+    sources: dict[str, Any]  # source_prefix and max_source_tokens
+    teacher: Decoder | None = None
+
+
+def gather(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
+    """Read a folder that `segment` wrote; with a teacher, have it write what it has not written yet.
+
+    Texts of its that were cut short are left out. A `UserError` if it is no ordinary T5.
+    """
+    train, dev = folder / "train.jsonl", folder / "dev.jsonl"
+    segmentation = load_segmentation(folder / SEGMENTATION_FILE)
+    if settings.teacher is None:
+        dev_records = load_split(dev)[: settings.dev_examples] if dev.exists() else []
+        sources = {
+            "source_prefix": settings.source_prefix or "",
+            "max_source_tokens": settings.max_source_tokens or 2048,
+        }
+        how = (segmentation, load_segmenter(folder, segmentation), sources)
+        return Lessons([train], load_split(train)[: settings.limit], dev_records, *how)
+    data = None if settings.data is None else str(settings.data)
+    asked = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
+    usual = GenerateSettings(model=settings.teacher, data=data, **asked)
+    decoder = load_decoder(usual, talk)
+    if decoder.settings.decoder != "sequential":
+        todo = "name an ordinary T5 with --teacher"
+        raise UserError(f"{decoder.checkpoint.name} is a pipelined decoder, and no teacher", todo=todo)
+    splits: dict[SplitName, int | None] = {"train": settings.limit}
+    if settings.dev_examples and dev.exists() and dev.stat().st_size:
+        splits["dev"] = settings.dev_examples
+    files = [
+        _write(replace(usual, split=split, limit=limit), decoder, talk) for split, limit in splits.items()
+    ]
+    written = {split: _whole_texts(path, split, talk) for split, path in zip(splits, files, strict=True)}
+    segmenter, records = load_segmenter(folder, segmentation), written["train"]
+    if all(record.target_segments is None for record in records):  # there were no targets to learn from
+        texts, inputs = zip(*((record.target or "", record.source) for record in records), strict=True)
+        separators = segmentation.separators
+        segmenter = make_segmenter(segmentation.level, separators=separators, targets=texts, sources=inputs)
+        segmentation = structs.replace(segmentation, joiner=joiner_of(records, segmenter))
+    prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1)
+    cut = {
+        split: [prepare.segment(structs.replace(record, target_segments=None)) for record in rows]
+        for split, rows in written.items()
+    }
+    sources = {"source_prefix": decoder.text.prefix, "max_source_tokens": decoder.text.max_source_tokens}
+    how = (segmentation, segmenter, sources)
+    return Lessons([train, *files], cut["train"], cut.get("dev", []), *how, decoder)
+
+
+def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
+    """The file of the teacher's texts for a split, whole; several processes that train do not write it."""
+    from pipedec_cli.terminal.predicting import Predictions
+
+    predictions = Predictions(settings, decoder, read_inputs(settings, talk), talk)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not predictions.whole():
+        asked = settings.some("model", "split", "limit", "workspace", "source_prefix", "max_source_tokens")
+        options = {name.replace("_", "-"): value for name, value in asked.items()}
+        todo = f"write them with one process first: {command_line('generate', settings.data, **options)}"
+        raise UserError(f"the teacher's texts for {settings.split} are not all there", todo=todo)
+    return predictions.complete(f"the teacher's texts for {settings.split}")
+
+
+def _whole_texts(path: Path, split: SplitName, talk: Talk) -> list[Record]:
+    """The records of a file of texts, these for targets; those that were cut short are left out."""
+    written = read_predictions(path)
+    whole = [one for one in written if not one.truncated]
+    if left := len(written) - len(whole):
+        talk.say(
+            f"{left:,} of the teacher's {many(len(written), 'text')} for {split} were cut short: left out"
+        )
+    if split == "train" and not whole:
+        todo = "train the teacher until it ends its texts, or take another"
+        raise UserError("every text of the teacher was cut short", where=str(path), todo=todo)
+    return [
+        structs.replace(one.record, target=one.text, references=()) for one in whole if one.record is not None
+    ]
+
+
+def warn_of(examples: Sequence[Encoded], settings: MethodSettings, talk: Talk) -> None:
+    """Say what token counts show and words did not."""
+    count = len(examples)
+    if count < 20:  # no model learns from so few
+        talk.warn(f"{many(count, 'example')}: too few to learn from")
+    if cut := sum(example.cut for example in examples):
+        most = settings.max_source_tokens
+        talk.warn(f"{cut:,} of {count:,} sources are longer than {most:,} tokens and were cut")
+    late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
+    if late and settings.decoder == "pipelined":
+        talk.warn(
+            f"{late:,} of {count:,} targets hold a subsequence that needs more than time_max = {settings.time_max} "
+            "time-steps and could not be generated whole; see `pipedec segment --split-long`"
+        )
+
+
+def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
+    """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
+    from pipedec_cli.evaluate.metrics.measure import score
+    from pipedec_cli.evaluate.metrics.rouge import Rouge
+    from pipedec_cli.evaluate.scoring import scoring_item
+    from pipedec_cli.model.collate import encode
+    from pipedec_cli.model.decoder import Decoder
+
+    if not records:
+        return None
+    # A model that has not learnt to stop yet is not waited for.
+    longest = 2 * max(sum(map(len, example.texts)) for example in encode(checkpoint, records)) + 1
+
+    def score_dev() -> float:
+        checkpoint.model.eval()
+        decoder = Decoder(checkpoint, batch_size=8)  # made anew, since the weights have changed
+        method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
+        made = zip(decoder.texts([record.source for record in records], method), records, strict=True)
+        items = [scoring_item(structs.replace(one, record=record), "summarization") for one, record in made]
+        checkpoint.model.train()
+        return score(items, Rouge()).values["rougeL"] or 0.0
+
+    return score_dev

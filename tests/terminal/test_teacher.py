@@ -1,0 +1,163 @@
+"""`pipedec train --teacher`: what a plain T5 writes for the sources is what the decoder learns."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipedec_cli.data.trained import start_of
+from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.lessons import gather
+from pipedec_cli.terminal.train import TrainSettings
+from tests.checkpoints import TOLD, tiny_checkpoint, weights_of
+from tests.terminal import running
+from tests.terminal.running import lines_of, read_json, run, write_lines
+
+#: One update that changes nothing.
+UNCHANGED = ["--max-steps", "1", "--evaluations", "1", "--learning-rate", "1e-12", "--device", "cpu"]
+WHOLE = {source: " ".join(told) for source, told in TOLD}
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> Path:
+    return tiny_checkpoint(tmp_path / "my-t5", decoder="sequential", level="sentence")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, teacher: Path) -> Path:
+    """Sources that the teacher knows, with targets that it would not write."""
+    rows = ({"source": source, "target": f"{n}. No."} for n, (source, _) in enumerate(TOLD * 4))
+    return segmented(tmp_path, *rows)
+
+
+def segmented(folder: Path, *rows: dict[str, Any], more: tuple[str, ...] = ()) -> Path:
+    write_lines(folder / "d.jsonl", *rows)
+    run("segment", folder / "d.jsonl", "--test-fraction", "0.1", "-w", folder / "work", *more)
+    return folder / "work"
+
+
+def train(workspace: Path, *more: object, **options: Any) -> str:
+    return run("train", "-w", workspace, *UNCHANGED, *more, **options).stderr
+
+
+def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspace, teacher):
+    talk = train(workspace, "--teacher", teacher)
+    kept = workspace / "generations" / "sequential-my-t5-train.jsonl"
+    assert all(line["prediction"] == WHOLE[line["source"]] for line in lines_of(kept))
+    student = workspace / "models" / "pipelined"
+    before, after = (weights_of(load_checkpoint(str(one))) for one in (teacher, student))
+    assert all(before[name].allclose(after[name], atol=1e-6) for name in before)
+    asked = read_json(student / "training.json")
+    assert asked["settings"]["model"] == asked["settings"]["teacher"]["name"] == str(teacher)
+    assert len(asked["settings"]["teacher"]["sha256"]) == 64
+    assert str(kept) in [one["path"] for one in asked["inputs"]]
+    assert "with the texts of my-t5 for targets" in (student / "README.md").read_text()
+    assert "predictions in" in talk and "sequential decoder" in talk
+    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, limit=3)
+    lessons = gather(settings, workspace / "data", Talk(quiet=True))
+    assert all(dict(TOLD)[one.source] == one.target_segments for one in lessons.train)
+    assert len(lessons.train) == 3 and lessons.dev
+
+
+def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, teacher):
+    train(workspace, "--teacher", teacher)
+    kept = workspace / "generations" / "sequential-my-t5-train.jsonl"
+    whole = kept.read_bytes()
+    assert "the teacher's texts for train: all" in train(workspace, "--teacher", teacher, "--overwrite")
+    kept.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]) + b'{"id"')
+    assert "goes on: 2 of" in train(workspace, "--teacher", teacher, "--overwrite")
+    lines = (re.sub(rb'"seconds": [^,]+', b"", text) for text in (whole, kept.read_bytes()))
+    assert len(set(lines)) == 1
+
+
+def test_texts_that_were_cut_short_are_counted_and_left_out(workspace, teacher):
+    train(workspace, "--teacher", teacher)
+    kept = workspace / "generations" / "sequential-my-t5-train.jsonl"
+    rows = lines_of(kept)
+    write_lines(kept, *({**row, "truncated": "max_tokens"} for row in rows[:2]), *rows[2:])
+    talk = train(workspace, "--teacher", teacher, "--overwrite")
+    assert f"2 of the teacher's {len(rows)} texts for train were cut short: left out" in talk
+    assert f"{len(rows) - 2} examples, 1 updates" in talk
+    write_lines(kept, *({**row, "truncated": "max_tokens"} for row in rows))
+    told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
+    assert "every text of the teacher was cut short" in told and str(kept) in told
+
+
+def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_path, teacher):
+    rows = ({"source": source} for source, _ in TOLD * 4)
+    workspace = segmented(tmp_path, *rows, more=("--sources-only",))
+    assert "--teacher" in running.refused("train", "-w", workspace, *UNCHANGED)
+    train(workspace, "--teacher", teacher)
+    lessons = gather(
+        TrainSettings(data=None, teacher=str(teacher), workspace=workspace),
+        workspace / "data",
+        Talk(quiet=True),
+    )
+    assert lessons.segmentation.joiner == " "
+    assert all(" ".join(one.target_segments or ()) == WHOLE[one.source] for one in lessons.train)
+    assert max(len(one.target_segments or ()) for one in lessons.train) > 2
+    assert "2 predictions" in run("generate", "-w", workspace, "--limit", "2", "--device", "cpu").stderr
+
+
+def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(workspace, teacher):
+    train(workspace, "--teacher", teacher, "--model", "scratch")
+    known, fresh = (load_checkpoint(str(one)) for one in (teacher, workspace / "models" / "pipelined"))
+    assert known.tokenizer.get_vocab() == fresh.tokenizer.get_vocab()
+    shapes = [{name: one.shape for name, one in weights_of(each).items()} for each in (known, fresh)]
+    assert shapes[0] == shapes[1]
+    name = "decoder.block.0.layer.0.SelfAttention.q.weight"
+    assert not weights_of(known)[name].allclose(weights_of(fresh)[name], atol=1e-2)
+    assert "scratch with --teacher" in running.refused(
+        "train", "-w", workspace, "--model", "scratch", "--overwrite"
+    )
+
+
+def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
+    own = tiny_checkpoint(tmp_path / "own", decoder="sequential", source_prefix="say: ", max_source_tokens=40)
+    train(workspace, "--teacher", own)
+    settings = read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]
+    assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 40)
+    train(workspace, "--teacher", own, "--source-prefix", "", "--overwrite")
+    manifest = read_json(workspace / "generations" / "sequential-own-train.manifest.json")
+    assert manifest["settings"]["source_prefix"] == ""
+    assert read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]["source_prefix"] == ""
+
+
+def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
+    pipelined = tiny_checkpoint(tmp_path / "pipelined")
+    told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", pipelined)
+    assert told == f"{pipelined} is a pipelined decoder, and no teacher; name an ordinary T5 with --teacher"
+    over = ("--teacher", teacher, "--model", "scratch", "--out", teacher)
+    assert "would be written over" in running.refused("train", "-w", workspace, *UNCHANGED, *over)
+    assert "no checkpoint folder 'none'" in running.refused("train", "-w", workspace, "--teacher", "none")
+
+
+def test_several_processes_take_texts_that_one_has_written(workspace, teacher, monkeypatch):
+    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, dev_examples=2)
+    folder, quiet = workspace / "data", Talk(quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setenv("WORLD_SIZE", "2")
+        for split in ("train", "dev"):
+            with pytest.raises(
+                Exception, match=f"the teacher's texts for {split} are not all there"
+            ) as refusal:
+                gather(settings, folder, quiet)
+            (command,) = re.findall("`pipedec (.*)`", str(refusal.value))
+            run(*shlex.split(command), "--device", "cpu")
+        assert len(gather(settings, folder, quiet).dev) == 2
+
+
+def test_what_a_start_came_of_is_told_by_the_trainings_before(workspace, teacher, tmp_path):
+    student = workspace / "models" / "pipelined"
+    assert start_of("scratch-tiny") == start_of("scratch") == "fresh"
+    assert start_of("google-t5/t5-base") == start_of(str(teacher)) == "published"
+    train(workspace, "--teacher", teacher)
+    assert start_of(str(student)) == "published"
+    train(workspace, "--teacher", teacher, "--model", "scratch", "--overwrite")
+    train(workspace, "--model", student, "--out", tmp_path / "more")
+    assert start_of(str(student)) == start_of(str(tmp_path / "more")) == "from-scratch"
