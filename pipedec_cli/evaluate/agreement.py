@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pipedec_cli.data.records import Generated
 from pipedec_cli.evaluate.metrics.measure import PERCENT, ScoringItem
 from pipedec_cli.evaluate.metrics.rouge import Rouge, is_scorable
 
@@ -23,20 +24,14 @@ class TextAgreement(NamedTuple):
     def line(self) -> str:
         """Both in words."""
         rouge = "" if self.rouge_l is None else f"ROUGE-L {self.rouge_l:.1f}, "
-        return f"{rouge}{self.share:.0%} equal"
-
-    @property
-    def share(self) -> float:
-        """Of the texts, those that are equal."""
-        return self.equal / max(1, self.of)
+        return f"{rouge}{self.equal / max(1, self.of):.0%} equal"
 
     @classmethod
-    def between(cls, texts: Sequence[str], usual: Sequence[str]) -> TextAgreement:
-        """Compare the texts of two decoders, example by example."""
+    def between(cls, made: Sequence[Generated], usual: Sequence[Generated]) -> TextAgreement:
+        """Compare what two decoders made of the same sources."""
         rouge, place = Rouge(), Rouge.metrics.index(Rouge.primary)
-        pairs = [
-            (" ".join(one.split()), " ".join(other.split())) for one, other in zip(texts, usual, strict=True)
-        ]
+        texts = ([" ".join(one.text.split()) for one in each] for each in (made, usual))
+        pairs = list(zip(*texts, strict=True))
         found = []
         for one, other in pairs:
             item = ScoringItem("", one, (one,), references=(other,))

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from pipedec_cli.evaluate.metrics.measure import ScoringItem
 
 _NO_WORD = re.compile(r"[\W_]+")
-_UNKNOWN = ((), None)  # `ScoringItem.right` where no right answer is known
 
 
 class Failures(NamedTuple):
@@ -45,7 +44,7 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
     missing = [max(0, right - predicted) for predicted, right in compared]
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
-    right = {item.right for item in items if item.right != _UNKNOWN}
+    right = {item.right for item in items} - {((), None)}  # which is that of items without a right answer
     sources = len({item.source for item in items})
     different = min(sources, len(right) or sources)
     texts = len({words(item.prediction) for item in items})

@@ -176,29 +176,23 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
     return kind(**given)
 
 
-def score_run(
-    run: LoadedRun, measure: Measure, *, on_example: Callable[[], None], need_answers: bool = True
-) -> ScoredRun:
-    """Score one run, calling `on_example` after each prediction; each must have something to be held against.
-
-    Where no answers are needed, either each has, or none: then nothing is scored, and only what goes wrong is counted.
-    """
-    records = [one.record for one in run.predictions]
-    if not (need_answers or any(map(_is_answered, filter(None, records)))):
-        items = [
-            ScoringItem(one.id, one.text, one.segments, source=record.source, truncated=one.truncated)
-            for one, record in zip(run.predictions, records, strict=True)
-            if record
-        ]
-        return ScoredRun(run, items, Scores(measure, (), np.empty(0)), count_failures(items))
+def score_run(run: LoadedRun, measure: Measure, *, on_example: Callable[[], None]) -> ScoredRun:
+    """Score one run, calling `on_example` after each prediction; each must have something to be held against."""
     items = [scoring_item(prediction, TASK_OF[measure.name]) for prediction in run.predictions]
     return ScoredRun(run, items, score(items, measure, on_example=on_example), count_failures(items))
 
 
-def _is_answered(record: Record) -> bool:
-    """Whether any field holds a right answer, of whatever task."""
-    lists = (record.fields.get(name) for name in ANSWER_FIELDS.values())
-    return record.target is not None or any((record.target_segments, record.references, *lists))
+def unscored(run: LoadedRun) -> ScoredRun | None:
+    """A run with no right answer of whatever task, of which only what goes wrong is counted; None if there is any."""
+    items = []
+    for one, record in ((one, one.record) for one in run.predictions if one.record):
+        lists = (record.fields.get(name) for name in ANSWER_FIELDS.values())
+        if record.target is not None or any((record.target_segments, record.references, *lists)):
+            return None
+        items.append(
+            ScoringItem(one.id, one.text, one.segments, source=record.source, truncated=one.truncated)
+        )
+    return ScoredRun(run, items, Scores(Rouge(), (), np.empty(0)), count_failures(items))
 
 
 def scoring_item(prediction: Generated, task: Task) -> ScoringItem:

@@ -213,7 +213,7 @@ def _score(
     The last split is what all else is measured on; the quality on others stands beside.
     """
     from pipedec_cli.evaluate.agreement import TextAgreement
-    from pipedec_cli.evaluate.scoring import compare_runs, load_runs
+    from pipedec_cli.evaluate.scoring import compare_runs, load_runs, unscored
     from pipedec_cli.terminal.score import ScoreSettings, score_runs
 
     by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
@@ -221,22 +221,19 @@ def _score(
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
         made = [predictions[at].complete(one.name + some) for one, predictions in decoders]
-        runs = score_runs(by, load_runs(made), place, talk, settings.limit, need_answers=False)
-        first, measure = runs[0], runs[0].scores.measure
-        if first.is_blind:
-            talk.warn(
-                f"the data have no right answers{some}: nothing is scored but agreement with the baseline"
-            )
-        usual = [prediction.text for prediction in first.run.predictions]
-        by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
-        files += made
+        loaded = load_runs(made)
+        if runs := [*filter(None, map(unscored, loaded))]:
+            talk.warn(f"no right answers{some}: nothing is scored but agreement with the baseline")
+        else:
+            runs = score_runs(by, loaded, place, talk, settings.limit)
+            by = replace(by, task=TASK_OF[runs[0].scores.measure.name], protocol=settings.protocol)
+        files, first = files + made, runs[0]
         for (one, _), scored in zip(decoders, runs, strict=True):
             if one.scored is not None:
                 one.beside[splits[at - 1]] = one.quality
             one.scored = scored
             if scored is not first:
-                texts = [prediction.text for prediction in scored.run.predictions]
-                one.text_agreement = TextAgreement.between(texts, usual)
+                one.text_agreement = TextAgreement.between(scored.run.predictions, first.run.predictions)
                 one.differences = compare_runs(scored, first, **settings.some("resamples", "seed"))
     return files, first
 

@@ -117,14 +117,11 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
             cells = [(LABELS[metric], value), ("  over the baseline", over), ("  95 % interval", interval)]
             yield from under(f"quality{on}", cells)
         if any(each.text_agreement for each in report.entries):
-            cells = told(agreement, points, {"ROUGE-L": "rouge_l"})
-            cells.append(
-                ("equal texts", f"{agreement.equal:,} of {agreement.of:,}" if agreement else tables.NONE)
-            )
-            blank = one.role == "baseline"
-            yield from under(
-                f"agreement with the baseline{on}", [(name, "" if blank else cell) for name, cell in cells]
-            )
+            none = "" if one.role == "baseline" else tables.NONE
+            rouge = points(agreement.rouge_l) if agreement else none
+            equal = f"{agreement.equal:,} of {agreement.of:,}" if agreement else none
+            cells = [("ROUGE-L", rouge), ("equal texts", equal)]
+            yield from under(f"agreement with the baseline{on}", cells)
     totals = SimpleNamespace(**(one.totals.as_json() if one.totals else {}))
     exact = _EXACT if any(each.role == "exact" for each in report.entries) else {}
     yield from under("decoder steps, the same examples", told(totals, points, _TOTALS | exact))

@@ -112,17 +112,9 @@ def score(settings: ScoreSettings) -> None:
 
 
 def score_runs(
-    asked: ScoreSettings,
-    runs: Sequence[LoadedRun],
-    place: Workspace,
-    talk: Talk,
-    limit: int | None = None,
-    need_answers: bool = True,
+    asked: ScoreSettings, runs: Sequence[LoadedRun], place: Workspace, talk: Talk, limit: int | None = None
 ) -> list[ScoredRun]:
-    """Score runs by one protocol: as the settings say, else as the first run suggests; `limit` is the runs' on purpose.
-
-    `need_answers` is `score_run`'s.
-    """
+    """Score runs by one protocol: as the settings say, else as the first run suggests; `limit` is the runs' on purpose."""
     from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run, settle_metrics
     from pipedec_cli.terminal.progress import stage
 
@@ -134,7 +126,7 @@ def score_runs(
     scored = []
     for run in runs:
         with stage(talk, f"scoring {run.name}", len(run.predictions)) as advance:
-            scored.append(score_run(run, measure, on_example=advance, need_answers=need_answers))
+            scored.append(score_run(run, measure, on_example=advance))
         for warning in scored[-1].warnings(limit):
             talk.warn(warning)
     return scored

@@ -20,16 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.preparation import (
-    Counts,
-    Measure,
-    Preparer,
-    TargetStatistics,
-    describe_targets,
-    measure_of,
-)
+from pipedec_cli.data.preparation import Counts, Preparer, TargetStatistics, describe_targets, measure_of
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.records import SPLITS, FieldNames, Level, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
@@ -149,12 +142,15 @@ def segment(settings: SegmentSettings) -> None:
     every = ((record, name) for name, rows in splits.items() for record in rows)
     for record, name in track(talk, every, sum(map(len, splits.values())), "segmenting"):
         segmented[name].append(record if settings.sources_only else prepare.segment(record))
-    statistics, estimates = dict[SplitName, TargetStatistics](), list[Estimate]()
-    if not settings.sources_only:
-        statistics = {name: describe_targets(segmented[name]) for name in SPLITS}
-        with stage(talk, "counting steps"):
-            step = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
-            estimates = _promise(segmented["train"][::step], measure, limits)
+    statistics = {
+        name: describe_targets(rows) for name, rows in segmented.items() if not settings.sources_only
+    }
+    step = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
+    with stage(talk, "counting steps"):
+        sample = segmented["train"][::step] if statistics else ()
+        lengths = [measure(record.target_segments or ()) for record in sample]
+        wholes = measure([record.target or "" for record in sample])
+        estimates = estimate(wholes, lengths, limits) if statistics else []
     asked = {**settings.some("data", "level"), "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
         "time_max": settings.time_max,
@@ -186,11 +182,6 @@ _IN_MANIFEST: Final = (
     *("dev", "test", "sub_max", "time_max", "split_long", "tokenizer", "limit", "recipe"),
     *("source_field", "target_field", "id_field", "sources_only", "dev_fraction", "test_fraction", "seed"),
 )
-
-
-def _promise(sample: Sequence[Record], measure: Measure, limits: Limits) -> list[Estimate]:
-    lengths = [measure(record.target_segments or ()) for record in sample]
-    return estimate(measure([record.target or "" for record in sample]), lengths, limits)
 
 
 def _unescape(text: str) -> str:  # a line feed and a tab are hard to type in a shell
