@@ -20,9 +20,10 @@ from pipedec_cli.pipeline.decode import Event, Method, Row
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Slot
 
-#: What is timed to know what guesses cost: rows a call of each example, each so often, beside a source of so many tokens.
+#: What is timed to know what guesses cost: rows a call of each example, in turn and so often, or for so many seconds,
+#: beside a source of so many tokens.
 _ROWS: Final = (1, 2, 4, 8, 16)
-_TIMES, _SOURCE = 3, 128
+_TIMES, _LONG, _SOURCE = 12, 0.5, 128
 
 
 class ExactDecoder(Decoder):
@@ -98,14 +99,16 @@ class ExactDecoder(Decoder):
         """What a decoder call costs by the guesses, 0 to 15, that each of so many examples has in it, relative to none."""
         engine, source = self.engine(batch_size), [self.checkpoint.eos] * _SOURCE
         engine.admit([(number, source) for number in range(batch_size)])
-        took = [0.0]
-        for rows in _ROWS:
-            call = [Row(n, Slot(1, t, self.checkpoint.bos)) for n in range(batch_size) for t in range(rows)]
-            # More rows cost no less, whatever else the machine was at in the meantime.
-            took.append(max(took[-1], min(_seconds(engine, call, rows) for _ in range(_TIMES))))
+        bos, began = self.checkpoint.bos, time.perf_counter()
+        calls = [[Row(n, Slot(1, t, bos)) for n in range(batch_size) for t in range(rows)] for rows in _ROWS]
+        rounds: list[list[float]] = []
+        while len(rounds) < _TIMES and (len(rounds) < 3 or time.perf_counter() - began < _LONG):
+            rounds.append([_seconds(engine, call, rows) for call, rows in zip(calls, _ROWS, strict=True)])
         for number in range(batch_size):
             engine.release(number)
-        each = np.interp(range(1, _ROWS[-1] + 1), _ROWS, np.array(took[1:]) / took[1])
+        # The first round warms up; more rows cost no less, whatever else the machine was at in the meantime.
+        took = np.maximum.accumulate(np.array(rounds[1:]).min(axis=0))
+        each = np.interp(range(1, _ROWS[-1] + 1), _ROWS, took / took[0])
         return tuple(round(float(cost), 2) for cost in each)
 
 

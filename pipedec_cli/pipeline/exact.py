@@ -7,7 +7,6 @@ the model's own, token for token, whatever the draft is.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -19,34 +18,37 @@ from pipedec_cli.pipeline.schedule import Subsequence
 GRAMS: Final = (3, 2, 1)
 #: What a call costs by the guesses that it checks, where nothing was measured: all the same, up to 8 of them.
 FLAT: Final = (1.0,) * 9
-#: Guesses kept and guesses made that every text is reckoned to begin with, and what is left of older ones after a call.
-_KEPT, _MADE, _OLDER = 3.0, 4.0, 0.8
+#: Guesses kept and guesses made that every text is reckoned to begin with: n-grams' and those of the T5 itself, a draft's.
+_BEGUN: Final = ((1.0, 3.0), (3.0, 4.0))
+#: What is left of older ones after a call, and what they come to where none are made, so that some are again.
+_OLDER, _NONE = 0.8, (0.5, 1.0)
 
 
 class Grams:
-    """Tokens, and where their n-grams stand: the places behind them at which another token follows, in order."""
+    """Tokens, in which n-grams are looked up."""
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
         self.tokens: list[int] = []
-        self._behind: dict[tuple[int, ...], list[int]] = {}
+        self._signs = ""  # a character for each, whatever it looks like: strings are searched fast
         self.extend(tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Add tokens at the end."""
-        for token in tokens:
-            for n in GRAMS:
-                if len(self.tokens) >= n:
-                    self._behind.setdefault(tuple(self.tokens[-n:]), []).append(len(self.tokens))
-            self.tokens.append(token)
+        self.tokens.extend(tokens)
+        self._signs += "".join(map(chr, tokens))
 
-    def find(self, text: Sequence[int], after: int | None = None) -> int | None:
-        """The place behind the last 3, else 2, else 1 tokens of a text: the last one, or the first beyond `after`."""
+    def find(self, text: Grams, after: int | None = None) -> int | None:
+        """The place behind the last 3, else 2, else 1 tokens of a text at which another token follows.
+
+        It is the last such place, or the first beyond `after`.
+        """
+        end = len(self.tokens) - 1
         for n in GRAMS:
-            places = self._behind.get(tuple(text[-n:]), []) if len(text) >= n else []
-            if after is None and places:
-                return places[-1]
-            if after is not None and (beyond := bisect_right(places, after)) < len(places):
-                return places[beyond]
+            if len(text.tokens) >= n:
+                gram, first = text._signs[-n:], max(0, (after or 0) + 1 - n)
+                at = self._signs.rfind(gram, 0, end) if after is None else self._signs.find(gram, first, end)
+                if at >= 0:
+                    return at + n
         return None
 
 
@@ -74,8 +76,10 @@ class Verification:
     _place: int | None = field(default=0, init=False)  # of the draft's next token; None where it is of no use
     _used: int = field(default=0, init=False)  # how far the draft has been used
     _answers: tuple[int, ...] = field(default=(), init=False)  # what the model said behind a wrong guess
-    _kept: float = field(default=_KEPT, init=False)
-    _made: float = field(default=_MADE, init=False)
+    _drafted: bool = field(default=False, init=False)  # whether the guesses are the draft's
+    _lately: list[tuple[float, float]] = field(
+        default_factory=lambda: list(_BEGUN), init=False
+    )  # kept and made
 
     empty: ClassVar[int] = 0  # nothing is explored
     used_up: ClassVar[bool] = False
@@ -120,8 +124,9 @@ class Verification:
         if self.eos in agreed:
             del agreed[agreed.index(self.eos) + 1 :]
         first, fed = self._planned[0].time, self._planned
-        self._kept = _OLDER * self._kept + (1 - _OLDER) * _KEPT + kept
-        self._made = _OLDER * self._made + (1 - _OLDER) * _MADE + min(kept + 1, len(guesses))
+        counted = zip(self._lately[self._drafted], _NONE, (kept, min(kept + 1, len(guesses))), strict=True)
+        right, made = (_OLDER * before + (1 - _OLDER) * none + new for before, none, new in counted)
+        self._lately[self._drafted] = right, made
         self._text.extend(agreed)
         self.subsequences[0].tokens.extend(agreed)
         self.subsequences[0].ended = agreed[-1] == self.eos
@@ -129,9 +134,9 @@ class Verification:
         self._follow(agreed)
         self.steps += 1
         self.wrong += len(fed) - len(agreed)
-        made = tuple(Slot(1, first + number, token) for number, token in enumerate(agreed, start=1))
+        new = tuple(Slot(1, first + number, token) for number, token in enumerate(agreed, start=1))
         self._planned = ()
-        return Step(self.steps, self.time, fed, made, fed[len(agreed) :])
+        return Step(self.steps, self.time, fed, new, fed[len(agreed) :])
 
     def _follow(self, agreed: Sequence[int]) -> None:
         """Go on in the draft as far as it was right; after that, behind the next place where it has what was agreed on."""
@@ -142,18 +147,19 @@ class Verification:
             if right == len(agreed):
                 self._place = self._used
                 return
-        self._place = self.draft.find(self._text.tokens, after=self._used)
+        self._place = self.draft.find(self._text, after=self._used)
 
     def _guesses(self, most: int) -> Sequence[int]:
         """What may follow, as many tokens as are worth their cost."""
         text = self._text.tokens
-        if self._place is not None and self._place < len(self.draft.tokens):
+        self._drafted = self._place is not None and self._place < len(self.draft.tokens)
+        if self._drafted:
             told: Sequence[int] = self.draft.tokens[self._place :]
         elif self.jacobi and self._answers:
             told = [*self._answers, *[self._answers[-1]] * most]
-        elif (place := self.source.find(text)) is not None:
+        elif (place := self.source.find(self._text)) is not None:
             told = self.source.tokens[place:]
-        elif (place := self._text.find(text)) is not None:
+        elif (place := self._text.find(self._text)) is not None:
             told = text[place:]
         else:
             told = [(text or [self.bos])[-1]] * most if self.jacobi else []
@@ -161,7 +167,8 @@ class Verification:
 
     def _worth(self, most: int) -> int:
         """How many guesses, at most so many, give the most tokens for their cost, if each is kept as often as lately."""
-        chance, expected, best = min(self._kept / self._made, 0.999), 1.0, (0.0, 0)
+        kept, made = self._lately[self._drafted]
+        chance, expected, best = min(kept / made, 0.999), 1.0, (0.0, 0)
         for guesses in range(most + 1):
             best = max(best, (expected / self.costs[guesses], guesses))
             expected += chance ** (guesses + 1)

@@ -145,6 +145,19 @@ def test_where_guesses_are_wrong_there_are_soon_fewer_of_them():
     assert last < first
 
 
+def test_guesses_that_never_come_true_are_hardly_made_any_more_and_do_not_count_against_the_draft():
+    """Each token's only bigram in the source goes on otherwise than the text, whose second half the draft knows."""
+    text = list(range(10, 70))
+    source = [token for known in text[:30] for token in (known, 99)]
+    costs = tuple(1 + 0.3 * number for number in range(9))
+    model = ScriptedModel({source[0]: [text]})
+    draft = [8, *text[30:], EOS]
+    list(decode(model, [(0, source)], Verify(BOS, EOS, SEQUENTIAL_LIMITS, costs=costs, drafts={0: draft})))
+    rows = [len(call) for call in model.calls]
+    assert sum(rows[5:30]) < 25 + 6
+    assert max(rows[30:]) > 4
+
+
 def test_a_text_is_no_longer_than_it_may_be():
     model = ScriptedModel([[[A, B, C, D, E]]])
     method = Verify(BOS, EOS, Limits(None, None, 3), drafts={0: [A, B, C, D, E, EOS]})
