@@ -93,6 +93,9 @@ def _segment_targets() -> Iterable[Target]:
         yield Target(words, {name: content}, (name,), segmented(name), share=4 if name == "data.jsonl" else 2)
     words = ("segment", "-", "--level", "phrase", "--out", "out", "--json")
     yield Target(words, {"stdin.jsonl": _lines(_ROWS)}, ("stdin.jsonl",), segmented("stdin.jsonl"))
+    sources = {"data.jsonl": _lines({"id": row["id"], "source": row["source"]} for row in _ROWS)}
+    words = ("segment", "data.jsonl", "--sources-only", "--out", "out", "--json")
+    yield Target(words, sources, ("data.jsonl",), segmented("data.jsonl"))
     config = b'level = "clause"\nseed = 3\n[segment]\ndev-fraction = 0.2\nsub_max = 5\nsplit-long = true\nlimit = 9\n'
     words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
     yield Target(words, {"data.jsonl": _lines(_ROWS), "c.toml": config}, ("c.toml",), share=3)
@@ -183,6 +186,8 @@ def _model_targets() -> Iterable[Target]:
     shown = ("generate", "--text", "a", "--model", "model", "--max-tokens", "20")
     for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
         yield Target(shown, _model(level="sentence"), (ending,), share=2)
+    taught = json.dumps({"settings": {"teacher": {"name": "t5", "sha256": "0"}}, "result": {}}).encode()
+    yield Target(shown, {**_model(level="sentence"), "model/training.json": taught}, ("training.json",))
     data = {"data.jsonl": _lines(_ROWS[:3])}
     words = ("generate", "data.jsonl", "--model", "model", "--out", "out.jsonl")
     yield Target(words, {**_model(), **data}, ("data.jsonl",), generated, share=2)
