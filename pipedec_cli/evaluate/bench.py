@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.evaluate.competitor import Competitor
 from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.projection import Projection
 from pipedec_cli.evaluate.report import Comparison
 from pipedec_cli.evaluate.timing import Clock, Gain, took
 from pipedec_cli.pipeline.decode import Row
@@ -141,7 +142,7 @@ def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> f
 class Bench(Comparison):
     """Speed without training: for each dtype our sequential decoder and the pipelined ones, then the peers.
 
-    `bandwidth` is what the probes read, bytes a second, in their order, with the `reader`.
+    So exact mode, whose calls depend on texts, is a `projection` at most. `bandwidth` is what the probes read, bytes a second, in their order, with the `reader`.
     """
 
     model: str
@@ -150,6 +151,7 @@ class Bench(Comparison):
     bandwidth: tuple[float, ...]
     reader: str
     repeats: int
+    projection: Projection | None = None
 
     @property
     def ratios(self) -> Iterator[tuple[Competitor, Competitor, int, Gain]]:
@@ -183,6 +185,7 @@ class Bench(Comparison):
                 for one, other, size, gain in self.ratios
             ],
             "steps": [step._asdict() for step in self.steps],
+            "projection": self.projection and self.projection.as_json(),
             "bandwidth": {"reader": self.reader, "bytes_per_second": list(self.bandwidth), "median": middle},
             "repeats": self.repeats,
             "disturbed": self.disturbed,

@@ -8,22 +8,21 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.terminal import settings as common
-from pipedec_cli.terminal import tables
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
 from pipedec_cli.terminal.settings import Dtype, Settings, names_of, option
-from pipedec_cli.terminal.tables import Label, Row, Section, Sheet, milliseconds, times, told, under
+from pipedec_cli.terminal.tables import show_sheet
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import Bench
-    from pipedec_cli.evaluate.competitor import Competitor, Role
+    from pipedec_cli.evaluate.competitor import Role
     from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.evaluate.peers import PeerName
+    from pipedec_cli.evaluate.projection import Acceptance
     from pipedec_cli.model.decoder import Decoder
 
 EXAMPLES = """
@@ -32,6 +31,7 @@ pipedec bench --compare sequential,transformers,ctranslate2 \\
   --dtypes float32,bfloat16
 pipedec bench --shape pubmed --delays 1,2,3 --batch-sizes 1,16
 pipedec bench --subsequences 8 --tokens 12 --source 512
+pipedec bench --acceptance pipedec-workspace/report/report.json  # and exact mode, projected
 pipedec bench --model google-t5/t5-large --device cuda --json \\
   > bench.json
 """
@@ -77,6 +77,12 @@ class BenchSettings(Settings):
     rows: tuple[int, ...] = _speed(
         (1, 4, 8, 16), "Rows of the single steps that are timed beside their limit, commas between."
     )
+    acceptance: Path | None = option(
+        None,
+        "A report.json with exact mode (`report --compare exact`): its seconds at these lengths are projected from the "
+        "acceptance that was measured there and the calls that are timed here, at batch size 1.",
+        metavar="FILE",
+    )
     repeats: int = _speed(3, "How often; the medians count.", min=1)
     memory: bool = _speed(
         False, "Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"
@@ -97,14 +103,16 @@ def bench(settings: BenchSettings) -> None:
     """
     from pipedec_cli.data.writing import manifest, to_json, write_json
     from pipedec_cli.evaluate.forced import Lengths
+    from pipedec_cli.terminal.bench_sheets import bench_sheets
     from pipedec_cli.terminal.measuring import parse_compared
 
     talk = Talk(quiet=settings.quiet)
     peers, drafts = parse_compared(settings.compare)
     if drafts or "prompt-lookup" in peers:
         what = "--compare: what exact mode and prompt lookup give depends on the text, and here texts mean nothing"
-        todo = "compare with them on a trained model: `pipedec report --compare exact,prompt-lookup`"
+        todo = "run `pipedec report --compare exact,prompt-lookup` on a trained model, and give its report.json as --acceptance"
         raise UserError(what, todo=todo)
+    accepted = _read_acceptance(settings) if settings.acceptance else []
     subsequences, tokens = settings.subsequences, settings.tokens
     if (subsequences is None) != (tokens is None) or (settings.shape and subsequences is not None):
         what = "lengths are given either as --shape, or as --subsequences and --tokens"
@@ -113,10 +121,11 @@ def bench(settings: BenchSettings) -> None:
         lengths = Lengths.of_dataset(settings.shape or "wikihowqa", settings.source)
     else:
         lengths = Lengths.even(settings.source, subsequences, subsequences * tokens)
-    measured = run(settings, lengths, peers, talk)
+    measured = run(settings, lengths, peers, accepted, talk)
     asked = ("model", "delays", "dtypes", "batch_sizes", "rows", "repeats", "device", "memory", "seed")
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.some(*asked)}
-    content = measured.as_json() | {"manifest": manifest(resolved, inputs=[])}
+    inputs = [settings.acceptance] if settings.acceptance else []
+    content = measured.as_json() | {"manifest": manifest(resolved, inputs=inputs)}
     if settings.out is not None:
         write_json(settings.out, content)
         talk.say(f"saved {settings.out}")
@@ -124,15 +133,37 @@ def bench(settings: BenchSettings) -> None:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
         for sheet in bench_sheets(measured):
-            tables.show_sheet(make_console(stderr=False), sheet)
+            show_sheet(make_console(stderr=False), sheet)
 
 
-def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], talk: Talk) -> Bench:
-    """Time our decoders in every dtype and the peers on forced lengths, then single steps."""
+def _read_acceptance(settings: BenchSettings) -> list[Acceptance]:
+    """What a report measured of exact mode, if this bench times what a projection takes."""
+    from pipedec_cli.evaluate.projection import read_acceptance
+
+    assert settings.acceptance is not None
+    found = read_acceptance(settings.acceptance)
+    if 1 not in settings.batch_sizes:
+        raise UserError("--acceptance is for one example at a time", todo="add 1 to --batch-sizes")
+    for one in found:
+        if one.delay is not None and one.delay not in settings.delays:
+            what = f"{one.name} had drafts made at Δt = {one.delay}, which is not timed here"
+            raise UserError(what, where=str(settings.acceptance), todo=f"add {one.delay} to --delays")
+    return found
+
+
+def run(
+    settings: BenchSettings,
+    lengths: Lengths,
+    peers: Sequence[PeerName],
+    accepted: Sequence[Acceptance],
+    talk: Talk,
+) -> Bench:
+    """Time our decoders in every dtype and the peers on forced lengths, then single steps; project exact mode from these."""
     talk.say(f"loading {settings.model} …")
 
     from pipedec_cli.evaluate.bench import Bench, MemoryProbe, StepSpeed, time_steps
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
+    from pipedec_cli.evaluate.projection import Projection, project, rows_of
     from pipedec_cli.evaluate.timing import device_clock, pause
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.scratch import SHAPES
@@ -152,7 +183,7 @@ def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], ta
             name = f"Δt = {delay}" if delay else "sequential"
             if decoder is not decoders[0]:
                 name += f", {runner.settings['dtype']}"
-            ours.append(Competitor(name, role, runner, sources=sources))
+            ours.append(Competitor(name, role, runner, delay=delay, sources=sources))
         probe, steps = MemoryProbe(clock, device=device), list[StepSpeed]()
         talk.say(f"forced lengths: {lengths.line}")
 
@@ -161,7 +192,7 @@ def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], ta
             probe.measure()
 
         def step() -> None:
-            rows = settings.rows
+            rows = [*settings.rows, *sorted(rows_of(accepted) - {*settings.rows})]
             talk.say(f"timing single steps of {', '.join(map(str, rows))} rows: {many(repeats, 'repeat')}")
             engines = [(decoder.engine(), decoder.checkpoint.model.config) for decoder in decoders]
             with stage(talk, "timing steps", len(engines) * len(rows) * (1 + repeats)) as advance:
@@ -173,6 +204,9 @@ def run(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], ta
         fresh = ", fresh weights" if settings.model in SHAPES else ""
         found |= {"bandwidth": tuple(probe.readings), "reader": probe.reader, "repeats": repeats}
         model = f"{settings.model}, {millions:.0f} M parameters{fresh}"
+        if accepted:
+            projected = project(accepted, found["entries"], steps, lengths.tokens)
+            found["projection"] = Projection(str(settings.acceptance), tuple(projected))
         return Bench(model=model, lengths=lengths, steps=tuple(steps), **found)
 
 
@@ -200,86 +234,3 @@ def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list
             save_checkpoint(Checkpoint(model, tokenizer, method, settings.model), Path(folder))
         announce_compiling(torch.device(device).type, talk)
         yield [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
-
-
-# Labels, and what of a `Timing` stands behind them.
-_SECONDS: Final = {
-    "end to end, ms": "seconds",
-    "  encoder": "encoder_seconds",
-    "  keys and values of the source": "setup_seconds",
-    "  decoding": "decoding_seconds",
-}
-_RATES: Final = {"tokens a step": "tokens_per_step", "examples/s": "examples_per_second"}
-
-
-def bench_sheets(bench: Bench) -> list[Sheet]:
-    """Every table of a bench, in order."""
-    made = [_forced(bench), _ratios(bench), *([_steps(bench)] if bench.steps else [])]
-    passes = f"one pass to warm up, medians of {many(bench.repeats, 'repeat')}"
-    how = f"one process, the decoders in turn; {passes}"
-    notes = (how, *bench.absences, *filter(None, [bench.disturbed]))
-    return [*made, tables.settings_sheet("What was measured", bench, f"{bench.model};", notes)]
-
-
-def _forced(bench: Bench) -> Sheet:
-    """Times of each decoder, by batch size."""
-
-    def column(one: Competitor) -> Iterator[tuple[Label, str]]:
-        for size in bench.batch_sizes:
-            timing = one.timings.get(size)
-            cells = told(timing, milliseconds, _SECONDS)
-            cells.append(("decoder calls", f"{timing.decoder_calls:,}" if timing else tables.NONE))
-            cells += told(timing, milliseconds, {"decoding, ms a call": "seconds_per_call"})
-            yield from under(f"batch size {size}", [*cells, *told(timing, tables.figure, _RATES)])
-        if any(each.memory for each in bench.entries):
-            yield from under("memory", told(one.memory, tables.megabytes, {"peak, MB": "peak_bytes"}))
-
-    return Sheet(
-        f"Forced lengths: {bench.lengths.line}",
-        tuple(one.name for one in bench.entries),
-        tables.columns_side_by_side(list(map(column, bench.entries))),
-        notes=(
-            "times are those of all examples in flight together, in milliseconds, medians of the repeats",
-            "the lengths are forced: every step is computed in earnest, and the texts mean nothing",
-        ),
-    )
-
-
-def _ratios(bench: Bench) -> Sheet:
-    """How many times as fast each of ours is, end to end and in decoding alone, and where that comes from."""
-    groups: dict[str, list[Row]] = {}
-    for one, over, size, gain in bench.ratios:
-        spread = f"{gain.low:.1f} to {gain.high:.1f}"
-        parts = map(times, (gain.decoding, gain.fewer_calls, gain.faster_calls))
-        sure = gain.low > 1 or gain.high < 1
-        cells = (f"over {over.name}", times(gain.speedup) + ("" if sure else " ?"), spread, *parts)
-        groups.setdefault(f"{one.name}, batch size {size}", []).append(cells)
-    causes = "fewer calls (the schedule) × faster calls (kernels, and what more rows a call cost)"
-    return Sheet(
-        "Times as fast",
-        ("end to end", "by repeats", "decoding", "fewer calls", "faster calls"),
-        tuple(Section(heading, tuple(rows)) for heading, rows in groups.items()),
-        notes=(f"decoding = {causes}", "?: faster in some repeats, slower in others: not to be relied on"),
-    )
-
-
-def _steps(bench: Bench) -> Sheet:
-    """One step by rows, beside what reading the weights alone takes."""
-    groups: dict[str, list[Row]] = {}
-    for step in bench.steps:
-        seconds = map(milliseconds, (step.seconds, step.limit_seconds))
-        cells = (f"{step.rows}", *seconds, f"{step.fraction:.2f}", f"{step.bytes / 1e6:,.0f}")
-        groups.setdefault(step.dtype, []).append(cells)
-    low, middle, high = (f"{choose(bench.bandwidth) / 1e9:.1f}" for choose in (min, median, max))
-    return Sheet(
-        "One decoder step, by rows",
-        ("step, ms", "limit, ms", "limit ÷ step", "MB read"),
-        tuple(Section(dtype, tuple(rows)) for dtype, rows in groups.items()),
-        notes=(
-            "limit: reading every matrix of the decoder and one example's keys and values once, at the speed that the "
-            "probe read memory beside each repeat; many rows are bound by arithmetic instead, and what fits into the "
-            "processor's caches can be read faster than that",
-            f"the probe ({bench.reader}) read {low} to {high} GB/s, median {middle}",
-        ),
-        corner="rows",
-    )

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipedec_cli.evaluate.timing import Gain
-from pipedec_cli.terminal.bench import _ratios
+from pipedec_cli.terminal.bench_sheets import _ratios
 from tests.checkpoints import tiny_checkpoint
 from tests.terminal.running import read_json, refused, run
 
@@ -61,6 +61,35 @@ def test_tables_name_the_lengths_the_limit_and_the_machine(folder):
     assert "transformers greedy" not in result.stdout
 
 
+def test_exact_mode_is_projected_from_a_report_and_said_to_be(folder, tmp_path):
+    speed = {
+        "batch_size": 1,
+        "examples": 2,
+        "tokens": 24,
+        "decoder_calls": 13,
+        "draft_calls": 0,
+        "rows_per_call": 2.5,
+    }
+    exact = {"name": "exact-source", "role": "exact", "speed": [speed]}
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"decoders": [exact]}), encoding="utf-8")
+    told = ("--model", folder, *FEW, "--compare", "sequential", "--acceptance", report)
+    result = run("bench", *told, "--out", tmp_path / "bench.json")
+    said = " ".join(result.stdout.split())
+    assert "Exact mode, projected (not measured)" in said
+    content = read_json(tmp_path / "bench.json")
+    (one,) = content["projection"]["decoders"]
+    assert content["projection"]["line"].startswith(f"projected, not measured, from {report}")
+    assert (one["name"], one["checks"], one["draft_seconds"]) == ("exact-source", 6.5, 0)
+    assert set(one["speedups"]) == {"sequential", "Δt = 1"}
+    assert [step["rows"] for step in content["steps"]] == [1, 2, 3]
+    assert content["manifest"]["inputs"][0]["path"] == str(report)
+    # what it was drafted with must be timed here, one example at a time
+    assert "add 1 to --batch-sizes" in refused("bench", *told, "--batch-sizes", "2")
+    report.write_text(json.dumps({"decoders": [exact | {"delay": 3}]}), encoding="utf-8")
+    assert "add 3 to --delays" in refused("bench", *told)
+
+
 @pytest.mark.parametrize(("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")])
 def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats, cell):
     gain = Gain(9.0, min(repeats), max(repeats), 9.0, 1.0, 9.0)
@@ -74,6 +103,8 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
     ("options", "words"),
     [
         ("--compare prompt-lookup", "what exact mode and prompt lookup give depends on the text"),
+        ("--compare exact", "give its report.json as --acceptance"),
+        ("--acceptance nowhere.json", "nowhere.json: no such file"),
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
         ("--model nowhere", "no checkpoint folder"),
