@@ -1,6 +1,7 @@
 """What exact mode would take: acceptance from a report, calls from a bench."""
 
 import json
+from random import Random
 
 import pytest
 
@@ -8,6 +9,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.evaluate.bench import StepSpeed
 from pipedec_cli.evaluate.projection import Acceptance, project, read_acceptance, rows_of
 from tests.evaluate.decoders import competitor, timing
+from tests.trials.mutations import hurt
 
 
 def decoder(name, role="exact", **speed):
@@ -52,6 +54,17 @@ def test_a_report_that_tells_no_acceptance_is_refused_in_a_line(tmp_path, decode
     with pytest.raises(UserError) as error:
         read_acceptance(path)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_report_that_chance_has_hurt_is_taken_or_refused_in_a_line(tmp_path):
+    whole = written(tmp_path / "whole.json", decoder("exact-pipelined", draft_calls=10)).read_bytes()
+    for number in range(300):
+        path = tmp_path / "report.json"
+        path.write_bytes(hurt(whole, path.name, Random(number)))
+        try:
+            assert all(one.rows is None or 1 <= one.rows <= 64 for one in read_acceptance(path))
+        except UserError as error:
+            assert "\n" not in str(error)
 
 
 def test_seconds_are_those_of_encoder_checks_and_draft():

@@ -91,6 +91,18 @@ def test_a_decoder_in_exact_mode_gives_the_plain_texts_and_counts_the_drafts_cal
         assert all(one.steps <= other.steps for one, other in zip(made, plain, strict=True))
 
 
+@pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_with_every_draft_and_in_batches_the_tokens_are_those_of_transformers(decoders, draft, batch_size):
+    plain = decoders["sequential"]
+    exact = ExactDecoder(plain, decoders.get(draft, draft))
+    for one in exact.texts(SOURCES * 2, batch_size=batch_size):
+        source = torch.tensor([one.source_ids])
+        expected = plain.checkpoint.model.generate(source, do_sample=False, num_beams=1, max_new_tokens=512)
+        ((_, tokens),) = one.grid
+        assert expected[0].tolist() == [plain.checkpoint.bos, *tokens]
+
+
 def test_what_guesses_cost_is_measured_once_for_a_batch_size_and_leaves_the_engine_as_it_was(decoders):
     exact = ExactDecoder(decoders["sequential"], "source")
     costs = exact.measured(3)
