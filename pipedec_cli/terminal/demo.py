@@ -36,7 +36,9 @@ class DemoSettings(Settings):
     """How large the demo is; the defaults take three to five minutes on two cores."""
 
     examples: int = option(6000, "Examples that are made.", min=100)
-    updates: int = option(600, "Training updates of the ordinary T5, of 8 examples; the other has half.", min=1)
+    updates: int = option(
+        600, "Training updates of the ordinary T5, of 8 examples; the other has half.", min=1
+    )
     test: int = option(100, "Test examples that are generated from.", min=2)
     seed: int = option(0, "Of data and training.")
     threads: int | None = threads_option()

@@ -135,7 +135,8 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     cells += told(gain, times if gain else lambda _: "", _GAINS)
     yield from under(f"decoder calls of the {report.sample.timed} timed, batch size {size}", cells)
     yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
-    cells = told(one.scored.failures if one.scored else None, rate, tables.FAILURES)
+    failures = one.scored.failures if one.scored else None
+    cells = [tables.lengths(failures), *told(failures, rate, tables.FAILURES)]
     yield from under("what goes wrong", [*cells, ("sub_max used up", rate(one.used_up))])
 
 
@@ -158,6 +159,7 @@ def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[str, s
 def _notes(report: Report) -> Iterator[str]:
     yield f"baseline: {report.baseline}"
     yield "times are those of an example; a call is one of the decoder, which serves a whole batch"
+    yield "subsequences a text: of how many in its target"
     yield "alike predictions: the same text for different sources with different right answers"
     yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
     if any(one.agreement for one in report.entries):

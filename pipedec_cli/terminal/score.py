@@ -194,7 +194,9 @@ def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair
             parts = (metric, *measure.precision_recall.get(metric, ()))
             cells = [_number(values[0][part]) for part in parts]
         rows.append((name, *cells, *[""] * (len(columns) - len(cells))))
-    failures = [under("", told(run.failures, _rate, tables.FAILURES)) for run in runs]
+    failures = [
+        under("", [tables.lengths(run.failures), *told(run.failures, _rate, tables.FAILURES)]) for run in runs
+    ]
     console, wrong = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
     show_sheet(console, Sheet(title, columns, (Section("", tuple(rows)),), spare=(2,)))
     show_sheet(console, Sheet("", wrong, tables.columns_side_by_side(failures)))

@@ -20,6 +20,7 @@ from pipedec_cli.terminal.console import visible
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.report import Comparison
+    from pipedec_cli.evaluate.scoring import Failures
 
 NONE: Final = "–"
 _BETWEEN: Final = 2  # cells between two columns
@@ -71,6 +72,14 @@ class Sheet:
 def figures(*headings: str) -> list[Column]:
     """Columns of a Rich table that hold figures."""
     return [Column(heading, justify="right") for heading in headings]
+
+
+def lengths(failures: Failures | None) -> tuple[str, str]:
+    """The label and the cell of how many subsequences a text has, of how many in its target."""
+    if failures is None or not failures.compared:
+        return "subsequences a text", NONE
+    made, right = failures.subsequences / failures.examples, failures.expected / failures.compared
+    return "subsequences a text", f"{made:.1f} of {right:.1f}"
 
 
 def told(thing: object, write: Callable[[Any], str], rows: Mapping[str, str]) -> list[tuple[str, str]]:

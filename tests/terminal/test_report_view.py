@@ -98,6 +98,7 @@ def test_baseline_delay_and_peer_stand_side_by_side():
         "peak, MB": ("250", "250", "250"),
         "  of it before decoding": ("100", "100", "100"),
         "duplicated subsequences": ("0.0%", "0.0%", "–"),
+        "subsequences a text": ("1.0 of 2.0", "1.0 of 2.0", "–"),
         "dropped subsequences": ("50.0%", "50.0%", "–"),
         "alike predictions": ("0.0%", "0.0%", "–"),
         "sub_max used up": ("–", "25.0%", "–"),
