@@ -19,8 +19,8 @@ from rich.text import Text
 from pipedec_cli.terminal.console import visible
 
 if TYPE_CHECKING:
+    from pipedec_cli.evaluate.failures import Failures
     from pipedec_cli.evaluate.report import Comparison
-    from pipedec_cli.evaluate.scoring import Failures
 
 NONE: Final = "–"
 _BETWEEN: Final = 2  # cells between two columns
