@@ -31,7 +31,7 @@ from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, to_json
 from pipedec_cli.evaluate.advice import Estimate, doubt, estimate
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.terminal.console import Talk, write_stdout
+from pipedec_cli.terminal.console import Talk, command_line, write_stdout
 from pipedec_cli.terminal.progress import stage, track
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
 from pipedec_cli.terminal.tables import figures
@@ -239,7 +239,8 @@ def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits,
         if not splits[name]:
             talk.warn(f"{name} is empty: there are too few different sources")
     if settings.sources_only:
-        talk.say("next: pipedec train --teacher T5 has it write the targets")
+        then = command_line("train", settings.out, teacher="T5", **settings.some("workspace"))
+        talk.say(f"next: {then} has that T5 write the targets")
     elif settings.tokenizer is None:
         counted = "lengths are counted in words, as there is no tokenizer yet"
         talk.say(f"{counted}: tokens are more (--tokenizer counts them)")
