@@ -162,6 +162,8 @@ def _notes(report: Report) -> Iterator[str]:
     yield "subsequences a text: of how many in its target"
     yield "alike predictions: the same text for different sources with different right answers"
     yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
+    if any(one.role == "exact" for one in report.entries):
+        yield "exact mode: steps at the --batch-size of the predictions; in a batch more rows cost more, and less is guessed"
     if any(one.agreement for one in report.entries):
         yield f"same tokens: timed examples with the very tokens of {report.first.name}"
     if any(one.text_agreement for one in report.entries):
