@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.bench import Bench
 from pipedec_cli.evaluate.competitor import Agreement
 from pipedec_cli.evaluate.forced import Lengths
@@ -64,7 +65,7 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     assert (row.subsequences, row.examples, row.timed, row.speedup) == (MANY, 3, 0, None)
 
 
-def compared(sizes=(1, 2), peer_sizes=(1,)):
+def compared(sizes=(1, 2), peer_sizes=(1,), exact=()):
     """A baseline, one delay and a peer, with two examples, of which the second was timed."""
 
     def timed(seconds, used_up=False):
@@ -82,7 +83,9 @@ def compared(sizes=(1, 2), peer_sizes=(1,)):
         differences={"rougeL": Difference(-0.1, None, None)},
     )
     theirs = competitor("theirs", "peer", timings={size: timing([12.0], 4) for size in peer_sizes})
-    entries = {"entries": (first, mine, theirs), "absent": (), "disturbed": None, **WHERE}
+    for one in exact:
+        one.timings, one.scored = timed(1.0), scored(told, steps=(2, 2))
+    entries = {"entries": (first, mine, theirs, *exact), "absent": (), "disturbed": None, **WHERE}
     names = {"metric": "rougeL", "called": "the plain T5", "baseline": "the plain T5"}
     return assemble(entries, ["1"], sample=Sample(1, 2, 1), dtype="float32", significance="", **names)
 
@@ -105,6 +108,21 @@ def test_report_is_put_together_from_scores_and_timings():
     report = compared(sizes=(2,), peer_sizes=())
     assert (report.entries[2].agreement, report.entries[2].gains) == (None, {})
     assert {row.timed for row in report.sizes["Δt = 1"]} == {0}
+
+
+def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():
+    """Not even where it is the fastest; it stands in no breakdown, since its texts are the baseline's."""
+    told = {"delay": 1, "options": "--exact t5", "text_agreement": TextAgreement(100.0, 2, 2)}
+    report = compared(exact=[competitor("exact-pipelined", "exact", **told)])
+    assert (report.advice.verdict, report.advice.options) == ("take", "--delay 1")
+    said = "If no word may change, exact-pipelined (`pipedec generate --exact t5`) gives the very text of the plain T5, 6.0"
+    assert said in report.advice.text
+    assert set(report.sizes) == {"Δt = 1"}
+    assert [one.name for one in report.pipelined] == ["Δt = 1"]
+    totals, agreement = report.entries[3].totals, report.entries[3].agreement
+    assert (totals.draft_steps, totals.as_json()["tokens_per_check"]) == (0, 1.0)
+    assert agreement == Agreement(1, 1)
+    assert "If no word" not in compared().advice.text
 
 
 def bench(*entries):
