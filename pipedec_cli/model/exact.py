@@ -45,8 +45,8 @@ class ExactDecoder(Decoder):
             raise UserError(f"{draft.checkpoint.name} {slow}", todo=todo)
         if not isinstance(draft, Decoder) and draft not in ("source", "jacobi"):
             raise UserError(f"the draft is {draft!r}", todo="give a decoder, 'source' or 'jacobi'")
-        longest = plain.text.max_source_tokens
-        super().__init__(plain.checkpoint, batch_size=plain.batch_size, max_source_tokens=longest)
+        super().__init__(plain.checkpoint, batch_size=plain.batch_size)
+        self.text = plain.text
         self.plain, self.drafter = plain, draft if isinstance(draft, Decoder) else None
         self.kind = "pipelined" if isinstance(draft, Decoder) else draft  # of draft, as --draft names it
         #: What guesses cost, as `measured` gives it; a run that goes on has the figures that it was begun with.

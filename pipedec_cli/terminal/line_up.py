@@ -19,7 +19,7 @@ from pipedec_cli.evaluate.exact import Draft, make_runner
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
-from pipedec_cli.terminal.loading import load_decoder, read_inputs
+from pipedec_cli.terminal.loading import load_decoder, read_alike, read_inputs
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
@@ -50,7 +50,9 @@ def line_up(
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
         raise UserError(f"{pipelined.checkpoint.name} is an ordinary T5, not a pipelined decoder", todo=todo)
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, talk)
-    plain = _load_plain(settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], place, talk)
+    plain = _load_plain(
+        settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], pipelined, place, talk
+    )
     inputs = {split: read_inputs(replace(usual, split=split), talk) for split in settings.split or (None,)}
 
     def one(
@@ -172,7 +174,12 @@ def _called(plain: Decoder, teacher: Teacher | None, talk: Talk) -> str:
 
 
 def _load_plain(
-    given: str | None, usual: GenerateSettings, others: Sequence[str], place: Workspace, talk: Talk
+    given: str | None,
+    usual: GenerateSettings,
+    others: Sequence[str],
+    pipelined: Decoder,
+    place: Workspace,
+    talk: Talk,
 ) -> Decoder | None:
     """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
     folder = place.model("sequential")
@@ -193,4 +200,5 @@ def _load_plain(
     if plain.settings.decoder != "sequential":
         todo = "--baseline takes a plain T5; `pipedec train --decoder sequential` makes one"
         raise UserError(f"{plain.checkpoint.name} is a pipelined decoder", todo=todo)
+    read_alike(plain, pipelined)
     return plain

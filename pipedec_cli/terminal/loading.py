@@ -70,7 +70,18 @@ def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
 
     from pipedec_cli.model.exact import ExactDecoder
 
-    return ExactDecoder(plain, load_decoder(settings, talk) if draft == "pipelined" else draft)
+    if draft != "pipelined":
+        return ExactDecoder(plain, draft)
+    drafter = load_decoder(settings, talk)
+    read_alike(plain, drafter)
+    return ExactDecoder(plain, drafter)
+
+
+def read_alike(plain: Decoder, pipelined: Decoder) -> None:
+    """Give a T5 that `pipedec train` has not made, and that says nothing of a prefix, its sources as another decoder's."""
+    if plain.checkpoint.settings is None:
+        like = pipelined.text
+        plain.text.prefix, plain.text.max_source_tokens = like.prefix, like.max_source_tokens
 
 
 def find_model(settings: GenerateSettings) -> str:

@@ -289,6 +289,16 @@ def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baselin
     assert report_of(workspace)[0]["baseline"]["is"].startswith("the plain T5 (pipedec-workspace/models/seq")
 
 
+def test_a_baseline_from_elsewhere_reads_what_the_pipelined_decoder_reads(workspace):
+    change(workspace / "models/sequential/config.json", "pipedec")
+    path = workspace / "models/pipelined/config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "source_prefix": "say: ", "max_source_tokens": 30})
+    reported("--delays", "1")
+    for name in ("sequential", "pipelined-delay1"):
+        settings = read_json(workspace / f"generations/{name}.manifest.json")["settings"]
+        assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 30)
+
+
 @pytest.mark.parametrize("teacher", ["t5", {"name": ""}, {"name": 3}, {}, {"name": "a", "sha256": [1]}])
 def test_a_teacher_that_is_none_is_one_clear_line(workspace, teacher):
     taught_by(teacher)

@@ -119,16 +119,51 @@ def test_the_batch_size_changes_the_timings_alone(place, batch_size):
     assert written("other.jsonl", "--trace", "--batch-size", batch_size) == two
 
 
-def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(place, models):
-    plain = place.parent / "my-t5"
+def from_elsewhere(models):
+    """The plain T5 as a folder that `pipedec train` has not made; gives what stood in its config.json for us."""
+    plain = Path("my-t5")
     shutil.copytree(models / "sequential", plain)
     config = read_json(plain / "config.json")
-    segmentation = config.pop("pipedec")["segmentation"]
+    settings = config.pop("pipedec")
     write_json(plain / "config.json", config)
+    return plain, settings
+
+
+def test_a_t5_from_elsewhere_reads_in_exact_mode_what_the_pipelined_decoder_reads(place, models):
+    plain, _ = from_elsewhere(models)
+    ours = tiny_checkpoint(Path("prefixed"), source_prefix="say: ", max_source_tokens=9)
+    drafted = written("ours.jsonl", "--model", ours, "--trace", "--limit", "3")
+    exact = written("exact.jsonl", "--exact", plain, "--model", ours, "--trace", "--limit", "3")
+    assert [row["source_token_ids"] for row in exact] == [row["source_token_ids"] for row in drafted]
+    settings = read_json("exact.manifest.json")["settings"]
+    assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 9)
+    written("alone.jsonl", "--exact", plain, "--draft", "source", "--limit", "1")
+    assert read_json("alone.manifest.json")["settings"]["source_prefix"] == ""
+    written(
+        "asked.jsonl",
+        "--exact",
+        plain,
+        "--draft",
+        "source",
+        "--source-prefix",
+        "say: ",
+        "--limit",
+        "1",
+        "--trace",
+    )
+    assert lines(Path("asked.jsonl"))[0]["source_token_ids"][:2] == exact[0]["source_token_ids"][:2]
+    # one that was trained with a prefix, or without, keeps to that
+    own = place / "models" / "sequential"
+    written("own.jsonl", "--exact", own, "--model", ours, "--limit", "1")
+    assert read_json("own.manifest.json")["settings"]["source_prefix"] == ""
+
+
+def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(place, models):
+    plain, settings = from_elsewhere(models)
     (plain / "sentences.json").rename(place / "data" / "sentences.json")
     assert {len(row["segments"]) for row in written("alone.jsonl", "--model", plain)} == {1}
 
-    write_json(place / "data" / "segmentation.json", segmentation)
+    write_json(place / "data" / "segmentation.json", settings["segmentation"])
     cut = [row["segments"] for row in written("cut.jsonl", "--model", plain)]
     assert cut == [row["segments"] for row in written("ours.jsonl", "--decoder", "sequential")]
     assert max(map(len, cut)) > 1
