@@ -21,6 +21,7 @@ from pipedec_cli.data.trained import UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model.backbone import backbone_of, backbones
 from pipedec_cli.model.text import TextCodec
+from pipedec_cli.pipeline.grid import Explore
 
 _CONFIG: Final = "config.json"
 _KEY: Final = "pipedec"  # of the method's settings in config.json
@@ -41,7 +42,7 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint was trained for, and what decoding it must do alike; it stands in config.json.
 
     The delay is Δt, or ``any`` after training over random schedules; it has no meaning for ``sequential``. The
-    segmentation's joiner puts predictions together again; time_max is the last time-step by default.
+    segmentation's joiner puts predictions together again; time_max is the last time-step and `explore` the rule by default.
     """
 
     decoder: DecoderKind
@@ -50,6 +51,7 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     source_prefix: str = ""
     max_source_tokens: Positive = 2048
     time_max: Positive = 50
+    explore: Explore = "retry"
 
     @property
     def usual_delay(self) -> int:

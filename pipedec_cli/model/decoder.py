@@ -121,7 +121,7 @@ class Decoder:
         """How to decode: by the checkpoint's own settings where nothing is given.
 
         The delay is Δt, or ``wait`` for the schedule that waits; by default as trained, 2 if trained for any. An
-        ordinary T5 takes none. `explore` is ``retry`` by default, ``fresh`` with a `start_when`, which is a probability and
+        ordinary T5 takes none. `explore` is the checkpoint's by default, ``fresh`` with a `start_when`, which is a probability and
         needs that rule. sub_max is the checkpoint's by default (an ordinary T5 has none); so is time_max under a fixed delay
         with ``retry`` or ``once``, where max_tokens is not bounded; else max_tokens is 512 by default, and time_max has
         no bound. A UserError where the checkpoint was not trained for that delay or, trained for one alone, is to
@@ -133,7 +133,9 @@ class Decoder:
         if delay not in ("wait", "sequential"):
             whole("delay", delay, "wait")
         schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
-        rule: Explore = explore or ("retry" if start_when is None else "fresh")
+        # Where one waits for the end of all before it, it makes no difference which rule ends at the first empty one.
+        trained: Explore = usual.explore if isinstance(schedule, Fixed) else "retry"
+        rule: Explore = explore or (trained if start_when is None else "fresh")
         if rule not in get_args(Explore):
             raise UserError(f"there is no rule {rule!r}", todo=f"use one of {', '.join(get_args(Explore))}")
         if start_when is not None and (

@@ -63,7 +63,8 @@ class GenerateSettings(WorkflowSettings):
     explore: Literal["retry", "once", "fresh"] | None = _decoding(
         None,
         "After a subsequence came out empty: leave it and try again at the next start, as the paper does (retry), or "
-        "never (once); or take it back and try the same one afresh \\[default: retry; fresh with --start-when].",
+        "never (once); or take it back and try the same one afresh \\[default: once for a model that a teacher taught, else "
+        "retry; fresh with --start-when].",
     )
     start_when: float | None = _decoding(
         None,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import real
@@ -65,18 +65,10 @@ def line_up(
         return competitor, [Predictions(this, decoder, found, talk) for this, found in splits]
 
     asked, ours = settings.delays or (), []
-    rules: tuple[Explore, ...] = ("retry", "once") if settings.explore == "both" else (settings.explore,)
-    ways: list[tuple[Explore, float | None]] = [(rule, None) for rule in rules]
-    ways += [("fresh", start) for start in settings.starts or ()]
-    for (delay, serving), (rule, start) in product(_serving(settings, usual, pipelined, place, talk), ways):
-        how = replace(usual, delay=delay, explore=rule, start_when=start)
-        name, options = f"Δt = {delay}", f"--delay {delay}"
-        if start is not None:
-            name, options = f"{name}, start {start:g}", f"{options} --start-when {start:g}"
-        elif ways != [("retry", None)]:
-            name = f"{name}, {rule}"
-        if start is None and rule != "retry":
-            options = f"{options} --explore {rule}"
+    ways = _ways(settings, trained.explore)
+    for (delay, serving), way in product(_serving(settings, usual, pipelined, place, talk), ways):
+        how = replace(usual, delay=delay, explore=way.rule, start_when=way.start)
+        name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
         if serving is not pipelined:
             how = replace(how, model=serving.checkpoint.name)
             options = f"--model {how.model} {options}"
@@ -103,6 +95,29 @@ def line_up(
     )
     baseline = one("waiting schedule", "baseline", "--delay wait", waiting)
     return [baseline, *ours], words, "the same checkpoint's waiting schedule"
+
+
+class _Way(NamedTuple):
+    """When a subsequence is tried again and may start, and how that is told behind a delay: in a name, and in options."""
+
+    rule: Explore
+    start: float | None
+    name: str
+    options: str
+
+
+def _ways(settings: ReportSettings, usual: Explore) -> list[_Way]:
+    """Those that were asked for; the usual rule of a checkpoint is named only where it stands beside others."""
+    rules: Sequence[Explore] = (
+        (settings.explore or usual,) if settings.explore != "both" else ("retry", "once")
+    )
+    alone = (*rules, *(settings.starts or ())) == (usual,)
+    ways = [
+        _Way(rule, None, "" if alone else f", {rule}", "" if rule == usual else f" --explore {rule}")
+        for rule in rules
+    ]
+    starts = settings.starts or ()
+    return [*ways, *(_Way("fresh", one, f", start {one:g}", f" --start-when {one:g}") for one in starts)]
 
 
 def _exact(

@@ -82,8 +82,8 @@ class ReportSettings(WorkflowSettings):
         parser=parse_delays,
         metavar="N,N",
     )
-    explore: Literal["retry", "once", "fresh", "both"] = option(
-        "retry", "The exploration rule; 'both' is retry and once, side by side."
+    explore: Literal["retry", "once", "fresh", "both"] | None = option(
+        None, "The exploration rule; 'both' is retry and once, side by side \\[default: as in generate]."
     )
     starts: tuple[float, ...] | None = option(
         None,

@@ -187,7 +187,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
         talk.say(f"{target} has been trained to the end already")
         return done
     decoding = {**settings.some("decoder", "delay"), **lessons.sources, "segmentation": lessons.segmentation}
-    method = MethodSettings(**decoding)
+    method = MethodSettings(**decoding, explore="once" if lessons.teacher else "retry")
     like = lessons.teacher.checkpoint if lessons.teacher else None
     start = (settings.model or "", method, lessons.train, hyper.seed, lessons.segmenter)
     checkpoint = start_checkpoint(*start, like)
