@@ -234,10 +234,12 @@ def _blamed(checkpoint: Path | None, reporter: _Reporter) -> Iterator[None]:
         raise UserError(f"cannot go on from it: {reason}", where=str(checkpoint), todo=todo) from error
 
 
-class _LikeLengths(LengthGroupedSampler):
-    """Examples by groups of like lengths, in an order that depends on the seed and the epoch alone.
+class LikeLengths(LengthGroupedSampler):
+    """Examples by batches of like lengths, in an order that depends on the seed and the epoch alone.
 
-    Trainer's own draws it from the global generator: a resumed run would see some examples again and miss others.
+    Trainer's own draws it from the global generator: a resumed run would see some examples again and miss others. And it has
+    the batches of a group from the longest to the shortest, so that how many subsequences there are was last learnt from
+    short texts, again and again.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -249,7 +251,11 @@ class _LikeLengths(LengthGroupedSampler):
     def __iter__(self) -> Iterator[int]:
         epoch = int(self.trainer.state.epoch or 0)
         self.generator.manual_seed((self.trainer.args.seed << 20) + epoch)
-        yield from super().__iter__()
+        order, size = list(super().__iter__()), self.batch_size
+        whole = len(order) // size
+        for batch in torch.randperm(whole, generator=self.generator).tolist():
+            yield from order[batch * size : (batch + 1) * size]
+        yield from order[whole * size :]  # too few for a batch, so that all others stay together
 
 
 class _Trainer(Trainer):
@@ -259,8 +265,8 @@ class _Trainer(Trainer):
         self.checkpoint = checkpoint
         super().__init__(model=TeacherForcing(checkpoint.model), **kwargs)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> _LikeLengths:
-        return _LikeLengths(self)
+    def _get_train_sampler(self, train_dataset: Any = None) -> LikeLengths:
+        return LikeLengths(self)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if self.args.should_save:

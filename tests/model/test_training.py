@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.cost import training_cost
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Progress, hyperparameters, train
+from pipedec_cli.model.training import LikeLengths, Progress, hyperparameters, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model
 
@@ -58,6 +58,22 @@ def test_the_loss_falls_and_is_shown(tmp_path):
     assert (outcome["updates"], outcome["examples_seen"]) == (40, 200)
     assert outcome["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-3)
     assert not checkpoint.model.training
+
+
+def test_batches_are_of_like_lengths_and_come_in_no_order_of_length():
+    """Else what was learnt last, how many subsequences there are, would be that of the shortest texts."""
+    examples = [Encoded([1] * (1 + number % 97), ()) for number in range(1003)]
+    arguments = SimpleNamespace(train_batch_size=4, gradient_accumulation_steps=2, seed=3)
+    trainer = SimpleNamespace(train_dataset=examples, args=arguments, state=SimpleNamespace(epoch=0.0))
+    order = list(LikeLengths(trainer))
+    assert sorted(order) == list(range(1003))
+    assert order == list(LikeLengths(trainer))
+    batches = [[len(examples[at].source) for at in order[first : first + 8]] for first in range(0, 1000, 8)]
+    assert sum(max(batch) - min(batch) < 12 for batch in batches) > 120  # an example may be put first
+    rises = sum(one[0] < other[0] for one, other in pairwise(batches))
+    assert 40 < rises < 84, "half of the batches are longer than the one before"
+    trainer.state.epoch = 1.0
+    assert order != list(LikeLengths(trainer))
 
 
 def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path):
