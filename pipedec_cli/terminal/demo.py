@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ class DemoSettings(Settings):
 
     examples: int = option(6000, "Examples that are made.", min=100)
     updates: int = option(
-        600, "Training updates of the ordinary T5, of 8 examples; the other has half.", min=1
+        600, "Training updates of the ordinary T5, of 8 examples; the other has two thirds.", min=1
     )
     test: int = option(100, "Test examples that are generated from.", min=2)
     seed: int = option(0, "Of data and training.")
@@ -68,8 +69,8 @@ def demo(settings: DemoSettings) -> None:
     talk.say("\n2 of 5: train an ordinary T5   (pipedec train --decoder sequential)")
     train.run(replace(usual, decoder="sequential"), talk)
     talk.say(f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {plain})")
-    half = max(1, settings.updates // 2)  # it starts where the T5 has come to
-    train.run(replace(usual, teacher=str(plain), max_steps=half), talk)
+    fewer = max(1, settings.updates * 2 // 3)  # it starts where the T5 has come to
+    train.run(replace(usual, teacher=str(plain), max_steps=fewer), talk)
     talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
     generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), talk)
     talk.say("\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
@@ -87,7 +88,7 @@ def demo(settings: DemoSettings) -> None:
         stated = count["right"] + count["missing"]
         if stated:
             share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
-            shown = name.replace("pipelined-delay", "Δt = ")
+            shown = re.sub(r"pipelined-delay(\d+).*", r"Δt = \1", name)
             talk.say(f"{shown}: {share}, {count['wrong']:,} wrong sentences")
     write_json(Workspace(out).report / "facts.json", counts)
     talk.say(
