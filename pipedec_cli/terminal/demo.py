@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -63,7 +62,8 @@ def demo(settings: DemoSettings) -> None:
 
     talk.say(f"\n1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence)")
     segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet))
-    plain = Workspace(out).model("sequential")
+    place = Workspace(out)
+    plain = place.model("sequential")
     size = TrainSettings(batch_size=8, dev_examples=48, evaluations=3, keep_checkpoints=0, overwrite=True)
     usual = replace(size, max_steps=settings.updates, seed=settings.seed, workspace=out)
     talk.say("\n2 of 5: train an ordinary T5   (pipedec train --decoder sequential)")
@@ -79,8 +79,9 @@ def demo(settings: DemoSettings) -> None:
 
     talk.say("")
     counts = {}
-    for path in sorted((out / "generations").glob(f"*-first{settings.test}.jsonl")):
-        name, count = path.stem.removesuffix(f"-first{settings.test}"), Counter(right=0, wrong=0, missing=0)
+    names = {f"pipelined-delay{delay}": f"pipelined-delay{delay}-once" for delay in compared.delays or ()}
+    for name, file in {**names, "sequential": "sequential"}.items():
+        path, count = place.generations(f"{file}-first{settings.test}"), Counter(right=0, wrong=0, missing=0)
         for made in read_predictions(path):
             if made.record is not None:
                 count.update(check_facts(made.text, made.record.source))
@@ -88,9 +89,9 @@ def demo(settings: DemoSettings) -> None:
         stated = count["right"] + count["missing"]
         if stated:
             share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
-            shown = re.sub(r"pipelined-delay(\d+).*", r"Δt = \1", name)
+            shown = name.replace("pipelined-delay", "Δt = ")
             talk.say(f"{shown}: {share}, {count['wrong']:,} wrong sentences")
-    write_json(Workspace(out).report / "facts.json", counts)
+    write_json(place.report / "facts.json", counts)
     talk.say(
         f"\nAll of it is in {out}. On your own data, a data.jsonl of objects with `source` and `target`:\n"
         "  pipedec segment data.jsonl --level sentence\n"

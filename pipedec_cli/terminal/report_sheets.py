@@ -159,7 +159,8 @@ def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[str, s
 def _notes(report: Report) -> Iterator[str]:
     yield f"baseline: {report.baseline}"
     yield "times are those of an example; a call is one of the decoder, which serves a whole batch"
-    yield "subsequences a text: of how many in its target"
+    if report.subsequences is not None:
+        yield "subsequences a text: of how many in its target"
     yield "alike predictions: the same text for different sources with different right answers"
     yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
     if any(one.role == "exact" for one in report.entries):
