@@ -22,7 +22,7 @@ from pipedec_cli.terminal.settings import Settings, config_option, option, quiet
 from pipedec_cli.terminal.train import TrainSettings
 
 EXAMPLES = """
-pipedec demo                                    # about three minutes on two quiet cores, no network
+pipedec demo                                    # about two minutes on two quiet cores, no network
 pipedec demo --updates 3000 --out longer-demo   # better texts
 """
 
