@@ -23,6 +23,8 @@ SplitName = Literal["train", "dev", "test"]
 DecoderKind = Literal["pipelined", "sequential"]
 #: Δt in time-steps, or ``wait``: a subsequence starts when the one before has ended. ``sequential`` is its older name.
 Delay = int | Literal["wait", "sequential"]
+#: What drafts in exact mode: a pipelined decoder, n-grams of the source and the text so far, or the T5's own guesses.
+Draft = Literal["pipelined", "source", "jacobi"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
 
 #: What data sets call their splits, and what they are called here.
@@ -98,13 +100,13 @@ class _Input(Struct):
 
 
 #: How often something was counted; a number that any language writes exactly.
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Amount = Annotated[float, Meta(ge=0, le=2**53)]
 
 
 class _Row(Struct):
-    start: _Count
-    tokens: tuple[_Count, ...]
+    start: Count
+    tokens: tuple[Count, ...]
 
 
 class _Output(Struct):
@@ -118,7 +120,7 @@ class _Output(Struct):
     truncated: str | None = None
     seconds: _Amount = 0.0
     grid: tuple[_Row, ...] = ()
-    source_token_ids: tuple[_Count, ...] = ()
+    source_token_ids: tuple[Count, ...] = ()
 
 
 #: What `generate` adds to an input record. An input that already has one of these is refused, by name.
@@ -133,7 +135,7 @@ class Teacher(Struct, frozen=True):
 
 
 class _Made(Struct):
-    limit: _Count | None = None
+    limit: Count | None = None
     teacher: Teacher | None = None
     training: dict[str, Any] = {}
 
@@ -146,7 +148,7 @@ class Manifest(Struct):
     model: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
     segmentation: dict[str, Any] | None = None
-    examples: _Count | None = None
+    examples: Count | None = None
     costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = (
         None  # in exact mode
     )

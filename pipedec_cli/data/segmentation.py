@@ -84,8 +84,8 @@ def make_segmenter(
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
     """What stands between two segments when a prediction is put together again: a space, or nothing, as in most targets.
 
-    Sources serve where there are no targets. Where line breaks and lists leave that open, the script of most letters decides. For phrases it is the first
-    separator and, unless that is white space or of full width, a space.
+    Sources serve where there are no targets. Where line breaks and lists leave that open, the script of most letters
+    decides. For phrases it is the first separator and, unless that is white space or of full width, a space.
     """
     if isinstance(segmenter, PhraseSegmenter):
         first = segmenter.separators[0]

@@ -37,8 +37,9 @@ def gather_splits(
 
     Splits that are given stay as they are: the files of a folder, the splits of a hub data set, `extra` files of dev
     and test, a ``split`` field. What is missing is split off from train by `split_by_source`. No more than `limit`
-    records are read of each place; each has a target, or none has, with `sources_only`. `warn` is told about text that had to be mended. Returns the records by split, in a
-    temporary file `near` a folder, and where each split comes from, in words.
+    records are read of each place; each has a target, or none has, with `sources_only`. `warn` is told about text that had
+    to be mended. Returns the records by split, in a temporary file `near` a folder, and where each split comes from, in
+    words.
     """
     stored = StoredRecords(near)
 

@@ -142,7 +142,8 @@ def _steps(engine: Engine, count: int, source: Sequence[int], clock: Clock) -> f
 class Bench(Comparison):
     """Speed without training: for each dtype our sequential decoder and the pipelined ones, then the peers.
 
-    So exact mode, whose calls depend on texts, is a `projection` at most. `bandwidth` is what the probes read, bytes a second, in their order, with the `reader`.
+    So exact mode, whose calls depend on texts, is a `projection` at most. `bandwidth` is what the probes read, bytes a
+    second, in their order, with the `reader`.
     """
 
     model: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
+from pipedec_cli.data.records import Draft
 from pipedec_cli.evaluate.competitor import EngineRunner
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, of_known
 
@@ -12,10 +13,8 @@ if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
     from pipedec_cli.model.exact import ExactDecoder
 
-Draft = Literal["pipelined", "source", "jacobi"]
-DRAFTS: Final[tuple[Draft, ...]] = get_args(Draft)
 #: What `--compare` calls them: exact-pipelined, …
-EXACT: Final = {f"exact-{draft}": draft for draft in DRAFTS}
+EXACT: Final[Mapping[str, Draft]] = {f"exact-{draft}": draft for draft in get_args(Draft)}
 #: Stands in a source behind the ids of the T5, before those of the decoder that drafts.
 BETWEEN: Final = -1
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_json
-from pipedec_cli.data.records import checked
+from pipedec_cli.data.records import Count, checked
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import StepSpeed
@@ -22,22 +22,19 @@ _MADE_BY: Final = "pipedec report --compare exact"
 _MOST_ROWS: Final = 64  # a call that checks more is none of ours
 
 
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
-
-
 class _Speed(Struct):
-    batch_size: _Count
-    examples: _Count
-    tokens: _Count
-    decoder_calls: _Count
-    draft_calls: _Count = 0
+    batch_size: Count
+    examples: Count
+    tokens: Count
+    decoder_calls: Count
+    draft_calls: Count = 0
     rows_per_call: float | None = None
 
 
 class _Compared(Struct):
     name: str
     role: str
-    delay: _Count | None = None
+    delay: Count | None = None
     speed: tuple[_Speed, ...] = ()
 
 
@@ -103,11 +100,8 @@ def read_acceptance(path: Path) -> list[Acceptance]:
         looks_up, exact = one.name == "prompt-lookup", one.role == "exact"
         if speed is None or not (exact or looks_up):
             continue
-        checks, made, rows = (
-            speed.decoder_calls - speed.draft_calls,
-            speed.tokens + speed.examples,
-            speed.rows_per_call,
-        )
+        checks, made = speed.decoder_calls - speed.draft_calls, speed.tokens + speed.examples
+        rows = speed.rows_per_call
         if checks < 1 or not made or (exact and not 1 <= (rows or 0) <= _MOST_ROWS):
             what = f"the calls of {one.name} do not fit: {checks} to check, {made} tokens, {rows} rows a call"
             raise UserError(what, where=str(path), todo=f"run `{_MADE_BY}` again")
@@ -132,8 +126,8 @@ def project(
     """Seconds for a text of so many tokens and <eos>: encoder and source keys as timed, all checks, and the draft.
 
     A check is a call of our sequential decoder, as it was timed, times what a step of more rows takes over one of a single
-    row: steps are timed together, the whole decoders at another time. `entries` were timed at batch size 1, `steps` at `rows_of` what was found. Prompt lookup takes transformers' calls of
-    one row, which is the least that it can take.
+    row: steps are timed together, the whole decoders at another time. `entries` were timed at batch size 1, `steps` at
+    `rows_of` what was found. Prompt lookup takes transformers' calls of one row, which is the least that it can take.
     """
     timed = {one.name: one.timings[1].seconds for one in entries if 1 in one.timings}
     for one in entries:

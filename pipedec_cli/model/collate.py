@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, count, cycle, repeat
+from itertools import count, repeat
 from typing import Final, NamedTuple
 
 import torch
@@ -51,14 +51,16 @@ def fit_time_max(examples: Sequence[Encoded], settings: MethodSettings) -> int:
 
     It is no less than the paper's. sub_max needs no fitting: targets with more subsequences were merged.
     """
-    schedules = [Fixed(delay) for delay in ((1, 2, 3) if settings.delay == "any" else (settings.delay,))]
-    needed = []
-    for example in examples:
-        lengths = [*map(len, example.texts), 0]
-        starts = chain(*(place(schedule, lengths) for schedule in schedules))
-        needed.append(max(start + length + 1 for start, length in zip(starts, cycle(lengths), strict=False)))
-    needed.sort()
-    return max([settings.time_max, *needed[math.ceil(_HELD * len(needed)) - 1 :][:1]])
+    if not examples:
+        return settings.time_max
+    delays = (1, 2, 3) if settings.delay == "any" else (settings.delay,)
+
+    def needed(lengths: Sequence[int]) -> int:
+        placed = (zip(place(Fixed(delay), lengths), lengths, strict=True) for delay in delays)
+        return max(start + length + 1 for each in placed for start, length in each)
+
+    ends = sorted(needed([*map(len, example.texts), 0]) for example in examples)
+    return max(settings.time_max, ends[math.ceil(_HELD * len(ends)) - 1])
 
 
 def collator(checkpoint: Checkpoint, seed: int) -> Callable[[Sequence[Encoded]], dict[str, Tensor]]:

@@ -33,7 +33,7 @@ MARK: Final = "made-by-pipedec-demo"
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings(Settings):
-    """How large the demo is; the defaults take three to five minutes on two cores."""
+    """How large the demo is; the defaults take about two minutes on two quiet cores."""
 
     examples: int = option(6000, "Examples that are made.", min=100)
     updates: int = option(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import DecoderKind, Delay, Generated
+from pipedec_cli.data.records import DecoderKind, Delay, Draft, Generated
 from pipedec_cli.data.writing import read_whole_lines, to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, command_line, visible, write_stdout
@@ -79,7 +79,7 @@ class GenerateSettings(WorkflowSettings):
         "several in a call.",
         metavar="T5",
     )
-    draft: Literal["pipelined", "source", "jacobi"] | None = _decoding(
+    draft: Draft | None = _decoding(
         None,
         "What the draft of --exact is: the pipelined decoder's text, n-grams of the source and of the text so far, or the "
         "T5's own guesses \\[default: pipelined where there is such a model, else source].",

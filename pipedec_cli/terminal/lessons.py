@@ -43,20 +43,22 @@ class Lessons(NamedTuple):
 
 
 def gather(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
-    """Read a folder that `segment` wrote; with a teacher, have it write what it has not written yet.
-
-    Texts of its that were cut short are left out. A `UserError` if it is no ordinary T5.
-    """
+    """Read a folder that `segment` wrote, or have the teacher write for its sources."""
+    if settings.teacher is not None:
+        return _taught(settings, folder, talk)
     train, dev = folder / "train.jsonl", folder / "dev.jsonl"
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
-    if settings.teacher is None:
-        dev_records = load_split(dev)[: settings.dev_examples] if dev.exists() else []
-        sources = {
-            "source_prefix": settings.source_prefix or "",
-            "max_source_tokens": settings.max_source_tokens or 2048,
-        }
-        how = (segmentation, load_segmenter(folder, segmentation), sources)
-        return Lessons([train], load_split(train)[: settings.limit], dev_records, *how)
+    dev_records = load_split(dev)[: settings.dev_examples] if dev.exists() else []
+    prefix, most = settings.source_prefix or "", settings.max_source_tokens or 2048
+    sources = {"source_prefix": prefix, "max_source_tokens": most}
+    how = (segmentation, load_segmenter(folder, segmentation), sources)
+    return Lessons([train], load_split(train)[: settings.limit], dev_records, *how)
+
+
+def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
+    """What the teacher wrote and, now, writes; what was cut short is left out. A `UserError` if it is no ordinary T5."""
+    train, dev = folder / "train.jsonl", folder / "dev.jsonl"
+    segmentation = load_segmentation(folder / SEGMENTATION_FILE)
     data = None if settings.data is None else str(settings.data)
     asked = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
     usual = GenerateSettings(model=settings.teacher, data=data, **asked)

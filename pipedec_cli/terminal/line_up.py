@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import Teacher
+from pipedec_cli.data.records import Draft, Teacher
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.competitor import Competitor, Role
-from pipedec_cli.evaluate.exact import Draft, make_runner
+from pipedec_cli.evaluate.exact import make_runner
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
@@ -108,15 +108,13 @@ class _Way(NamedTuple):
 
 def _ways(settings: ReportSettings, usual: Explore) -> list[_Way]:
     """Those that were asked for; the usual rule of a checkpoint is named only where it stands beside others."""
-    rules: Sequence[Explore] = (
-        (settings.explore or usual,) if settings.explore != "both" else ("retry", "once")
-    )
-    alone = (*rules, *(settings.starts or ())) == (usual,)
+    asked, starts = settings.explore or usual, settings.starts or ()
+    rules: Sequence[Explore] = ("retry", "once") if asked == "both" else (asked,)
+    alone = (*rules, *starts) == (usual,)
     ways = [
         _Way(rule, None, "" if alone else f", {rule}", "" if rule == usual else f" --explore {rule}")
         for rule in rules
     ]
-    starts = settings.starts or ()
     return [*ways, *(_Way("fresh", one, f", start {one:g}", f" --start-when {one:g}") for one in starts)]
 
 

@@ -9,10 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Draft
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError
 from pipedec_cli.evaluate.competitor import Competitor
-from pipedec_cli.evaluate.exact import EXACT, Draft
+from pipedec_cli.evaluate.exact import EXACT
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import device_clock, pause, time_together

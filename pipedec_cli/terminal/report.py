@@ -21,8 +21,8 @@ from pipedec_cli.terminal.loading import find_model
 from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, listed, names_of, numbers, option
 
 if TYPE_CHECKING:
+    from pipedec_cli.data.records import Draft
     from pipedec_cli.data.workspace import Workspace
-    from pipedec_cli.evaluate.exact import Draft
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.evaluate.report import Paper, Report
     from pipedec_cli.evaluate.scoring import ScoredRun
