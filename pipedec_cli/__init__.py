@@ -9,6 +9,7 @@ What the commands do is here for Python too::
         print(result.text, result.steps, result.tokens)
 
 `load` gives a `Decoder`; its `texts` yields a `Generated` for each source, its `run` the steps of the grid besides.
+`read_report` gives what `pipedec report` wrote; in a notebook it and a `Generated` show themselves.
 Names are imported when they are first used: importing this package imports no torch.
 """
 
@@ -20,14 +21,18 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pipedec_cli.data.errors import UserError
     from pipedec_cli.data.records import Generated
+    from pipedec_cli.model.batches import BatchGenerator
     from pipedec_cli.model.decoder import Decoder, load
     from pipedec_cli.model.decoder import Decoder as Generator
     from pipedec_cli.model.exact import ExactDecoder
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
+    from pipedec_cli.terminal.page.saved import SavedReport, read_report
 
 _HOMES: Final = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
+    "BatchGenerator": "pipedec_cli.model.batches",
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.model.decoder"),
+    **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.terminal.page.saved"),
     "ExactDecoder": "pipedec_cli.model.exact",
     "Generated": "pipedec_cli.data.records",
     "UserError": "pipedec_cli.data.errors",
@@ -35,14 +40,17 @@ _HOMES: Final = {
 
 __all__ = [
     "Admitted",
+    "BatchGenerator",
     "Decoder",
     "ExactDecoder",
     "Finished",
     "Generated",
     "Generator",
+    "SavedReport",
     "Stepped",
     "UserError",
     "load",
+    "read_report",
 ]
 
 

@@ -26,6 +26,7 @@ from pipedec_cli.data.records import DecoderKind, Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
 from pipedec_cli.model.collate import Encoded, collator, encode
+from pipedec_cli.model.order import Turn
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 from pipedec_cli.model.training import Hyperparameters, train
@@ -104,7 +105,7 @@ def fresh_toy(
 
 
 def examples_of(checkpoint: Checkpoint) -> list[Encoded]:
-    return encode(checkpoint, toy_records())
+    return list(encode(checkpoint, toy_records()))
 
 
 def weights_of(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
@@ -172,7 +173,7 @@ def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
     settings = MethodSettings(decoder, "any", Segmentation("phrase", (";",), "; "))
     checkpoint = Checkpoint(model, tokenizer, settings, "tiny")
     # Adam over all examples at once, with the schedules that the checkpoint is for
-    examples = encode(checkpoint, _records(TOLD, " "))
+    examples = [(Turn(0, number), one) for number, one in enumerate(encode(checkpoint, _records(TOLD, " ")))]
     module: Any = TeacherForcing(model).train()
     optimizer = torch.optim.Adam(module.parameters(), lr=TINY_RATE)
     rates = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, TINY_UPDATES)

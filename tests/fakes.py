@@ -99,7 +99,7 @@ class HashedModel(Fake):
         placed = Placed(slot.subsequence, slot.time, slot.token)
         memory[placed] = _state(source, placed, memory)
         logits = _logits(memory[placed])
-        return logits.index(max(logits))
+        return max(slot.allowed or range(VOCABULARY), key=logits.__getitem__)
 
     def certainty(self, memory: dict[Any, Any], slot: Slot) -> float:
         logits = _logits(memory[Placed(slot.subsequence, slot.time, slot.token)])
@@ -154,13 +154,15 @@ def drive(texts, schedule, limits=None, explore="retry"):
     return grid, steps
 
 
-def scripted_next_logits(texts):
-    """The same script for the oracle, which counts the tokens of a subsequence itself."""
+def scripted_next_logits(texts, known=()):
+    """The same script for the oracle, which counts the tokens of a subsequence itself, but for those `known`."""
 
     def next_logits(grid, wanted):
         rows = []
         for k in wanted:
-            following = sum(placed.subsequence == grid[k].subsequence for placed in grid)
+            number = grid[k].subsequence
+            following = sum(placed.subsequence == number for placed in grid)
+            following -= len(known[number - 1]) if known else 0
             token = scripted_token(texts, grid[k].subsequence, following)
             rows.append([float(token == candidate) for candidate in range(VOCABULARY)])
         return rows

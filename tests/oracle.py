@@ -45,10 +45,14 @@ class OracleSchedule:
 
 @dataclass
 class OracleSubsequence:
-    """A row of the grid: where its <bos> stands, and its tokens without <bos> and with <eos>."""
+    """A row of the grid: where its <bos> stands, and its tokens without <bos> and with <eos>.
+
+    Tokens that were known beforehand stand between; then `start` is where the last of them stands.
+    """
 
     start: int
     tokens: list[int] = field(default_factory=list)
+    known: list[int] = field(default_factory=list)
 
 
 class OracleCall(NamedTuple):
@@ -206,6 +210,45 @@ def oracle_fresh(
     return result
 
 
+def oracle_together(
+    next_logits: NextLogits,
+    known: Sequence[Sequence[int]],
+    *,
+    bos: int,
+    eos: int,
+    allowed: Callable[[int, list[int]], Sequence[int]] = lambda row, tokens: (),
+    time_max: int | None = 50,
+    max_tokens: int | None = None,
+) -> OracleResult:
+    """Decode a row for each key, all of them from time 0 on; as `oracle_decode` otherwise.
+
+    `allowed` tells of a row, counted from 0, and its tokens what may come next; nothing, if anything may.
+    """
+    result = OracleResult([OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf)
+    rows, seen, time = result.subsequences, set[Placed](), 0
+    while asked := [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]:
+        if max_tokens is not None and sum(token != eos for row in rows for token in row.tokens) >= max_tokens:
+            result.truncated = "max_tokens"
+            break
+        if time == time_max:
+            result.truncated = "time_max"
+            break
+        time += 1
+        grid = _placed(rows, bos)
+        newest = [max(k for k, placed in enumerate(grid) if placed.subsequence == i) for i in asked]
+        made = []
+        for i, logits in zip(asked, next_logits(grid, newest), strict=True):
+            choice = allowed(i - 1, rows[i - 1].tokens) or range(len(logits))
+            best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
+            result.gap = min([result.gap, *(best - other for other in others[:1])])
+            token = next(token for token in choice if float(logits[token]) == best)
+            rows[i - 1].tokens.append(token)
+            made.append(Placed(i, time, token))
+        result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))
+        seen |= set(grid)
+    return result
+
+
 def _due(schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: int) -> bool:
     """Whether a subsequence is to be established at the start of time-step t, its <bos> at time t − 1."""
     if schedule.kind == "fixed":
@@ -222,9 +265,15 @@ def _due(schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: i
 
 
 def _placed(rows: list[OracleSubsequence], bos: int) -> list[Placed]:
-    """Every token of the grid: <bos> of subsequence i at time start_i, its j-th token at start_i + j."""
-    numbered = [(i, row.start, [bos, *row.tokens]) for i, row in enumerate(rows, 1)]
-    return [Placed(i, start + j, token) for i, start, tokens in numbered for j, token in enumerate(tokens)]
+    """Every token of the grid: <bos> of subsequence i at time start_i, its j-th token at start_i + j.
+
+    Of k known tokens the last stands at start_i, the one before at start_i − 1, and <bos> at start_i − k.
+    """
+    return [
+        Placed(i, row.start - len(row.known) + j, token)
+        for i, row in enumerate(rows, 1)
+        for j, token in enumerate([bos, *row.known, *row.tokens])
+    ]
 
 
 def sees(looking: Placed, looked_at: Placed) -> bool:

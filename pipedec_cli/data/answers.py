@@ -6,7 +6,6 @@ keyphrase literature's text files, a document a line with ``;`` between phrases.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -94,21 +93,14 @@ def _format(path: Path) -> Format:
 
 def _one_object(path: Path) -> dict[str, Any] | None:
     """The object that a ``.json`` file is; None if it is something else, an object with a ``prediction`` included."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        for name, times in Counter(name for name, _ in pairs).items():
-            if times > 1:
-                raise UserError(f"{name!r} is there twice", where=str(path))
-        return dict(pairs)
-
     if path.suffix.lower() != ".json":
         return None
     content = contents(path).removeprefix(BYTE_ORDER_MARK)
     try:
-        value = as_json(content, str(path), pairs=unique)
+        value = as_json(content, str(path))
     except UserError:
         with suppress(UserError):
-            as_json(content.lstrip().split(b"\n", 1)[0], str(path), pairs=unique)
+            as_json(content.lstrip().split(b"\n", 1)[0], str(path))
             return None  # JSON lines
         raise
     return value if isinstance(value, dict) and "prediction" not in value else None

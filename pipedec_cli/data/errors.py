@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 
 class UserError(Exception):
     """Something that the user can put right: bad input, a missing file, settings that do not fit together.
@@ -16,6 +19,21 @@ class UserError(Exception):
         self.todo = todo
         head = f"{where}: {what}" if where else what
         super().__init__(f"{head}; {todo}" if todo else head)
+
+
+#: Who is told what is wrong with a record that is then passed over.
+Aside = Callable[[UserError], None]
+
+
+@contextmanager
+def setting_aside(aside: Aside | None) -> Iterator[None]:
+    """Do what concerns one record alone: if it cannot be used, that ends all, unless somebody is there to be told."""
+    try:
+        yield
+    except UserError as error:
+        if aside is None:
+            raise
+        aside(error)
 
 
 def first_line(error: BaseException) -> str:

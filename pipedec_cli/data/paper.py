@@ -127,7 +127,7 @@ def delay_rows(dataset: str) -> tuple[DelayRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the paper treats one data set; ``paper`` is what it does whatever the data."""
+    """How the paper treats one data set; ``paper`` is what it does whatever the data, ``fields`` the same for objects."""
 
     name: str
     path: Path
@@ -145,8 +145,8 @@ def _read(name: str) -> Recipe:
     return Recipe(name, path, options.pop("recipe")["title"], options)
 
 
-#: The recipes by name, in the order of the paper's Table 1, the general one first.
-RECIPES: Final[Mapping[str, Recipe]] = {name: _read(name) for name in ("paper", *TARGET_LENGTHS)}
+#: The recipes by name, in the order of the paper's Table 1, the general one first, and what the paper does not have last.
+RECIPES: Final[Mapping[str, Recipe]] = {name: _read(name) for name in ("paper", *TARGET_LENGTHS, "fields")}
 
 
 def recipe(name: str) -> Recipe:

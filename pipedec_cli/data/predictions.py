@@ -14,17 +14,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, setting_aside
 from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import FieldNames, Generated, Manifest, Record, generated_of
 from pipedec_cli.data.rows import RawRow, read_rows
-from pipedec_cli.data.stored import StoredRecords
-from pipedec_cli.data.writing import changes, hashed, read_whole_lines, to_json, write_json
+from pipedec_cli.data.shards import Shard
+from pipedec_cli.data.stored import SetAside, StoredRecords
+from pipedec_cli.data.writing import (
+    changes,
+    file_sha256,
+    hashed,
+    read_whole_lines,
+    to_json,
+    write_json,
+    write_json_lines,
+)
 
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
@@ -34,7 +43,7 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
     """One line of predictions: what was generated, and every field of its record as it was.
 
     The input's source and target are there under these names, too, whatever the input calls them, as other commands
-    look for them there. With `trace` it holds the grid and what the encoder saw.
+    look for them there. With `trace` it holds the grid, with what was taken back of it, and what the encoder saw.
     """
     record = generated.record
     assert record is not None, "a line is written of what was generated from a record"
@@ -48,6 +57,7 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
         "id": given if str(given) == record.id else record.id,
         "prediction": generated.text,
         "segments": list(generated.segments),
+        **({} if generated.fields is None else {"fields": dict(generated.fields)}),
         "steps": generated.steps,
         **({} if generated.draft_steps is None else {"draft_steps": generated.draft_steps}),
         "tokens": generated.tokens,
@@ -57,6 +67,8 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
     }
     if trace:
         made["grid"] = [{"start": start, "tokens": list(tokens)} for start, tokens in generated.grid]
+        more = {"grid_calls": generated.calls, "grid_taken_back": generated.taken_back}
+        made |= {name: list(value) for name, value in more.items() if value}
         made["source_token_ids"] = list(generated.source_ids)
     return made
 
@@ -95,11 +107,29 @@ class Inputs:
     """Records that have all been looked at once, so that what is wrong with them is said before anything is generated."""
 
     count: int
-    sha256: str  # of all that they hold, in order
+    sha256: str  # of all that the records of the job hold, in order
     longest: int  # characters of the longest source
     names: FieldNames
-    read: Callable[[], Iterator[Record]]  # gives them again, from the first one on
+    read: Callable[
+        ..., Iterator[Record]
+    ]  # gives them again, from the first one on, or those of a range of places
     file: Mapping[str, str | None]  # where they come from, as a manifest lists it
+    aside: SetAside | None = None  # what was wrong with those that are passed over, where any may be
+    shard: Shard | None = None  # of a job; None where this is all of it
+    whole: int = 0  # the job's records
+
+    def part(self, shard: Shard) -> Inputs:
+        """The records of one shard of the job that these are."""
+        first, end = shard.records(self.count)
+        read = lambda: self.read(first, end)  # noqa: E731
+        return replace(self, count=end - first, read=read, shard=shard, whole=self.count)
+
+    @property
+    def bad(self) -> Iterator[dict[str, Any]]:
+        """What is wrong with the records between these that are passed over."""
+        if self.aside is None:
+            return iter(())
+        return self.aside.between(*(self.shard.records(self.whole) if self.shard else ()))
 
 
 def look_through(
@@ -109,27 +139,62 @@ def look_through(
     limit: int | None = None,
     keep: Path | None = None,
     location: str = "",
+    aside: SetAside | None = None,
 ) -> Inputs:
-    """Check and count the first `limit` records; `keep` near a folder those of a pipe, which can be read only once."""
+    """Check and count the first `limit` records; `keep` near a folder those of a pipe, which can be read only once.
+
+    With `aside`, which `read` must tell, too, those that cannot be used are passed over.
+    """
     kept = StoredRecords(keep) if keep else None
     count = longest = 0
     digest = hashlib.sha256()
-    for record in islice(read(), limit):
-        names.check(record)
+
+    def usable() -> Iterator[Record]:
+        for record in read():
+            with setting_aside(aside):
+                names.check(record)
+                yield record
+
+    def again(first: int = 0, end: int | None = None) -> Iterator[Record]:
+        return islice(usable(), first, limit if end is None else end)
+
+    def stored(first: int = 0, end: int | None = None) -> Iterator[Record]:
+        assert kept is not None
+        return iter(kept[first:end])
+
+    for record in again():
         count, longest = count + 1, max(longest, len(record.source))
         digest.update(to_json([record.id, record.source, dict(record.fields)]).encode() + b"\n")
         if kept is not None:
             kept.append(record)
-    again = (lambda: islice(read(), limit)) if kept is None else kept.__iter__
-    return Inputs(count, digest.hexdigest(), longest, names, again, hashed(location))
+        if aside:
+            aside.good = count
+    if aside:
+        aside.closed = True
+        if not count:
+            first = next(aside.between(), None)
+            why = (
+                f"none of its records can be used; the first: {first['where']}: {first['what']}"
+                if first
+                else "is empty"
+            )
+            raise UserError(why, where=location)
+    return Inputs(
+        count, digest.hexdigest(), longest, names, stored if kept else again, hashed(location), aside
+    )
 
 
 class GenerationFiles:
-    """The two files of a run: `lines`, NAME.jsonl, and `manifest`, NAME.manifest.json. Nothing is touched yet."""
+    """The files of a run: `lines`, NAME.jsonl, `manifest`, NAME.manifest.json, and of records that were passed over `bad`.
+
+    Nothing is touched yet.
+    """
 
     def __init__(self, lines: Path) -> None:
         self.lines = lines
         self.manifest = lines.with_name(f"{lines.stem}.manifest.json")
+        self.bad = lines.with_name(f"{lines.stem}.bad.jsonl")
+        self.shard = Shard.named(lines.name)
 
     @property
     def begun(self) -> bool:
@@ -147,11 +212,24 @@ class GenerationFiles:
         with self.lines.open("rb") as file:
             return sum(line.endswith(b"\n") for line in file)
 
+    def set_aside(self, told: Iterable[Mapping[str, Any]]) -> int:
+        """Keep what is wrong with records that are passed over, a line each; gives how many there are."""
+        write_json_lines(self.bad, told)
+        count = sum(1 for _ in read_whole_lines(self.bad))
+        if not count:
+            self.bad.unlink()
+        return count
+
+    def finish(self, manifest: Mapping[str, Any]) -> None:
+        """Put into the manifest that the run has come to its end, and what its lines are then."""
+        whole = {"examples": self.count(), "sha256": file_sha256(self.lines)}
+        if self.made_with.get("result") != whole:
+            write_json(self.manifest, {**manifest, "result": whole})
+
     def done(self, manifest: Mapping[str, Any], records: Iterable[Record]) -> int:
         """How many whole lines there are of a run with this manifest and these records; a `UserError` if it is another."""
         if not self.manifest.exists():
-            what = f"there is no {self.manifest.name} beside it to say what it was made with"
-            raise UserError(what, where=str(self.lines), todo="leave out --resume to start anew")
+            raise self._other_run(f"there is no {self.manifest.name} beside it to say what it was made with")
         if changed := "; ".join(differences(read_manifest(self.manifest), manifest)):
             raise self._other_run(changed)
         following, count = iter(records), 0
@@ -183,6 +261,8 @@ class GenerationFiles:
 
     def _other_run(self, what: str) -> UserError:
         todo = "leave out --resume to start anew, or name another file with --out"
+        if self.shard:
+            todo = "name another folder with --out, or take this file away to start anew"
         return UserError(f"cannot go on: {what}", where=str(self.lines), todo=todo)
 
 
@@ -223,6 +303,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
     """What differs between the manifests of two runs and keeps their lines from being alike, in words."""
     old, new = before.get("settings") or {}, now["settings"]
     yield from changes(old, new, (name for name in new if name not in FREE_SETTINGS))
+    if before.get("shard") != now.get("shard"):
+        yield "it is of another shard"
     for what in ("model", "drafter", "data"):
         if (before.get(what) or {}).get("sha256") != (now.get(what) or {}).get("sha256"):
             yield f"the {what} changed"

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.fields import is_filled, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter
 from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceless
@@ -63,6 +64,8 @@ class Counts:
     too_long: int = 0  # subsequences that do not fit into time_max at Δt = 1, which decoding would cut
     too_long_targets: int = 0
     longest: int = 0  # the length of the longest subsequence
+    unlisted: int = 0  # values of keys that the schema does not have
+    repeated: int = 0  # segments that their text had before and that were left out
 
 
 @dataclass(slots=True)
@@ -74,11 +77,17 @@ class Preparer:
     measure: Measure
     time_max: int
     split_long: bool = False  # else segments that are too long are only counted
+    each_once: bool = False  # a segment that a text says again is left out
     counts: Counts = field(default_factory=Counts)
 
     def segment(self, record: Record) -> Record:
         """The record with its `target_segments`; a target that was a list is now one string."""
         target, counts = record.target or "", self.counts
+        if self.segmentation.level == "field":
+            return self._fields(record)
+        if record.target_fields is not None:
+            todo = "--level field makes a row of each of its keys"
+            raise UserError("the target is an object", where=record.where, todo=todo)
         most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a place
         if record.target_segments is None:
             cut = segments = self.segmenter.cut(target)
@@ -87,6 +96,9 @@ class Preparer:
             if self.split_long:
                 segments = split_long(cut, self.time_max, most, self.measure)
                 counts.split += len(segments) - len(cut)
+            if self.each_once and (again := len(segments) - len(once := tuple(dict.fromkeys(segments)))):
+                counts.repeated += again
+                target = self.segmentation.joiner.join(segments := once)
         else:
             given = record.target_segments
             segments = tuple(filter(None, map(str.strip, given)))
@@ -98,15 +110,30 @@ class Preparer:
             counts.merged += 1
             rest, sizes = iter(segments), group_adjacent(self.measure(segments), most)
             segments = tuple(self.segmentation.joiner.join(islice(rest, size)) for size in sizes)
-        lengths = self.measure(segments)
-        # Subsequence i, from 1, fits at Δt = 1 if its <eos> stands within time_max: start_i + m_i + 1 ≤ time_max.
-        too_long = sum(length > self.time_max - i for i, length in enumerate(lengths, start=1))
+        self._count(segments, delay=1)
+        return replace(record, target=target, target_segments=segments)
+
+    def _fields(self, record: Record) -> Record:
+        """The texts of an object's values, or of a plain text that says one, as a teacher writes it."""
+        fields, target = self.segmentation.fields, record.target_fields
+        if target is None:
+            texts = self.segmenter.cut(record.target or "")
+        else:
+            texts = value_texts(target, fields, record.where)
+            known = {field.name for field in fields}
+            self.counts.unlisted += sum(is_filled(target[name]) for name in target if name not in known)
+        self._count(tuple(filter(None, texts)), delay=0)
+        return replace(record, target_segments=texts)
+
+    def _count(self, segments: Sequence[str], delay: int) -> None:
+        counts, lengths = self.counts, self.measure(segments)
+        # Subsequence i, from 0, fits if its <eos> stands within time_max: start_i + m_i + 1 ≤ time_max.
+        too_long = sum(length >= self.time_max - i * delay for i, length in enumerate(lengths))
         counts.targets += 1
         counts.empty += not segments
         counts.too_long += too_long
         counts.too_long_targets += too_long > 0
         counts.longest = max(counts.longest, *lengths, 0)
-        return replace(record, target=target, target_segments=segments)
 
 
 def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
@@ -182,13 +209,14 @@ class TargetStatistics:
 
 
 def describe_targets(records: Iterable[Record]) -> TargetStatistics:
-    """The statistics of segmented records; those without segments are left out."""
+    """The statistics of segmented records; those without segments are left out, and so are keys without a value."""
     words = 0
     histogram: Counter[int] = Counter()
     for record in records:
         if record.target_segments is not None:
-            words += sum(map(count_words, record.target_segments))
-            histogram[len(record.target_segments)] += 1
+            filled = list(filter(None, record.target_segments))
+            words += sum(map(count_words, filled))
+            histogram[len(filled)] += 1
     examples, subsequences = histogram.total(), sum(n * count for n, count in histogram.items())
     a_target, a_subsequence = max(1, examples), max(1, subsequences)  # of nothing the means are 0
     means = (words / a_target, subsequences / a_target, words / a_subsequence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,21 +28,27 @@ def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") ->
         raise UserError(what, where=where, todo=todo) from None
 
 
-def as_json(
-    content: bytes,
-    file: str,
-    line: int | None = None,
-    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
-) -> Any:
-    """The value that a line of a file holds, or all of the file; `pairs` is what makes its objects."""
+def as_json(content: bytes, file: str, line: int | None = None) -> Any:
+    """The value that a line of a file holds, or all of the file; no object in it may have a name twice."""
     where = f"{file}:{line}" if line else file
     text = as_text(content, where)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+            raise UserError(f"{twice!r} is there twice", where=where, todo="leave one of them")
+        return made
+
     try:
-        value = json.loads(text, object_pairs_hook=pairs)
+        value = json.loads(text, object_pairs_hook=unique)
         if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value, DEEPEST):
             raise RecursionError
     except json.JSONDecodeError as error:
-        what, where = f"not JSON: {error.msg} at column {error.colno}", f"{file}:{line or error.lineno}"
+        what, where = (
+            f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}",
+            f"{file}:{line or error.lineno}",
+        )
         todo = "write one JSON object a line" if line else None
         if line and not text.lstrip().startswith(("{", "[")):
             todo = f"{todo}, or read plain text with `pipedec generate --plain`"

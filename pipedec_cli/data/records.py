@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from html import escape
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, Value
 
-Level = Literal["sentence", "phrase", "clause"]
+Level = Literal["sentence", "phrase", "clause", "field"]
 SplitName = Literal["train", "dev", "test"]
 #: What a checkpoint was trained as: ``sequential`` is the ordinary T5.
 DecoderKind = Literal["pipelined", "sequential"]
@@ -40,11 +42,13 @@ class Record(Struct, frozen=True):
 
     id: str  # unique within the file; the line number in decimal where the input has none
     source: str  # never empty in an input; "" beside a prediction that lacks it
-    target: str | None  # the right answer as one string, a list joined with spaces
-    target_segments: tuple[str, ...] | None  # () for an empty target, None before segmentation
+    target: str | None  # the right answer as one string, a list joined with spaces, an object as JSON
+    #: () for an empty target, None before segmentation; at level ``field`` the text of each key's value, "" for none.
+    target_segments: tuple[str, ...] | None
     references: tuple[str, ...]  # every right answer, the target first if it is among them
     where: str  # file:line, for messages
     fields: Mapping[str, Any] = {}  # the whole object as it was read, in its own order, to be passed through
+    target_fields: Mapping[str, Any] | None = None  # the target itself, where it is an object
 
     @property
     def is_whole(self) -> bool:
@@ -62,6 +66,7 @@ class Segmentation(Struct, frozen=True):
     joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
     #: The decoder's bound on subsequences, with the empty one that closes every target.
     sub_max: Annotated[int, Meta(ge=2, le=1_000_000)] = 20
+    fields: tuple[Field, ...] = ()  # at level field the schema: a row for each, in this order
 
 
 class Generated(Struct, frozen=True, kw_only=True):
@@ -76,17 +81,29 @@ class Generated(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0  # wall time from admission to exit
     #: Start time and token ids of every subsequence, <bos> left out, <eos> kept, empty explorations included.
     grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    #: The newest token's time after each call that checks, in exact mode; elsewhere a call makes one time-step.
+    calls: tuple[int, ...] = ()
+    #: What was fed in vain, attempts and wrong guesses: decoder call, from 1, then subsequence, time and id of each token.
+    taken_back: tuple[tuple[int, int, int, int], ...] = ()
     source_ids: tuple[int, ...] = ()  # what the encoder saw
     index: int = 0  # the source's place in the input, from 0
     empty: int = 0  # the empty explorations in the grid
     used_up: bool = False  # whether they had taken up places of sub_max when another subsequence was due
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # what it was generated from; the decoder, which is given texts, has none
+    fields: Mapping[str, Value | None] | None = None  # the object that was written, at level field
 
     @property
     def id(self) -> str:
         """The record's identifier; without a record the place from 1, as for records that have none."""
         return str(self.index + 1) if self.record is None else self.record.id
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the subsequences, each in its own direction, and what they took."""
+        rows = (escape(segment) for segment in self.segments or (self.text,))
+        listed = "".join(f'<li dir="auto" style="white-space: pre-wrap">{row}</li>' for row in rows)
+        cut = f", cut short by {escape(self.truncated)}" if self.truncated else ""
+        return f"<ol>{listed}</ol><p>{self.tokens:,} tokens in {self.steps:,} decoder calls{cut}</p>"
 
 
 class _Input(Struct):
@@ -94,7 +111,7 @@ class _Input(Struct):
 
     id: str | int | float | None = None
     source: str | None = None
-    target: str | tuple[str, ...] | None = None
+    target: str | tuple[str, ...] | dict[str, Any] | None = None
     target_segments: tuple[str, ...] | None = None
     references: tuple[str, ...] | None = None
 
@@ -104,22 +121,29 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Amount = Annotated[float, Meta(ge=0, le=2**53)]
 
 
+#: A token's id or place, as tokenizers can take them.
+_Id = Annotated[int, Meta(ge=0, lt=2**31)]
+
+
 class _Row(Struct):
-    start: Count
-    tokens: tuple[Count, ...]
+    start: _Id
+    tokens: tuple[_Id, ...]
 
 
 class _Output(Struct):
-    """The fields that `generate` adds, the last two with ``--trace``."""
+    """The fields that `generate` adds, from the grid on with ``--trace``."""
 
-    prediction: str | tuple[str, ...] | None = None
+    prediction: str | tuple[str, ...] | dict[str, Any] | None = None
     segments: tuple[str, ...] | None = None
+    fields: dict[str, Any] | None = None
     steps: _Amount = 0
     draft_steps: _Amount | None = None
     tokens: _Amount = 0
     truncated: str | None = None
     seconds: _Amount = 0.0
     grid: tuple[_Row, ...] = ()
+    grid_calls: tuple[_Id, ...] = ()
+    grid_taken_back: tuple[tuple[_Id, _Id, _Id, _Id], ...] = ()
     source_token_ids: tuple[Count, ...] = ()
 
 
@@ -140,6 +164,23 @@ class _Made(Struct):
     training: dict[str, Any] = {}
 
 
+class _Part(Struct):
+    number: Count = 0
+    of: Count = 0
+    records: Count = 0
+
+
+class _Look(Struct):
+    update: Count
+    loss: float | None = None
+    dev_loss: float | None = None
+    dev_score: float | None = None
+
+
+class _Result(Struct):
+    curve: tuple[_Look, ...] = ()
+
+
 class Manifest(Struct):
     """What is looked at of a manifest, of generating or of training; each may be missing or null."""
 
@@ -152,7 +193,8 @@ class Manifest(Struct):
     costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = (
         None  # in exact mode
     )
-    result: dict[str, Any] | None = None  # of a training that has come to its end
+    shard: _Part | None = None  # which of a job of so many records
+    result: _Result | None = None  # of a training or a shard that has come to its end
     task: str | None = None
 
 
@@ -180,7 +222,10 @@ def record_of(value: Any, where: str, number: int, names: FieldNames | None = No
     """The record that a decoded object holds: its `number` is the identifier where it has none."""
     given = checked(value, _Input, where, names, 'write {"source": "…", "target": "…"}')
     target, segments, references = given.target, given.target_segments, given.references or ()
-    if isinstance(target, tuple):
+    values = target if isinstance(target, dict) else None
+    if isinstance(target, dict):
+        target = json.dumps(target, ensure_ascii=False)
+    elif isinstance(target, tuple):
         segments = target if segments is None else segments
         target = " ".join(target)
     elif target is None and segments is not None:
@@ -188,13 +233,13 @@ def record_of(value: Any, where: str, number: int, names: FieldNames | None = No
     if target in references:
         references = (target, *(other for other in references if other != target))
     identifier = str(number) if given.id is None or given.id == "" else str(given.id)
-    return Record(identifier, given.source or "", target, segments, references, where, value)
+    return Record(identifier, given.source or "", target, segments, references, where, value, values)
 
 
 def generated_of(value: Any, where: str, number: int) -> Generated:
     """What a decoded line of predictions holds, with its record.
 
-    ``prediction`` is needed, a string, or a list of strings for its segments. ``segments`` are the prediction's lines
+    ``prediction`` is needed, a string, a list of strings for its segments, or the object that it says. ``segments`` are the prediction's lines
     where they are not given. The numbers that `generate` measures are 0 where they are missing.
     """
     example = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
@@ -202,6 +247,10 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     text, segments = given.prediction, given.segments
     if text is None:
         raise missing(value, "prediction", where)
+    values = given.fields
+    if isinstance(text, dict):
+        values = text
+        text = json.dumps(text, ensure_ascii=False)
     if isinstance(text, tuple):
         segments = text
     elif segments is None:
@@ -215,9 +264,12 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
         truncated=given.truncated,
         seconds=given.seconds,
         grid=tuple((row.start, row.tokens) for row in given.grid),
+        calls=given.grid_calls,
+        taken_back=given.grid_taken_back,
         source_ids=given.source_token_ids,
         index=number - 1,
         record=record_of(value, where, number),
+        fields=values,
     )
 
 
@@ -240,6 +292,7 @@ _NOT: Final = {
     "array": "not a list of strings",
     "object": "not an object",
     "str | array": "neither a string nor a list of strings",
+    "str | object | array": "neither a string nor a list of strings nor an object",
     "int | float | str": "not a string or a number",
 }
 _NUMBERS: Final = dict.fromkeys(("int", "float"), "a number")

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.errors import Aside, UserError, first_line, setting_aside
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text
 from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, missing, record_of, whole
 from pipedec_cli.data.stored import FirstPlaces
@@ -30,6 +30,7 @@ STDIN: Final = "-"
 _SPLIT_FILE: Final = re.compile(rf"^({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
 _HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
 _SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
+_CORPUS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
 
 
 class RawRow(NamedTuple):
@@ -48,29 +49,32 @@ def read_records(
     plain: bool = False,
     allow_empty: bool = False,
     warn: Callable[[str], None] | None = None,
+    aside: Aside | None = None,
 ) -> Iterator[Record]:
     """Read the records of `read_rows` in order, checking each.
 
     A target that is a list of strings is already segmented, and so is a record with ``target_segments``, as `segment`
     writes it. Half surrogate pairs, which no tokenizer takes, become U+FFFD in the text that models see; the object
-    in `Record.fields` stays as it was. `warn` is told once, when reading ends, if text had to be mended.
+    in `Record.fields` stays as it was. `warn` is told once, when reading ends, if text had to be mended. With `aside`, which
+    is told of each, records that cannot be used are passed over.
     """
     names, places, count, mended, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
     try:
-        for number, where, fields in read_rows(location, split, plain):
-            record = record_of(fields, where, number, names)
-            if not record.is_whole:
-                mended, first = mended + 1, first or where
-                record = replace(record_of(whole(fields), where, number, names), fields=fields)
-            if (before := places.before(record.id, where)) is not None:
-                raise UserError(f"id {record.id!r} was already used at {before}", where=where)
-            count += 1
-            if not record.source.strip():
-                if fields.get(names.source) is None:
-                    raise missing(fields, names.source, where, "--source-field names another")
-                todo = "a record must have a source to generate from"
-                raise UserError(f"{names.source!r} is empty", where=where, todo=todo)
-            yield record
+        for number, where, fields in read_rows(location, split, plain, aside):
+            with setting_aside(aside):
+                record = record_of(fields, where, number, names)
+                if not record.is_whole:
+                    mended, first = mended + 1, first or where
+                    record = replace(record_of(whole(fields), where, number, names), fields=fields)
+                count += 1
+                if not record.source.strip():
+                    if fields.get(names.source) is None:
+                        raise missing(fields, names.source, where, "--source-field names another")
+                    todo = "a record must have a source to generate from"
+                    raise UserError(f"{names.source!r} is empty", where=where, todo=todo)
+                if (before := places.before(record.id, where)) is not None:
+                    raise UserError(f"id {record.id!r} was already used at {before}", where=where)
+                yield record
         if not count and not allow_empty:
             place = "standard input" if location == STDIN else str(location)
             raise UserError("is empty", where=place, todo="it must hold at least one record")
@@ -81,30 +85,34 @@ def read_records(
             warn(f"{first}: half a surrogate pair replaced by U+FFFD, in {records}")
 
 
-def read_rows(location: str | Path, split: SplitName | None = None, plain: bool = False) -> Iterator[RawRow]:
+def read_rows(
+    location: str | Path, split: SplitName | None = None, plain: bool = False, aside: Aside | None = None
+) -> Iterator[RawRow]:
     """The raw objects of one place, in order, one at a time; of a folder or hub data set those of a split, or train's.
 
     The place is ``-`` for JSON lines on standard input; a file (JSON lines, gzipped or not; ``.json``, an array or
-    lines; ``.csv`` and ``.tsv``, the first line naming the columns; ``.parquet``); a folder with a file for each split;
-    or, where nothing of that name is here, a data set of the hub, ``owner/name`` or ``owner/name:config``. Lines and
+    lines; ``.csv`` and ``.tsv``, the first line naming the columns; ``.parquet``); a folder with a file for each split,
+    or of `corpus_files`; or, where nothing of that name is here, a data set of the hub, ``owner/name`` or ``owner/name:config``. Lines and
     files may be `plain` text instead: each line that is not blank is a ``source``.
     """
     path = Path(location)
     if str(location) == STDIN:
-        yield from _line_rows(sys.stdin.buffer, "stdin", plain)
+        yield from _line_rows(sys.stdin.buffer, "stdin", plain, aside)
     elif path.is_dir():
-        files = _split_files(path).get(split or "train", ())
-        for number, row in enumerate((row for file in files for row in _file_rows(file, plain)), start=1):
+        files = corpus_files(path) or _split_files(path).get(split or "train", [])
+        for number, row in enumerate(
+            (row for file in files for row in _file_rows(file, plain, aside)), start=1
+        ):
             yield row._replace(number=number)
     elif path.exists():
-        yield from _file_rows(path, plain)
+        yield from _file_rows(path, plain, aside)
     elif plain:
         raise UserError("no such file", where=str(location))
     else:
         name, config, splits = _hub(location)
         if (theirs := splits.get(split or "train")) is None:
             raise UserError(f"has no split for {split or 'train'}", where=name)
-        yield from _streamed(f"{name} {theirs}", name, name, config, split=theirs)
+        yield from _streamed(f"{name} {theirs}", name, name, config, aside=aside, split=theirs)
 
 
 def given_splits(location: str | Path) -> tuple[SplitName, ...]:
@@ -120,15 +128,16 @@ def is_hub_name(location: str | Path) -> bool:
     return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
 
 
-def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawRow]:
+def _line_rows(stream: Iterable[bytes], name: str, plain: bool, aside: Aside | None) -> Iterator[RawRow]:
     """The values of JSON lines, or plain ones as sources; blank lines and a byte order mark at the start are passed over."""
     for number, line in _numbered(stream):
         where = f"{name}:{number}"
-        if not plain:
-            if line.strip():
-                yield RawRow(number, where, as_json(line, name, number))
-        elif (text := as_text(line.rstrip(b"\r\n"), where)).strip():
-            yield RawRow(number, where, {"source": text})
+        with setting_aside(aside):
+            if not plain:
+                if line.strip():
+                    yield RawRow(number, where, as_json(line, name, number))
+            elif (text := as_text(line.rstrip(b"\r\n"), where)).strip():
+                yield RawRow(number, where, {"source": text})
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -156,24 +165,28 @@ def _opened(path: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
         raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
 
 
-def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
+def _file_rows(path: Path, plain: bool, aside: Aside | None) -> Iterator[RawRow]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = "" if plain else next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if kind == ".parquet":
-        yield from _streamed(str(path), str(path), "parquet", split="train", data_files=str(path))
+        yield from _streamed(
+            str(path), str(path), "parquet", aside=aside, split="train", data_files=str(path)
+        )
         return
     with _opened(path) as file:
         if kind in (".csv", ".tsv"):
-            yield from _table_rows(file, str(path), "," if kind == ".csv" else "\t")
+            yield from _table_rows(file, str(path), "," if kind == ".csv" else "\t", aside)
         elif kind == ".json" and file.peek(4096).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
             items = as_json(file.read().removeprefix(BYTE_ORDER_MARK), str(path))
             for number, value in enumerate(items, start=1):
                 yield RawRow(number, f"{path} item {number}", value)
         else:
-            yield from _line_rows(file, str(path), plain)
+            yield from _line_rows(file, str(path), plain, aside)
 
 
-def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: str) -> Iterator[RawRow]:
+def _table_rows(
+    file: io.BufferedReader | gzip.GzipFile, name: str, separator: str, aside: Aside | None
+) -> Iterator[RawRow]:
     # Libraries for tables guess numbers, dates and missing values, and shift the columns of a row that has one cell too
     # many. Here every cell stays the text it is, and such a row is refused.
     csv.field_size_limit(sys.maxsize)  # for the whole process; the default stops at some 20,000 words
@@ -189,11 +202,12 @@ def _table_rows(file: io.BufferedReader | gzip.GzipFile, name: str, separator: s
                 raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
             for cells in reader:
-                if len(cells) not in (0, len(columns)):
-                    what = f"{len(cells)} cells under {len(columns)} columns"
-                    raise UserError(what, where=f"{name}:{line}")
-                if cells:
-                    yield RawRow(line, f"{name}:{line}", dict(zip(columns, cells, strict=True)))
+                with setting_aside(aside):
+                    if len(cells) not in (0, len(columns)):
+                        what = f"{len(cells)} cells under {len(columns)} columns"
+                        raise UserError(what, where=f"{name}:{line}")
+                    if cells:
+                        yield RawRow(line, f"{name}:{line}", dict(zip(columns, cells, strict=True)))
                 line = reader.line_num + 1
     except UnicodeDecodeError as error:
         raise UserError(f"not UTF-8: {error.reason}", where=name, todo="save the file as UTF-8") from None
@@ -222,6 +236,13 @@ def _split_files(folder: Path) -> dict[SplitName, list[Path]]:
     return found
 
 
+def corpus_files(folder: Path) -> list[Path]:
+    """The JSON lines and parquet files of a folder in the order of their names, where none is named after a split."""
+    files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    named = any(_SPLIT_FILE.search(file.name) and file.name.lower().endswith(_SUFFIXES) for file in files)
+    return [] if named else [file for file in files if file.name.lower().endswith(_CORPUS)]
+
+
 def _hub_match(location: str | Path) -> re.Match[str] | None:
     """The location read as a hub name, unless it looks like a path that was mistyped."""
     text = str(location)
@@ -242,14 +263,17 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
 
 
-def _streamed(place: str, where: str, *arguments: Any, **options: Any) -> Iterator[RawRow]:
+def _streamed(
+    place: str, where: str, *arguments: Any, aside: Aside | None = None, **options: Any
+) -> Iterator[RawRow]:
     """Rows as `datasets` streams them: nothing is copied to its cache, and memory stays bounded."""
     with _datasets(where):
         from datasets import load_dataset
 
         for number, value in enumerate(load_dataset(*arguments, streaming=True, **options), start=1):
             row = f"{place} row {number}"
-            yield RawRow(number, row, _plain(value, row))
+            with setting_aside(aside):
+                yield RawRow(number, row, _plain(value, row))
 
 
 def _plain(value: Any, where: str) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, FieldSegmenter
 from pipedec_cli.data.records import Level, Record
 from pipedec_cli.data.sentences import SentenceModel, mostly_spaceless, train_sentences
 
@@ -59,7 +60,7 @@ class PhraseSegmenter:
         return [piece.strip() for piece in re.split("|".join(map(re.escape, longest_first)), text)]
 
 
-Segmenter = SentenceSegmenter | PhraseSegmenter
+Segmenter = SentenceSegmenter | PhraseSegmenter | FieldSegmenter
 
 
 def make_segmenter(
@@ -68,6 +69,7 @@ def make_segmenter(
     sources: Iterable[str] = (),
     *,
     separators: Sequence[str] = (),
+    fields: tuple[Field, ...] = (),
     model: SentenceModel | None = None,
 ) -> Segmenter:
     """The segmenter of a level; where no sentence model is given, one is trained on the targets and sources."""
@@ -78,6 +80,8 @@ def make_segmenter(
     if separators:
         todo = "leave out --separator, or use --level phrase"
         raise UserError(f"level {level} has no separators", todo=todo)
+    if level == "field":
+        return FieldSegmenter(fields)
     return SentenceSegmenter(model or train_sentences(targets, sources), clauses=level == "clause")
 
 
@@ -91,6 +95,8 @@ def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
         first = segmenter.separators[0]
         wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", first) is not None
         return first if first.isspace() or wide else f"{first} "
+    if isinstance(segmenter, FieldSegmenter):
+        return "; "
     gaps, texts = [], []
     for record in records[:: max(1, len(records) // 1000)]:  # a thousand targets tell
         texts.append(text := record.source if record.target is None else record.target)

@@ -12,8 +12,8 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
-from typing import Final, Self, overload
+from tempfile import SpooledTemporaryFile, gettempdir
+from typing import Any, Final, Self, TypeVar, overload
 
 from msgspec.structs import astuple
 
@@ -21,7 +21,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.writing import naming
 
-_IN_MEMORY: Final = 1_000_000  # bytes; records that need no more never see the disk
+Item = TypeVar("Item")
+_IN_MEMORY: Final = 1_000_000  # bytes; what needs no more never sees the disk
 
 
 class _File(SpooledTemporaryFile[bytes]):
@@ -30,26 +31,27 @@ class _File(SpooledTemporaryFile[bytes]):
             self.close()
 
 
-class StoredRecords(Sequence[Record]):
-    """Records in a temporary file, to be read in any order and as often as need be; each takes 8 bytes of memory.
+class Stored(Sequence[Item]):
+    """Things in a temporary file, to be read in any order and as often as need be; each takes 8 bytes of memory.
 
     It lies where `near` is or is to be made, or, if nothing can be written there, where the system keeps such files. A
-    slice, or what `only` picks, is another view of the same file.
+    slice, or what `only` picks, is another view of the same file. `pack` makes one line of bytes of each.
     """
 
-    def __init__(self, near: Path) -> None:
+    def __init__(self, near: Path, pack: Callable[[Item], bytes], unpack: Callable[[bytes], Item]) -> None:
+        self._pack, self._unpack = pack, unpack
         self._folder = next(place for place in (near, *near.parents) if place.is_dir())
         self._file = _File(_IN_MEMORY, dir=str(self._folder) if os.access(self._folder, os.W_OK) else None)
         self._starts = array("Q")
 
-    def append(self, record: Record) -> None:
+    def append(self, item: Item) -> None:
         """Store one more; an `OSError` that names the folder if the disk is full."""
         with naming(self._folder):
             self._starts.append(self._file.seek(0, os.SEEK_END))
-            self._file.write(json.dumps(astuple(record)).encode() + b"\n")
+            self._file.write(self._pack(item) + b"\n")
 
     def only(self, chosen: Iterable[object]) -> Self:
-        """The records for which a true value stands in `chosen`."""
+        """Those for which a true value stands in `chosen`."""
         return self._view(array("Q", compress(self._starts, chosen)))
 
     def _view(self, starts: array[int]) -> Self:
@@ -60,23 +62,62 @@ class StoredRecords(Sequence[Record]):
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Item]:
         return map(self._read, self._starts)
 
     @overload
-    def __getitem__(self, index: int) -> Record: ...
+    def __getitem__(self, index: int) -> Item: ...
     @overload
     def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> Record | Self:
+    def __getitem__(self, index: int | slice) -> Item | Self:
         if isinstance(index, slice):
             return self._view(self._starts[index])
         return self._read(self._starts[index])
 
-    def _read(self, start: int) -> Record:
+    def _read(self, start: int) -> Item:
         self._file.seek(start)
-        name, source, target, segments, references, where, fields = json.loads(self._file.readline())
-        segments = None if segments is None else tuple(segments)
-        return Record(name, source, target, segments, tuple(references), where, fields)
+        return self._unpack(self._file.readline())
+
+
+class StoredRecords(Stored[Record]):
+    """Records on disk."""
+
+    def __init__(self, near: Path, records: Iterable[Record] = ()) -> None:
+        # The ordinary library's JSON, since a record's fields may hold halves of surrogate pairs.
+        super().__init__(near, lambda record: json.dumps(astuple(record)).encode(), _record)
+        for record in records:
+            self.append(record)
+
+
+def _record(line: bytes) -> Record:
+    name, source, target, segments, references, *others = json.loads(line)
+    segments = None if segments is None else tuple(segments)
+    return Record(name, source, target, segments, tuple(references), *others)
+
+
+class SetAside:
+    """What is wrong with records that are passed over, in a temporary file: told once, while they are counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.good = 0  # the records that can be used, as far as they have been counted
+        self.closed = False  # whether what is told is known already
+        self._file = _File(_IN_MEMORY)
+
+    def __call__(self, error: UserError) -> None:
+        """Take one in behind the good ones that were counted."""
+        if not self.closed:
+            self.count += 1
+            told = {"where": error.where, "what": error.what, "todo": error.todo}
+            with naming(Path(gettempdir())):
+                self._file.write(json.dumps([self.good, told]).encode() + b"\n")
+
+    def between(self, first: int = 0, end: int | None = None) -> Iterator[dict[str, Any]]:
+        """Those that stand before the good ones of these places; behind the last one they belong to it."""
+        self._file.seek(0)
+        for place, told in map(json.loads, self._file):
+            if first <= place and (end is None or place < end or place == end == self.good):
+                yield told
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,14 @@ def taught_by(name: str) -> Teacher | None:
     return teacher and Teacher(teacher["name"], teacher.get("sha256"))
 
 
+def curve_of(name: str) -> list[dict[str, float]]:
+    """How the training of a folder's model went: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``.
+
+    Empty where no training.json tells, as for a hub model.
+    """
+    return list((begun(Path(name)).get("result") or {}).get("curve") or ())
+
+
 def start_of(model: str) -> Start:
     """What `train --model` names, by the training.json of a folder, the folder that this one began with, and so on."""
     seen = set[str]()

@@ -5,7 +5,7 @@ pipedec-workspace/
     models/        pipelined/, sequential/: folders that transformers loads                (train)
     generations/   NAME.jsonl and NAME.manifest.json, a decoder each                       (generate, report)
     scores/        NAME.json and NAME.examples.jsonl                                       (score)
-    report/        report.json, report.md                                                  (report)
+    report/        report.json, report.md, report.html                                     (report)
 
 Loading raises a `UserError` for what is not there or is not what `segment` writes.
 """
@@ -25,7 +25,7 @@ from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName, checked
 from pipedec_cli.data.rows import read_records
-from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter, make_segmenter
+from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
 from pipedec_cli.data.writing import atomic_writer, naming, record_fields, to_json, write_json
 
@@ -90,8 +90,9 @@ def load_segmentation(path: Path) -> Segmentation:
 def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Segmenter:
     """The segmenter of a folder that `segment` wrote, or of a segmentation whose sentence model a checkpoint's holds."""
     segmentation = segmentation or load_segmentation(folder / SEGMENTATION_FILE)
-    if segmentation.level == "phrase":
-        return make_segmenter("phrase", separators=segmentation.separators)
+    if segmentation.level in ("phrase", "field"):
+        separators, fields = segmentation.separators, segmentation.fields
+        return make_segmenter(segmentation.level, separators=separators, fields=fields)
     path = _there(folder / SENTENCES_FILE)
     parameters = read_json(path, SentenceParameters, "pipedec segment")
     return make_segmenter(segmentation.level, model=SentenceModel.from_json(parameters))
@@ -99,7 +100,7 @@ def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Se
 
 def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
     """Write the sentence model of a segmenter that has one, for `load_segmenter` to find."""
-    if not isinstance(segmenter, PhraseSegmenter):
+    if isinstance(segmenter, SentenceSegmenter):
         write_json(folder / SENTENCES_FILE, segmenter.model.to_json())
 
 
@@ -115,7 +116,7 @@ def save_segmented(
         f"{name}.jsonl": map(to_json, map(record_fields, splits.get(name, ()))) for name in SPLITS
     }
     texts[SEGMENTATION_FILE] = [to_json({**msgspec.to_builtins(segmentation), **details}, indent=2)]
-    if not isinstance(segmenter, PhraseSegmenter):
+    if isinstance(segmenter, SentenceSegmenter):
         texts[SENTENCES_FILE] = [to_json(segmenter.model.to_json(), indent=2)]
     marker_first = sorted(texts, key=lambda name: name != SEGMENTATION_FILE)
     with only_writer(folder, folder=True, todo="choose another --out"), ExitStack() as stack:

@@ -94,7 +94,7 @@ def record_fields(record: Record) -> dict[str, Any]:
         fields["id"] = record.id
     fields["source"] = record.source
     if record.target is not None:
-        fields["target"] = record.target
+        fields["target"] = record.target if record.target_fields is None else dict(record.target_fields)
     if record.target_segments is not None:
         fields["target_segments"] = list(record.target_segments)
     if record.references:

@@ -37,11 +37,16 @@ class Estimate(NamedTuple):
     or sub_max would cut, 0 to 1; their steps are counted uncut.
     """
 
-    delay: int
+    delay: int | Literal["together"]
     targets: int
     sequential_steps: float
     pipelined_steps: float
     truncated: float
+
+    @property
+    def name(self) -> str:
+        """When the rows start."""
+        return f"Δt = {self.delay}" if isinstance(self.delay, int) else self.delay
 
     @property
     def ratio(self) -> float:
@@ -66,6 +71,17 @@ def estimate(
         cut = sum(replay(lengths, Fixed(delay), limits).truncated is not None for lengths in parts)
         results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
     return results
+
+
+def estimate_together(
+    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits
+) -> list[Estimate]:
+    """As `estimate`, for rows that all start at once and whose number is known: steps are the longest's tokens and its <eos>."""
+    count = max(1, len(parts))
+    steps = [max(lengths, default=0) + 1 for lengths in parts]
+    cut = sum(limits.time_max is not None and needed > limits.time_max for needed in steps)
+    sequential = sum(length + 1 for length in wholes) / count
+    return [Estimate("together", len(parts), sequential, sum(steps) / count, cut / count)]
 
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
@@ -158,10 +174,11 @@ def advise(
             f"or stay with {called}."
         )
     elif found is not None and found.excludes_zero:
-        text = (
-            f"Every delay that saves time costs quality. {take} costs least: {speed}{change} Take it if the speed is "
-            f"worth that, try larger delays or --starts, which give some quality back, or stay with {called}."
-        )
+        costs = f"Every delay that saves time costs quality. {take} costs least:"
+        remedy = "try larger delays or --starts, which give some quality back"
+        if chosen.delay == "together":
+            costs, remedy = f"It saves time and costs quality: {take} is", "train it further"
+        text = f"{costs} {speed}{change} Take it if the speed is worth that, {remedy}, or stay with {called}."
     else:
         more = "score more examples" if found else "read some of its texts"
         text = f"{take} is {speed}{change} What it costs is open: {more} before you take it, or stay with {called}."
@@ -266,7 +283,8 @@ def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) ->
             f"The baseline is cut short in {usual.truncated_rate:.0%} of its texts, which makes it slow and poor: train "
             "it further before you rely on this comparison."
         )
-    if (longer := _fewer("tokens", one, baseline)) > SHORTER:
+    together = one.delay == "together"  # which makes no tokens of keys, and explores nothing
+    if (longer := _fewer("tokens", one, baseline)) > SHORTER and not together:
         yield f"The baseline's texts have {longer:.1f} times as many tokens: part of the speedup is shorter text."
     for size, gain in list(one.gains.items())[1:]:
         if gain.speedup < min(WORTHWHILE, one.gain.speedup):
@@ -279,15 +297,14 @@ def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) ->
         yield f"The interval reaches down to {difference.low:+.1f} {label}: too few examples to rule such a loss out."
     dropped, before = found.dropped_rate, usual.dropped_rate
     if dropped is not None and before is not None and dropped > before + MORE_DROPPED:
-        yield (
-            f"It leaves out {dropped:.0%} of the subsequences that the references have, the baseline {before:.0%}; "
-            "a larger delay may mend that."
-        )
+        mend = "" if together else "; a larger delay may mend that"
+        yield f"It leaves out {dropped:.0%} of the subsequences that the references have, the baseline {before:.0%}{mend}."
     repeated, before = found.duplicated_rate, usual.duplicated_rate
     if repeated > before + MORE_OFTEN:
         yield f"{repeated:.0%} of its subsequences repeat an earlier one, in the baseline {before:.0%}."
     if (cut := found.truncated_rate) > usual.truncated_rate + MORE_OFTEN:
-        yield f"{cut:.0%} of its texts are cut short: raise --time-max or --sub-max, or segment finer."
+        todo = "raise --time-max" if together else "raise --time-max or --sub-max, or segment finer"
+        yield f"{cut:.0%} of its texts are cut short: {todo}."
     if one.used_up is not None and one.used_up > MORE_OFTEN:
         yield (
             f"In {one.used_up:.0%} of the examples failed explorations used up the places of sub_max: --explore once "

@@ -31,6 +31,7 @@ CACHED: Final = 160  # tokens in the grid while a step is timed, on average
 STEPS: Final = 8  # that are timed one after the other
 _FILLING: Final = 16  # rows in a call that only fills the grid
 _WORD: Final = 4
+_HALF: Final = 2
 _TOKEN: Final = 3
 
 
@@ -62,14 +63,15 @@ class MemoryProbe:
 def step_bytes(config: Any, *, item: int, source: int, cached: int) -> int:
     """Bytes, `item` a number, that a decoder step of a T5 must read: its matrices once, an example's keys and values.
 
-    There are so many tokens in the source and, cached, in the grid.
+    There are so many tokens in the source and, cached, in the grid. Beside int8, keys and values have two bytes.
     """
     width, inner = config.d_model, config.num_heads * config.d_kv
     attention = 4 * width * inner + 2 * width * inner  # q, k, v, o of the grid; q, o of the source
     feed = (3 if config.is_gated_act else 2) * width * config.d_ff
     cache = 2 * inner * (source + cached)
-    numbers: int = config.num_decoder_layers * (attention + feed + cache) + config.vocab_size * width
-    return item * numbers
+    numbers: int = config.num_decoder_layers * (attention + feed) + config.vocab_size * width
+    remembered: int = config.num_decoder_layers * cache
+    return item * numbers + max(item, _HALF) * remembered
 
 
 class StepSpeed(NamedTuple):

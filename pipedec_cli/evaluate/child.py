@@ -55,7 +55,8 @@ class Child:
             encoding="utf-8",
         )
         self.close = weakref.finalize(self, _end, self._process)
-        self._settings: dict[str, str] = self._ask({"factory": factory, "payload": dict(payload)})
+        self._settings: dict[str, str] = {}
+        self._ask({"factory": factory, "payload": dict(payload)})
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +66,7 @@ class Child:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Those of the decoder, and that it has a process."""
+        """Those of the decoder, as they were when it last answered, and that it has a process."""
         return {**self._settings, "process": "its own"}
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -90,6 +91,7 @@ class Child:
         if not line:
             raise ChildError(f"its process ended with {self._process.wait()}")
         answer = json.loads(line)
+        self._settings = answer.get("settings", {})
         if "error" in answer:
             raise ChildError(answer["error"])
         return answer["answer"]
@@ -115,13 +117,14 @@ def serve() -> None:
                 module, _, name = asked["factory"].partition(":")
                 payload = asked["payload"]
                 runner = getattr(importlib.import_module(module), name)(**payload)
-                said: dict[str, object] = {"answer": dict(runner.settings)}
+                said: dict[str, object] = {"answer": None}
             else:
                 work = partial(runner.run, asked["sources"], asked["batch_size"], time.perf_counter)
                 weighed = measure_here(work, payload.get("device", "cpu")) if "weigh" in asked else work()
                 said = {"answer": weighed}
         except Exception as error:  # whatever it is, the parent says it
             said = {"error": f"{type(error).__name__}: {error}"}
+        said["settings"] = dict(runner.settings) if runner else {}
         answers.write(json.dumps(said) + "\n")
         answers.flush()
 

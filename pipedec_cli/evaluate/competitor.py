@@ -87,7 +87,7 @@ class Competitor:
 
     Ours have `options` of `pipedec generate` that give them and are `scored`, with `totals`, on all examples; `faults` are
     why their texts are of no use. Peers and exact mode have their tokens compared, too (`agreement`). The pipelined ones,
-    and exact mode with their drafts, have a `delay`; explorations `used_up` sub_max in a share of the timed examples.
+    and exact mode with their drafts, have a `delay`, ``together`` for fields; explorations `used_up` sub_max in a share of the timed examples.
     `sources` are what is timed, in ids of its own tokenizer. `differences` of scores, by metric, and `gains`, by batch size,
     are those over the baseline, with whose texts there is `text_agreement`; `beside` has the quality on other splits.
     """
@@ -96,7 +96,7 @@ class Competitor:
     role: Role
     runner: Runner
     options: str | None = None
-    delay: int | None = None
+    delay: int | Literal["together"] | None = None
     sources: Sequence[Source] = ()
     scored: ScoredRun | None = None
     faults: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class EngineRunner:
         return {
             "kernels": weights.kernels,
             "schedule": method.schedule.name,
-            **({} if self._whole else {"explore": method.explore}),
+            **({} if self._whole or method.openings else {"explore": method.explore}),
             **({"start_when": f"{method.start_when:g}"} if method.start_when else {}),
             **{name: str(bound) for name, bound in asdict(method.limits).items() if bound is not None},
             "dtype": str(weights.dtype).removeprefix("torch."),

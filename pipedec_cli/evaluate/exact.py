@@ -42,8 +42,9 @@ class ExactRunner(EngineRunner):
     @property
     def settings(self) -> Mapping[str, str]:
         """Those of the T5, and of the draft."""
-        method = self.drafter and self.drafter.method
-        by = {"drafted by": f"{method.schedule.name} {method.explore}"} if method else {}
+        drafter = self.drafter.settings if self.drafter else {}
+        drafts = " ".join(drafter[name] for name in ("schedule", "explore") if name in drafter)
+        by = {"drafted by": drafts} if drafts else {}
         return {**super().settings, "draft": self.exact.kind, **by}
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:

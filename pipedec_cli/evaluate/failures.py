@@ -34,27 +34,39 @@ class Failures(NamedTuple):
     alike_rate: float  # of the texts that should differ, as sources and right answers do, those that do not
 
 
+def said(text: str) -> str:
+    """What a text says: its words alone; the text itself where there are none, so that ! and ? stay two things."""
+    return _NO_WORD.sub(" ", text.casefold()).strip() or text.strip()
+
+
+def duplicates(segments: Sequence[str]) -> list[int]:
+    """The places of subsequences that say the same as an earlier one."""
+    first: dict[str, int] = {}
+    return [place for place, one in enumerate(segments) if first.setdefault(said(one), place) != place]
+
+
+def dropped(item: ScoringItem) -> int | None:
+    """How many subsequences a prediction lacks; None where those of its reference are not known."""
+    return None if item.gold is None else max(0, len(item.gold) - len(item.segments))
+
+
 def count_failures(items: Sequence[ScoringItem]) -> Failures:
     """Count repeats, omissions and cuts over a set of predictions."""
-
-    def words(text: str) -> str:  # the text itself where there are none, so that ! and ? stay two things
-        return _NO_WORD.sub(" ", text.casefold()).strip() or text.strip()
-
-    repeats = [len(item.segments) - len(set(map(words, item.segments))) for item in items]
-    compared = [(len(item.segments), len(item.gold)) for item in items if item.gold is not None]
-    missing = [max(0, right - predicted) for predicted, right in compared]
+    repeats = [len(duplicates(item.segments)) for item in items]
+    missing = [lacking for item in items if (lacking := dropped(item)) is not None]
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
     right = {item.right for item in items} - {((), None)}  # which is that of items without a right answer
     sources = len({item.source for item in items})
     different = min(sources, len(right) or sources)
-    texts = len({words(item.prediction) for item in items})
-    subsequences, expected = sum(len(item.segments) for item in items), sum(right for _, right in compared)
+    texts = len({said(item.prediction) for item in items})
+    subsequences = sum(len(item.segments) for item in items)
+    expected = sum(len(item.gold) for item in items if item.gold is not None)
     return Failures(
         *(len(items), subsequences, sum(repeats), sum(map(bool, repeats))),
-        *(expected, sum(missing), sum(map(bool, missing)), len(compared)),
+        *(expected, sum(missing), sum(map(bool, missing)), len(missing)),
         dict(sorted(truncated.items())),
         duplicated_rate=sum(repeats) / max(1, subsequences),
-        dropped_rate=sum(missing) / max(1, expected) if compared else None,
+        dropped_rate=sum(missing) / max(1, expected) if missing else None,
         truncated_rate=truncated.total() / max(1, len(items)),
         alike_rate=max(0.0, 1 - texts / max(1, different)),
     )

@@ -10,25 +10,31 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.pipeline.decode import Method, Row, StepModel
-from pipedec_cli.pipeline.grid import Explore, Limits
-from pipedec_cli.pipeline.schedule import Fixed, Whole
+from pipedec_cli.pipeline.grid import Explore, Limits, Opening
+from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 
 TOKENS_A_WORD: Final = 4 / 3  # of English prose in T5's vocabulary, about: the paper's Table 1 counts words
 SOURCE_TOKENS: Final = 512  # where the paper gives no number
+_WORD: Final = 4  # any token
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What is read and written: tokens of the source with its <eos>, and of each subsequence without; whence, in words."""
+    """What is read and written: tokens of the source with its <eos>, and of each subsequence without; whence, in words.
+
+    Of fields, each subsequence is a value behind `keys` of so many tokens; then the plain T5 writes `plain` tokens.
+    """
 
     source: int
     targets: tuple[int, ...]
     origin: str
+    keys: tuple[int, ...] = ()
+    plain: int | None = None
 
     @classmethod
     def even(cls, source: int, subsequences: int, tokens: int, origin: str = "as given") -> Self:
@@ -51,22 +57,37 @@ class Lengths:
         origin = f"{name}: the paper's {row.table}, {words} words in {subsequences} subsequences, 4 tokens for 3 words"
         return cls.even(source, round(subsequences), round(words * TOKENS_A_WORD), origin)
 
+    @classmethod
+    def of_fields(cls, source: int) -> Self:
+        """Lengths as of an object: 12 keys, and the same as one text of 84 tokens."""
+        origin = "fields: 12 keys of 2 tokens, values of 3"
+        return cls(source, (3,) * 12, origin, keys=(2,) * 12, plain=84)
+
     @property
     def tokens(self) -> int:
-        """Target tokens in all."""
-        return sum(self.targets)
+        """Target tokens in all; of fields those of the plain text."""
+        return self.plain or sum(self.targets)
 
     @property
     def line(self) -> str:
         """What is forced, in words."""
         each = " to ".join(map(str, sorted({min(self.targets), max(self.targets)})))
-        written = f"{self.tokens:,} target tokens in {len(self.targets)} subsequences of {each}"
-        return f"{self.source:,} source tokens, {written} ({self.origin})"
+        written = f"{sum(self.targets):,} target tokens in {len(self.targets)} subsequences of {each}"
+        plain = f"; {self.plain:,} in the plain text" if self.plain else ""
+        return f"{self.source:,} source tokens, {written}{plain} ({self.origin})"
 
-    def method(self, bos: int, eos: int, delay: int | None, explore: Explore = "retry") -> Method:
-        """How to decode so that nothing but these lengths ends it; without a delay, the whole target as one string."""
+    def method(
+        self, bos: int, eos: int, delay: int | Literal["together"] | None, explore: Explore = "retry"
+    ) -> Method:
+        """How to decode so that nothing but these lengths ends it; without a delay, the whole target as one string.
+
+        Fields start ``together``, behind keys of any tokens.
+        """
         if delay is None:
             return Method(Whole(), bos, eos, Limits(None, None, self.tokens + 1), explore)
+        if delay == "together":
+            limits, keys = Limits(max(self.targets) + 1, None), ((_WORD,) * count for count in self.keys)
+            return Method(Together(), bos, eos, limits, openings=tuple(map(Opening, keys)))
         usual, needed = Limits(), delay * len(self.targets) + max(self.targets) + 2
         limits = Limits(max(usual.time_max or 0, needed), max(usual.sub_max or 0, len(self.targets) + 1))
         return Method(Fixed(delay), bos, eos, limits, explore)
@@ -94,7 +115,7 @@ class ForcedAnswers:
         self._model.admit(newcomers)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
-        """Compute, then force."""
+        """Compute, then force; what does not answer counts for nothing."""
         return list(map(self._forced, rows, self._model.step(rows)))
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], Sequence[float]]:
@@ -104,6 +125,8 @@ class ForcedAnswers:
 
     def _forced(self, row: Row, token: int) -> int:
         made, number = self._made[row.sequence], row.slot.subsequence
+        if not row.slot.answers:
+            return token
         made[number] += 1
         if made[number] > (self._targets[number - 1] if number <= len(self._targets) else 0):
             return self._eos

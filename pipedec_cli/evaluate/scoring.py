@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,23 +12,32 @@ import numpy as np
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import pairs_of
 from pipedec_cli.data.paper import RECIPES
-from pipedec_cli.data.reading import read_json
+from pipedec_cli.data.reading import as_json, read_json
 from pipedec_cli.data.records import Generated, Manifest, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
+from pipedec_cli.evaluate.metrics.fields import Fields
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.significance import Difference, score_differences
 
-_KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA)
+_KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA, Fields)
 #: What the metrics are called in tables.
 LABELS: Final = {metric: label for kind in _KINDS for metric, label in kind.headline.items()}
 #: Where a record may keep its right answers as a list, before `segment` merged any of them: asked for first.
 ANSWER_FIELDS: Final[Mapping[Task, str]] = {"keyphrases": "keyphrases", "multispan": "answers"}
+#: The tasks that suit the levels of segmentation, the likeliest first.
+_OF_LEVEL: Final[Mapping[str | None, tuple[Task, ...]]] = {
+    "sentence": ("summarization",),
+    "clause": ("summarization",),
+    "phrase": ("keyphrases", "multispan"),
+    "field": ("fields",),
+}
 
 
 class LoadedRun(NamedTuple):
@@ -62,6 +72,11 @@ class ScoredRun:
         """How many predictions the run set out to make; None if its manifest does not say."""
         return self.run.manifest.get("examples")
 
+    @property
+    def parts(self) -> Mapping[str, Mapping[str, float]]:
+        """The scores of parts of the answers by name, such as an object's keys; {} where answers have no parts."""
+        return self.scores.measure.parts(self.items)
+
     def warnings(self, asked: int | None) -> list[str]:
         """What a reader of the scores must be told: what is not in them, and whether the run is one of all examples.
 
@@ -72,7 +87,7 @@ class ScoredRun:
             first = f"the first {limit:,} example{'' if limit == 1 else 's'}"
             found.append(f"a run of {first} only, made with --limit")
         level, task = _level(self.run), TASK_OF[self.scores.measure.name]
-        if level is not None and (level == "phrase") == (task == "summarization"):
+        if task not in _OF_LEVEL.get(level, (task,)):
             found.append(f"scored as {task}, but the data are segmented at level {level}: see --task")
         if self.expected not in (None, count):
             rest = "the `pipedec generate` that began the run finishes it with --resume"
@@ -82,6 +97,7 @@ class ScoredRun:
     def as_json(self) -> dict[str, Any]:
         """Corpus values and what they were computed with, as plain values."""
         scores, measure = self.scores, self.scores.measure
+        parts = {"parts": found} if (found := self.parts) else {}
         return {
             "name": self.run.name,
             "predictions": str(self.run.path),
@@ -90,6 +106,7 @@ class ScoredRun:
             "signature": measure.signature,
             "values": scores.values,
             "counts": scores.counts,
+            **parts,
             "rows": {"scored": len(scores.ids), "expected": self.expected},
             "failures": self.failures._asdict(),
             "notes": scores.notes,
@@ -141,15 +158,15 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
     for task, name in ANSWER_FIELDS.items():
         listed = record is not None and isinstance(record.fields.get(name), list)
         yield listed and task, f"the records have a list `{name}`"
+    yield record is not None and record.target_fields is not None and "fields", "the targets are objects"
     recipe = segmented_with(workspace.segmentation, "recipe") or ""
     settings = RECIPES[recipe].settings_for("score") if recipe in RECIPES else {}
     yield settings.get("task"), f"the workspace's data were segmented with the recipe {recipe}"
-    of_level = {"sentence": "summarization", "clause": "summarization", "phrase": "keyphrases"}
     level = _level(run)
-    yield of_level.get(str(level)), f"the run's data were segmented at level {level}"
+    yield _OF_LEVEL.get(level, (None,))[0], f"the run's data were segmented at level {level}"
     if workspace.segmentation.is_file():
         level = load_segmentation(workspace.segmentation).level
-        yield of_level[level], f"the workspace's data are segmented at level {level}"
+        yield _OF_LEVEL[level][0], f"the workspace's data are segmented at level {level}"
     yield "summarization", "nothing says otherwise"
 
 
@@ -157,6 +174,11 @@ def _level(run: LoadedRun) -> str | None:
     """At which the run's data were segmented, if its manifest tells."""
     level: str | None = (run.manifest.get("segmentation") or {}).get("level")
     return level
+
+
+def dev_measure(level: str) -> Measure:
+    """What a model is looked at by while it is trained: objects by their pairs, whatever else it writes as text."""
+    return Fields() if level == "field" else Rouge()
 
 
 def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measure:
@@ -201,12 +223,18 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
     The right answers of ``keyphrases`` are the record's list ``keyphrases``, of ``multispan`` its list ``answers``;
     where there is none, a ``target`` that is a list; else ``target_segments``. A keyphrase never holds a ``;``:
     segments, predicted or right, are split there, and so is a target that is one string. The right answers of
-    ``summarization`` are the references, or the target where there are none.
+    ``summarization`` are the references, or the target where there are none, and of ``fields`` the target, an object.
     """
     record = prediction.record
     assert record is not None, "a prediction is scored against its record"
     segments, gold, references, lacking = prediction.segments, record.target_segments, record.references, ""
-    if task != "summarization":
+    if task == "fields":
+        segments, gold = pairs_of(written_fields(prediction)), None
+        if record.target_fields is None:
+            lacking = "no `target` that is an object"
+        else:
+            gold = pairs_of(record.target_fields)
+    elif task != "summarization":
         gold = _answers(record, task)
         lacking = f"no `{ANSWER_FIELDS[task]}`, `target` or `target_segments`" if gold is None else ""
     elif not references:
@@ -223,6 +251,16 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
             raise UserError(lacking, where=record.where, todo=todo)
     right = (record.target, gold, references)
     return ScoringItem(prediction.id, prediction.text, segments, *right, record.source, prediction.truncated)
+
+
+def written_fields(prediction: Generated) -> Mapping[str, Any]:
+    """The object that was predicted: ``fields``, or what the text says as JSON; {} where that is no object."""
+    if prediction.fields is not None:
+        return prediction.fields
+    with suppress(UserError):
+        value = as_json(prediction.text.encode("utf-8", "surrogatepass"), "")
+        return value if isinstance(value, dict) else {}
+    return {}
 
 
 def _answers(record: Record, task: Task) -> tuple[str, ...] | None:

@@ -11,7 +11,12 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 
-DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES: Final = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int8": torch.int8,
+}
 #: More of anything is a mistake: of examples at a time, tokens, time-steps.
 MOST: Final = 1_000_000
 
@@ -58,4 +63,6 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
         raise UserError(f"there is no dtype {name!r}", todo=f"use one of {', '.join(DTYPES)}")
     if name == "float16" and device.type == "cpu":
         raise UserError("float16 is not for the CPU", todo="use bfloat16 or float32")
+    if name == "int8" and device.type != "cpu":
+        raise UserError("int8 is for the CPU", todo="use bfloat16, or --device cpu")
     return DTYPES[name]

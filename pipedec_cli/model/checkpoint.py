@@ -41,12 +41,13 @@ Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint was trained for, and what decoding it must do alike; it stands in config.json.
 
-    The delay is Δt, or ``any`` after training over random schedules; it has no meaning for ``sequential``. The
+    The delay is Δt, ``any`` after training over random schedules, or ``together`` for fields; it has no meaning for
+    ``sequential``. The
     segmentation's joiner puts predictions together again; time_max is the last time-step and `explore` the rule by default.
     """
 
     decoder: DecoderKind
-    delay: Positive | Literal["any"]
+    delay: Positive | Literal["any", "together"]
     segmentation: Segmentation
     source_prefix: str = ""
     max_source_tokens: Positive = 2048
@@ -56,7 +57,7 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def usual_delay(self) -> int:
         """Δt where none is asked for: as trained, 2 if trained for any."""
-        return 2 if self.delay == "any" else self.delay
+        return self.delay if isinstance(self.delay, int) else 2
 
 
 #: The settings of a checkpoint that this tool has not trained: those of an ordinary T5.
@@ -87,6 +88,12 @@ class Checkpoint:
     def eos(self) -> int:
         """The id that ends a subsequence or a source."""
         return backbone_of(self.model.config).eos(self.model.config)
+
+    @property
+    def together(self) -> bool:
+        """Whether it writes fields: a row for each, all of them at the same time."""
+        used = self.settings
+        return used is not None and used.delay == "together" and bool(used.segmentation.fields)
 
     def codec(self) -> TextCodec:
         """Texts to ids as this checkpoint wants them."""

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, repeat
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 
+from pipedec_cli.data.fields import plain_text
 from pipedec_cli.data.records import Record
+from pipedec_cli.data.stored import Stored
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.fields import FieldCodec
+from pipedec_cli.model.order import Turn
 from pipedec_cli.pipeline.attention import PADDING
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Whole, draw_schedules, place
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Whole, draw_schedule, place
 
 IGNORED: Final = -100
 #: The share of the training targets that time_max is to hold.
@@ -29,21 +36,30 @@ class Encoded(NamedTuple):
     cut: bool = False
 
 
-def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> list[Encoded]:
+class StoredExamples(Stored[Encoded]):
+    """Examples on disk, so that there may be more of them than memory holds."""
+
+    def __init__(self, near: Path, examples: Iterable[Encoded]) -> None:
+        super().__init__(near, msgspec.json.encode, msgspec.json.Decoder(Encoded).decode)
+        for example in examples:
+            self.append(example)
+
+
+def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encoded]:
     """Records as the checkpoint's decoder is trained on them: the sequential one on the whole target as one text.
 
-    Segments that hold no token are left out.
+    Segments that hold no token are left out, unless they are a key's.
     """
     codec, settings = checkpoint.codec(), _settings(checkpoint)
-    encoded = []
+    fields = settings.segmentation.fields
     for record in records:
         source, cut = codec.source(record.source)
         if settings.decoder == "sequential":
-            texts = codec.ids([record.target or ""])
+            values = record.target_segments or ()
+            texts = codec.ids([plain_text(values, fields) if fields else record.target or ""])
         else:
-            texts = [ids for ids in codec.ids(record.target_segments or ()) if ids]
-        encoded.append(Encoded(source, tuple(texts), cut))
-    return encoded
+            texts = [ids for ids in codec.ids(record.target_segments or ()) if ids or fields]
+        yield Encoded(source, tuple(texts), cut)
 
 
 def fit_time_max(examples: Sequence[Encoded], settings: MethodSettings) -> int:
@@ -53,46 +69,69 @@ def fit_time_max(examples: Sequence[Encoded], settings: MethodSettings) -> int:
     """
     if not examples:
         return settings.time_max
-    delays = (1, 2, 3) if settings.delay == "any" else (settings.delay,)
+    every: Sequence[Schedule] = (Fixed(1), Fixed(2), Fixed(3))
+    plans = every if settings.delay == "any" else [_only(settings.delay)]
 
     def needed(lengths: Sequence[int]) -> int:
-        placed = (zip(place(Fixed(delay), lengths), lengths, strict=True) for delay in delays)
+        placed = (zip(place(plan, lengths), lengths, strict=True) for plan in plans)
         return max(start + length + 1 for each in placed for start, length in each)
 
-    ends = sorted(needed([*map(len, example.texts), 0]) for example in examples)
-    return max(settings.time_max, ends[math.ceil(_HELD * len(ends)) - 1])
+    ends = array("I", (needed([*map(len, example.texts), 0]) for example in examples))
+    last = torch.frombuffer(ends, dtype=torch.int32).kthvalue(math.ceil(_HELD * len(ends))).values
+    return max(settings.time_max, int(last))
 
 
-def collator(checkpoint: Checkpoint, seed: int) -> Callable[[Sequence[Encoded]], dict[str, Tensor]]:
-    """How this checkpoint's training batches are laid out, with schedules drawn by the seed."""
+def collator(
+    checkpoint: Checkpoint, seed: int
+) -> Callable[[Sequence[tuple[Turn, Encoded]]], dict[str, Tensor]]:
+    """How this checkpoint's training batches are laid out, with schedules drawn by the seed and each example's turn."""
     settings, pad = _settings(checkpoint), int(checkpoint.model.config.pad_token_id or 0)
     ids = {"bos": checkpoint.bos, "eos": checkpoint.eos, "pad": pad}
-    closing = settings.decoder == "pipelined"
-    return lambda batch: collate(batch, schedules(batch, settings, seed), **ids, closing=closing)
+    known = FieldCodec(checkpoint.codec(), settings.segmentation.fields).known if checkpoint.together else ()
+    closing = settings.decoder == "pipelined" and not known
+
+    def lay_out(batch: Sequence[tuple[Turn, Encoded]]) -> dict[str, Tensor]:
+        turns, examples = zip(*batch, strict=True)
+        lengths = (1 + len(example.texts) for example in examples)
+        plans = [schedule(settings, seed, *each) for each in zip(turns, lengths, strict=True)]
+        return collate(examples, plans, **ids, closing=closing, known=known)
+
+    return lay_out
 
 
-def schedules(batch: Sequence[Encoded], settings: MethodSettings, seed: int) -> Sequence[Schedule]:
-    """A schedule for each example of a training batch.
+def schedule(settings: MethodSettings, seed: int, turn: Turn, subsequences: int) -> Schedule:
+    """The schedule of an example that has at most so many subsequences, the closing one included.
 
-    The draw depends on the seed and on what is in the batch, and on nothing else: a resumed run draws what an
-    undisturbed one would have drawn.
+    The draw depends on the seed, on the update and on the example, and on nothing else: a resumed run draws what an undisturbed
+    one would have drawn, and several processes what one would.
     """
     if settings.decoder == "sequential":
-        return [Whole()] * len(batch)
+        return Whole()
     if settings.delay != "any":
-        return [Fixed(settings.delay)] * len(batch)
-    content = [example.source[:8] + example.source[-8:] for example in batch]
-    rng = random.Random(f"{seed} {content}")  # noqa: S311 - chance, not secrecy
-    return draw_schedules(rng, len(batch), 1 + max(len(example.texts) for example in batch))
+        return _only(settings.delay)
+    update, example = (random.Random(f"{seed} {key}") for key in (turn.update, tuple(turn)))  # noqa: S311
+    return draw_schedule(update, example, subsequences)
+
+
+def _only(delay: int | Literal["together"]) -> Schedule:
+    return Together() if delay == "together" else Fixed(delay)
 
 
 def collate(
-    batch: Sequence[Encoded], plans: Sequence[Schedule], *, bos: int, eos: int, pad: int, closing: bool
+    batch: Sequence[Encoded],
+    plans: Sequence[Schedule],
+    *,
+    bos: int,
+    eos: int,
+    pad: int,
+    closing: bool,
+    known: Sequence[Sequence[int]] = (),
 ) -> dict[str, Tensor]:
     """Tensors for `teacher_forcing.TeacherForcing.forward`, all int64 [batch, longest].
 
     Any id serves as `pad`, since padding is told by position. With `closing`, the empty subsequence Y^F closes every
-    target; not so for the sequential decoder.
+    target; not so for the sequential decoder. Tokens that are `known`, a row's each, stand before its start and are not
+    learnt.
     """
     sources = [example.source for example in batch]
     grids = []
@@ -101,8 +140,9 @@ def collate(
         cells: list[tuple[int, int, int, int]] = []
         starts = place(schedule, [*map(len, texts)])
         for number, (start, text) in enumerate(zip(starts, texts, strict=True), start=1):
-            row = [bos, *text, eos]
-            cells += zip(row, repeat(number), count(start), [*row[1:], IGNORED], strict=False)
+            key = known[number - 1] if known else ()
+            row, learnt = [bos, *key, *text, eos], [*[IGNORED] * len(key), *text, eos, IGNORED]
+            cells += zip(row, repeat(number), count(start - len(key)), learnt, strict=False)
         grids.append(zip(*cells, strict=True))
     tokens, subsequences, times, labels = zip(*grids, strict=True)
     return {

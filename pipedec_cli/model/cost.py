@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.model import processes
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import Encoded, collator
+from pipedec_cli.model.order import Turn
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 
 if TYPE_CHECKING:
@@ -39,7 +41,9 @@ def training_cost(
     lay_out = collator(checkpoint, hyper.seed)
 
     def loss(some: Sequence[Encoded]) -> Any:
-        batch = {name: tensor.to(device) for name, tensor in lay_out(some).items()}
+        batch = {
+            name: tensor.to(device) for name, tensor in lay_out([(Turn(0, 0), one) for one in some]).items()
+        }
         with torch.autocast(device, dtype=torch.bfloat16, enabled=hyper.bf16):
             return module(**batch)["loss"]
 
@@ -61,7 +65,7 @@ def training_cost(
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
         module.zero_grad(set_to_none=True)
-    parameters, updates = checkpoint.model.num_parameters(), hyper.updates(len(examples))
+    parameters, updates = checkpoint.model.num_parameters(), hyper.updates(len(examples), processes.count())
     # AdamW keeps two moments in float32; of Adafactor's one a row and a column are kept for each matrix, which is next
     # to nothing.
     moments = 2 if hyper.optimizer == "adamw" else 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -16,16 +17,18 @@ import psutil
 import torch
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import FieldSegmenter, plain_text, read_plain
 from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.arguments import choose_device, choose_dtype, several, whole
 from pipedec_cli.model.checkpoint import PLAIN_T5, Checkpoint, load_checkpoint
+from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, require_ids
-from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, decode
+from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Waiting, Whole
 
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
 SORTED_BATCHES: Final = 16
@@ -45,6 +48,7 @@ class _Open:  # a source that has been read and not yet given back
     ids: list[int]
     cut: bool
     admitted: float = 0.0
+    taken_back: list[tuple[int, int, int, int]] = field(default_factory=list)
     result: Generated | None = None
 
 
@@ -63,11 +67,13 @@ class Decoder:
         batch_size: int = 1,
         max_source_tokens: int | None = None,
         consume: bool = False,
+        quantize: bool = False,
     ) -> None:
         """Lay the weights out when they are first needed.
 
         With `consume` the model's own matrices are emptied then, so that they are in memory once; of the model only its
-        config is of use afterwards. `max_source_tokens` is another limit than the checkpoint's.
+        config is of use afterwards. With `quantize` they are rounded to int8; a UserError then where that cannot be.
+        `max_source_tokens` is another limit than the checkpoint's.
         """
         self.checkpoint = checkpoint
         self.settings = checkpoint.settings or PLAIN_T5
@@ -75,13 +81,22 @@ class Decoder:
         if (longest := whole("max_source_tokens", max_source_tokens)) is not None:
             self.text.max_source_tokens = longest
         self.batch_size = whole("batch_size", batch_size) or 1
-        self._consume = consume
+        #: Whether values of fields may be any text, rather than what the schema allows.
+        self.free = False
+        self._consume, self._quantize = consume, quantize
         self._engines: dict[int, Engine] = {}
 
     @cached_property
     def weights(self) -> DecoderWeights:
         """What all engines share."""
-        return lay_out(self.checkpoint.model, consume=self._consume)
+        return lay_out(self.checkpoint.model, consume=self._consume, quantize=self._quantize)
+
+    @cached_property
+    def fields(self) -> FieldCodec | None:
+        """What is written, where it is objects: by its own schema or, for a T5 from elsewhere, by that of the data beside it."""
+        cut, fields = self.checkpoint.segmenter, self.settings.segmentation.fields
+        fields = cut.fields if isinstance(cut, FieldSegmenter) else fields
+        return FieldCodec(self.text, fields) if fields else None
 
     def engine(self, batch_size: int | None = None) -> Engine:
         """The engine with room for so many examples; it is made once for each number."""
@@ -124,12 +139,24 @@ class Decoder:
         ordinary T5 takes none. `explore` is the checkpoint's by default, ``fresh`` with a `start_when`, which is a probability and
         needs that rule. sub_max is the checkpoint's by default (an ordinary T5 has none); so is time_max under a fixed delay
         with ``retry`` or ``once``, where max_tokens is not bounded; else max_tokens is 512 by default, and time_max has
-        no bound. A UserError where the checkpoint was not trained for that delay or, trained for one alone, is to
+        no bound. One that writes fields starts all rows together, within time_max. A UserError where the checkpoint was not trained for that delay or, trained for one alone, is to
         start at other times, and `untrained` does not allow it.
         """
         usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
         for name, limit in {"time_max": time_max, "sub_max": sub_max, "max_tokens": max_tokens}.items():
             whole(name, limit)
+        if self.checkpoint.together:
+            given = {"delay": delay, "explore": explore, "start_when": start_when, "sub_max": sub_max}
+            if other := next((name for name, value in given.items() if value is not None), None):
+                option = f"--{other.replace('_', '-')}"
+                what = f"{self.checkpoint.name} writes fields, a row for each and all at once: {option} does not apply"
+                raise UserError(what, todo=f"leave {option} out")
+            assert self.fields is not None
+            limits, openings = (
+                Limits(time_max or usual.time_max, None, max_tokens),
+                self.fields.openings(free=self.free),
+            )
+            return Method(Together(), *ends, limits, openings=openings)
         if delay not in ("wait", "sequential"):
             whole("delay", delay, "wait")
         schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
@@ -187,6 +214,9 @@ class Decoder:
         for event in decode(self.engine(size), self._sorted(sources, waiting, window), how, size):
             if isinstance(event, Admitted):
                 waiting[event.example].admitted = time.perf_counter() - away
+            elif isinstance(event, Stepped) and (gone := event.step.taken_back):
+                places = [(event.step.number, slot.subsequence, slot.time, slot.token) for slot in gone]
+                waiting[event.example].taken_back += places
             left = time.perf_counter()
             yield event
             away += time.perf_counter() - left
@@ -215,15 +245,37 @@ class Decoder:
                 yield index, waiting[index].ids
 
     def joined(self, event: Finished) -> tuple[str, tuple[str, ...]]:
-        """What was written, its subsequences put together, and each of them."""
+        """What was written, its subsequences put together, and each of them; an object as the plain T5 writes it."""
+        if self.fields and self.checkpoint.together:
+            values = tuple(text or "" for text in self._values(event, self.fields))
+            return plain_text(values, self.fields.fields), values
         segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
         return self.settings.segmentation.joiner.join(segments), segments
 
+    def worded(self, generated: Generated) -> str:
+        """What was generated as the plain T5 writes it: an object in words, not as JSON."""
+        return self.fields.plain(generated.fields) if self.fields and generated.fields else generated.text
+
+    def _values(self, event: Finished, fields: FieldCodec) -> Sequence[str | None]:
+        """The text of each value, as the rows or a plain T5 have it; None for one that was cut."""
+        if self.checkpoint.together:
+            return [self.text.decode(row.text_tokens) if row.ended else None for row in event.subsequences]
+        whole = self.text.decode([token for text in event.texts for token in text])
+        return read_plain(whole, fields.fields, cut=event.truncated is not None)
+
     def _result(self, event: Finished, source: _Open, away: float) -> Generated:
-        text, segments = self.joined(event)
-        if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
-            text = "".join(segments)  # the whole target came as one; it is cut as the training targets were
-            segments = self.checkpoint.segmenter.cut(text)
+        values = None
+        if self.fields is not None:
+            texts = self._values(event, self.fields)
+            values = self.fields.read(texts, free=self.free)
+            text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
+        else:
+            text, segments = self.joined(event)
+            if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
+                text = "".join(
+                    segments
+                )  # the whole target came as one; it is cut as the training targets were
+                segments = self.checkpoint.segmenter.cut(text)
         return Generated(
             index=event.example,
             text=text,
@@ -235,8 +287,10 @@ class Decoder:
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
             empty=event.grid.empty,
             used_up=event.used_up,
+            taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),
             source_cut=source.cut,
+            fields=values,
         )
 
 
@@ -251,12 +305,21 @@ def load(
 ) -> Decoder:
     """Load a folder that `pipedec train` made, another local T5 or a hub model, and make it ready to generate.
 
-    The dtype is ``float32``, ``bfloat16`` or, on a GPU, ``float16``; the device ``auto``, ``cpu``, ``cuda`` or
+    The dtype is ``float32``, ``bfloat16``, on a CPU ``int8`` or, on a GPU, ``float16``; the device ``auto``, ``cpu``, ``cuda`` or
     ``cuda:N``; the rest is as in `Decoder`. A UserError where the checkpoint or the device is not there, or is no T5.
     """
     where = choose_device(device)
-    checkpoint = load_checkpoint(str(name), dtype=choose_dtype(dtype, where), device=str(where))
-    return Decoder(checkpoint, batch_size=batch_size, max_source_tokens=max_source_tokens, consume=consume)
+    kind = choose_dtype(dtype, where)
+    quantize = kind == torch.int8
+    loaded = torch.float32 if quantize else kind
+    checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where))
+    return Decoder(
+        checkpoint,
+        batch_size=batch_size,
+        max_source_tokens=max_source_tokens,
+        consume=consume,
+        quantize=quantize,
+    )
 
 
 def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:

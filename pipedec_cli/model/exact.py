@@ -16,7 +16,7 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.model.arguments import several, whole
 from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder
 from pipedec_cli.model.steps.engine import DecoderWeights, Engine
-from pipedec_cli.pipeline.decode import Event, Method, Row
+from pipedec_cli.pipeline.decode import Event, Method, Row, Stepped
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Slot
 
@@ -46,7 +46,7 @@ class ExactDecoder(Decoder):
         if not isinstance(draft, Decoder) and draft not in ("source", "jacobi"):
             raise UserError(f"the draft is {draft!r}", todo="give a decoder, 'source' or 'jacobi'")
         super().__init__(plain.checkpoint, batch_size=plain.batch_size)
-        self.text = plain.text
+        self.text, self.free = plain.text, plain.free
         self.plain, self.drafter = plain, draft if isinstance(draft, Decoder) else None
         self.kind = "pipelined" if isinstance(draft, Decoder) else draft  # of draft, as --draft names it
         #: What guesses cost, as `measured` gives it; a run that goes on has the figures that it was begun with.
@@ -69,22 +69,27 @@ class ExactDecoder(Decoder):
         self.costs = self.costs or self.measured(size)
         check = self.check(how.limits.max_tokens, self.costs)
         drafts: dict[int, Generated] = {}
+        calls: dict[int, list[int]] = {}
 
         def drafted(drafter: Decoder) -> Iterator[str]:
             numbered = enumerate(several(sources))
             while window := list(islice(numbered, 1 if size == 1 else size * SORTED_BATCHES)):
                 made = drafter.texts([text for _, text in window], how, size)
                 for (index, text), drafts[index] in zip(window, made, strict=True):
-                    check.drafts[index] = self.draft(drafts[index].text)
+                    check.drafts[index] = self.draft(drafter.worded(drafts[index]))
                     yield text
 
         for item in super().run(drafted(self.drafter) if self.drafter else sources, check, size):
-            if isinstance(item, Generated) and item.index in drafts:
-                draft = drafts.pop(item.index)
-                steps, seconds = item.steps + draft.steps, item.seconds + draft.seconds
-                yield replace(item, steps=steps, seconds=seconds, draft_steps=draft.steps)
-            else:
+            if isinstance(item, Stepped):
+                calls.setdefault(item.example, []).append(item.step.time)
+            if not isinstance(item, Generated):
                 yield item
+                continue
+            checked = replace(item, calls=tuple(calls.pop(item.index, ())))
+            if draft := drafts.pop(item.index, None):
+                steps, seconds = item.steps + draft.steps, item.seconds + draft.seconds
+                checked = replace(checked, steps=steps, seconds=seconds, draft_steps=draft.steps)
+            yield checked
 
     def check(self, max_tokens: int | None, costs: Sequence[float]) -> Verify:
         """How to decode on the T5's engine, where guesses cost so much; it lacks the drafts."""

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
@@ -57,7 +58,8 @@ def start_checkpoint(
     if name in SHAPES:
         torch.manual_seed(seed)
         some = records[:_TOKENIZER_RECORDS]
-        texts = (text for record in some for text in (record.source, *(record.target_segments or ())))
+        fields = settings.segmentation.fields
+        texts = (text for record in some for text in (record.source, *_written(record, fields)))
         tokenizer = train_tokenizer(texts, SHAPES[name].vocabulary)
         model = make_model(SHAPES[name], len(tokenizer))
         return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
@@ -67,6 +69,12 @@ def start_checkpoint(
     checkpoint = load_checkpoint(name)
     checkpoint.settings, checkpoint.segmenter = settings, segmenter
     return checkpoint
+
+
+def _written(record: Record, fields: Sequence[Field]) -> Sequence[str]:
+    """What is to be written of a record; of an object the keys, too, and the same for either decoder."""
+    segments = record.target_segments or ()
+    return [plain_text(segments, fields)] if fields and segments else segments
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -14,15 +14,16 @@ import torch
 from msgspec import Struct
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.optimization import Adafactor
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import checked
 from pipedec_cli.data.trained import STATE, Start, checkpoints
+from pipedec_cli.model import processes
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
 from pipedec_cli.model.collate import Encoded, collator
 from pipedec_cli.model.cost import require_examples
+from pipedec_cli.model.order import ByTurn, Turns
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 
 
@@ -49,11 +50,15 @@ class Hyperparameters:
     max_steps: int | None
     cpu: bool
 
+    def size(self, devices: int = 1) -> int:
+        """The examples of an update."""
+        return self.batch_size * self.accumulation * devices
+
     def updates(self, examples: int, devices: int = 1) -> int:
         """How many updates there will be."""
         if self.max_steps is not None:
             return self.max_steps
-        per_epoch = max(1, -(-examples // (self.batch_size * self.accumulation * devices)))
+        per_epoch = max(1, -(-examples // self.size(devices)))
         return max(1, round(per_epoch * self.epochs))
 
 
@@ -102,10 +107,10 @@ def train(
     keep: int = 2,
     show: Callable[[Progress], None] = lambda _: None,
     score: Callable[[], float] | None = None,
-) -> Mapping[str, float]:
+) -> Mapping[str, Any]:
     """Train a checkpoint in place and save it; gives ``seconds``, ``updates``, ``loss`` and ``examples_seen``.
 
-    Of the last look at the dev set it gives ``dev_update``, ``dev_loss`` and ``dev_score``. Dev examples are looked at
+    Of the last look at the dev set it gives ``dev_update``, ``dev_loss`` and ``dev_score``, of all that was logged the ``curve``. Dev examples are looked at
     but never trained on, and `score` is called at each look. The folder gets the result and the ``checkpoint-N``
     folders, from the last of which `resume` goes on; the last `keep` stay, and at least one. A UserError if there is
     none or it cannot be read, or if there is no example.
@@ -116,13 +121,13 @@ def train(
         raise UserError(f"nothing to resume in {folder}", todo="train without --resume")
     set_seed(hyper.seed)
     on_cpu = hyper.cpu or not torch.cuda.is_available()
-    updates = hyper.updates(len(examples), devices=int(os.environ.get("WORLD_SIZE", "1")))
+    updates = hyper.updates(len(examples), processes.count())
     every = max(1, updates // max(1, hyper.evaluations))
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=updates,
         per_device_train_batch_size=hyper.batch_size,
-        per_device_eval_batch_size=hyper.batch_size,
+        per_device_eval_batch_size=1,
         gradient_accumulation_steps=hyper.accumulation,
         learning_rate=hyper.learning_rate,
         lr_scheduler_type="linear" if hyper.schedule == "linear" else "constant_with_warmup",
@@ -153,12 +158,15 @@ def train(
         checkpoint,
         args=arguments,
         optimizer_cls_and_kwargs=adafactor if hyper.optimizer == "adafactor" else None,
-        train_dataset=examples,
-        eval_dataset=dev or None,
+        train_dataset=ByTurn(examples),
+        eval_dataset=ByTurn(dev) if dev else None,
         data_collator=collator(checkpoint, hyper.seed),
         callbacks=[reporter],
     )
     trainer.remove_callback(PrinterCallback)
+    if trainer.is_fsdp_enabled:
+        processes.check_sharding(trainer.accelerator.state.fsdp_plugin, hyper.optimizer)
+        reporter.score = None  # one process has not all the weights to generate with
     began = time.perf_counter()
     checkpoint.model.train()
     with _blamed(last, reporter):
@@ -174,15 +182,21 @@ def train(
     return {
         "seconds": time.perf_counter() - began,
         "updates": updates,
-        "examples_seen": updates * hyper.batch_size * hyper.accumulation * arguments.world_size,
+        "examples_seen": updates * hyper.size(arguments.world_size),
         **_told(trainer.state.log_history),
     }
 
 
-def _told(history: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The losses of all of a training, whether it was resumed or not, and the last look at the dev set."""
+def _told(history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """The losses of all of a training, whether it was resumed or not, the last look at the dev set, and how all of it went."""
+    names = {"loss": "loss", "eval_loss": "dev_loss", "eval_score": "dev_score"}
+    curve = [
+        {"update": int(log["step"]), **{name: log[key] for key, name in names.items() if key in log}}
+        for log in history
+        if "loss" in log or "eval_loss" in log
+    ]
     losses = [log["loss"] for log in history if "loss" in log]
-    told = {"loss": sum(losses) / len(losses)}
+    told: dict[str, Any] = {"loss": sum(losses) / len(losses), "curve": curve}
     for log in history:
         if "eval_loss" in log:
             told |= {"dev_update": int(log["step"]), "dev_loss": log["eval_loss"]}
@@ -234,30 +248,6 @@ def _blamed(checkpoint: Path | None, reporter: _Reporter) -> Iterator[None]:
         raise UserError(f"cannot go on from it: {reason}", where=str(checkpoint), todo=todo) from error
 
 
-class LikeLengths(LengthGroupedSampler):
-    """Examples by batches of like lengths, in an order that depends on the seed and the epoch alone.
-
-    Trainer's own draws it from the global generator: a resumed run would see some examples again and miss others. And it has
-    the batches of a group from the longest to the shortest, so that how many subsequences there are was last learnt from
-    short texts, again and again.
-    """
-
-    def __init__(self, trainer: Trainer) -> None:
-        lengths = [len(example.source) for example in trainer.train_dataset]
-        size = trainer.args.train_batch_size * trainer.args.gradient_accumulation_steps
-        super().__init__(size, lengths=lengths, generator=torch.Generator())
-        self.trainer = trainer
-
-    def __iter__(self) -> Iterator[int]:
-        epoch = int(self.trainer.state.epoch or 0)
-        self.generator.manual_seed((self.trainer.args.seed << 20) + epoch)
-        order, size = list(super().__iter__()), self.batch_size
-        whole = len(order) // size
-        for batch in torch.randperm(whole, generator=self.generator).tolist():
-            yield from order[batch * size : (batch + 1) * size]
-        yield from order[whole * size :]  # too few for a batch, so that all others stay together
-
-
 class _Trainer(Trainer):
     """The Trainer, saving the plain T5 inside the loss module, and no pickled arguments."""
 
@@ -265,16 +255,32 @@ class _Trainer(Trainer):
         self.checkpoint = checkpoint
         super().__init__(model=TeacherForcing(checkpoint.model), **kwargs)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> LikeLengths:
-        return LikeLengths(self)
+    def _get_train_sampler(self, train_dataset: Any = None) -> Turns:
+        # The Trainer's own draws from the global generator: a resumed run would see some examples again and miss others.
+        lengths = array("I", (len(example.source) for example in self.train_dataset.examples))
+        size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        return Turns(lengths, size, self.args.seed, lambda: int(self.state.epoch or 0))
+
+    def prediction_step(self, model: Any, inputs: Any, *_: Any, **__: Any) -> tuple[Any, None, None]:
+        # An example's own mean; the Trainer's weighs those that happen to be looked at together.
+        with torch.no_grad(), self.compute_loss_context_manager():
+            return model(**self._prepare_inputs(inputs))["loss"], None, None
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        if self.args.should_save:
-            save_checkpoint(self.checkpoint, Path(output_dir or self.args.output_dir))
+        if not self.args.should_save:
+            return
+        if state_dict is not None:  # FSDP's, put together again
+            plain = type(self.checkpoint.model)(self.checkpoint.model.config)
+            plain.load_state_dict({name.removeprefix("t5."): weight for name, weight in state_dict.items()})
+        whole = self.checkpoint if state_dict is None else replace(self.checkpoint, model=plain.eval())
+        save_checkpoint(whole, Path(output_dir or self.args.output_dir))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         from safetensors.torch import load_model
 
+        if model is not None:  # FSDP's, in pieces
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
         # In place, so that tied weights stay tied and an output matrix of its own stays one.
         load_model(self.checkpoint.model, Path(resume_from_checkpoint) / "model.safetensors")
 

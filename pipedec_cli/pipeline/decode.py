@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pipedec_cli.pipeline.exact import Verification, Verify
-from pipedec_cli.pipeline.grid import Explore, Grid, Limits, Slot, Step, Truncated
+from pipedec_cli.pipeline.grid import Explore, Grid, Limits, Opening, Slot, Step, Truncated
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence
 
 
@@ -27,7 +27,8 @@ class StepModel(Protocol):
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
         """One decoder call: add the rows' tokens to their sequences and give the most probable next token of each.
 
-        Rows come by sequence, subsequence and time. What is said of those that do not answer has no meaning.
+        Rows come by sequence, subsequence and time. A slot that names the tokens `allowed` is answered with one of them.
+        What is said of those that do not answer has no meaning.
         """
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
@@ -44,7 +45,8 @@ class StepModel(Protocol):
 class Method:
     """How to decode: everything but the model and the sources; `bos` opens a subsequence, `eos` ends it.
 
-    `start_when` is the least probability with which a subsequence may start early; see `Grid`.
+    `start_when` is the least probability with which a subsequence may start early, and `openings` are the rows that are
+    known to come; see `Grid`.
     """
 
     schedule: Schedule
@@ -53,10 +55,11 @@ class Method:
     limits: Limits = field(default_factory=Limits)
     explore: Explore = "retry"
     start_when: float = 0.0
+    openings: tuple[Opening, ...] = ()
 
     def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Grid:
         """An empty grid under this method."""
-        ids = {"bos": self.bos, "eos": self.eos}
+        ids: dict[str, Any] = {"bos": self.bos, "eos": self.eos, "openings": self.openings}
         return Grid(self.schedule, self.limits, self.explore, start_when=self.start_when, **ids)
 
 

@@ -8,9 +8,9 @@ decoding ends when all subsequences are complete *and* the newest is empty or th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
 
@@ -48,7 +48,19 @@ class Slot:
     subsequence: int
     time: int
     token: int
-    answers: bool = True  # False for the <eos> of an ended subsequence: fed once, for later tokens to see
+    #: False for the <eos> of an ended subsequence, fed once for later tokens to see, and before the last known token.
+    answers: bool = True
+    allowed: Sequence[int] = ()  # the tokens that the answer is chosen from, rising; any, if there are none
+
+
+class Opening(NamedTuple):
+    """How a row begins that is known to come: with tokens behind <bos>, such as a key's.
+
+    `allowed` says which tokens may follow those that the row has made, <eos> among them, rising; () is any.
+    """
+
+    known: tuple[int, ...]
+    allowed: Callable[[Sequence[int]], Sequence[int]] = lambda _: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,8 @@ class Grid:
 
     `subsequences` are those established, empty ones included but for those taken back, which are counted; `time` is that
     of the newest tokens, `steps` counts decoder calls. Under ``fresh``, an attempt made while something is live is kept
-    only if its first token has at least the probability `start_when`.
+    only if its first token has at least the probability `start_when`. Where there are `openings`, there is a row for each
+    and no other: nothing is explored, and sub_max does not apply.
     """
 
     schedule: Schedule
@@ -77,6 +90,7 @@ class Grid:
     bos: int = field(kw_only=True)
     eos: int = field(kw_only=True)
     start_when: float = field(default=0.0, kw_only=True)
+    openings: Sequence[Opening] = field(default=(), kw_only=True)
     subsequences: list[Subsequence] = field(default_factory=list, init=False)
     time: int = field(default=0, init=False)
     steps: int = field(default=0, init=False)
@@ -93,6 +107,8 @@ class Grid:
     def __post_init__(self) -> None:
         if self.explore == "fresh" and isinstance(self.schedule, Whole):
             raise ValueError("the whole text is one subsequence, and no other is ever tried")
+        if self.explore == "fresh" and self.openings:
+            raise ValueError("rows that are known to come are no attempts, to be taken back")
         if self.start_when and self.explore != "fresh":
             raise ValueError(
                 f"start_when needs attempts that can be taken back, which {self.explore!r} does not"
@@ -111,6 +127,8 @@ class Grid:
     @property
     def empty(self) -> int:
         """Explorations that came to nothing."""
+        if self.openings:
+            return 0
         return self.taken_back + sum(row.empty for row in self.subsequences)
 
     @property
@@ -118,7 +136,8 @@ class Grid:
         """What cut the text short, once `plan` has returned nothing."""
         if self.live:
             return "max_tokens" if self._out_of_tokens else "time_max"
-        stood = len(self.subsequences) == self.limits.sub_max and not isinstance(self.schedule, Whole)
+        explored = not (self.openings or isinstance(self.schedule, Whole))
+        stood = len(self.subsequences) == self.limits.sub_max and explored
         if stood and not self.subsequences[-1].empty:
             return "sub_max"
         return "time_max" if self.explore == "fresh" and not self._over else None
@@ -136,26 +155,40 @@ class Grid:
     def plan(self) -> tuple[Slot, ...]:
         """Establish what is due and say which tokens go into the next decoder call; none once decoding has ended.
 
-        They come by subsequence: the newest token of each live one and, once each, the <eos> of those that have ended
-        since the last call. While nothing is live the clock runs on to the next establishing time without a call.
+        They come by subsequence: the newest token of each live one, <bos> with all known tokens behind it in a row's first
+        call, and, once each, the <eos> of those that have ended since the last call. While nothing is live the clock runs on to the next establishing time without a call.
         """
         self._planned = ()
         while not (self._out_of_tokens or self.time >= (self.limits.time_max or math.inf)):
             while (following := self._next_start()) is not None and following <= self.time:
                 self._alone = not self.live
-                self.subsequences.append(Subsequence(following))
+                self.subsequences.append(self._established(following))
             if self.live:
                 self._planned = tuple(
-                    Slot(number, row.start + len(row.tokens), token, answers=not row.ended)
+                    slot
                     for number, row in enumerate(self.subsequences, start=1)
                     if not row.eos_fed
-                    for token in (row.tokens or [self.bos])[-1:]
+                    for slot in self._slots(number, row)
                 )
                 break
             if following is None:
                 break
             self.time = following
         return self._planned
+
+    def _established(self, start: int) -> Subsequence:
+        known = self.openings[len(self.subsequences)].known if self.openings else ()
+        return Subsequence(start, known=known)
+
+    def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
+        """What a row has that has not gone through the decoder; the last of it asks for the next token."""
+        *before, last = row.tokens[-1:] or [self.bos, *row.known]
+        time = row.start + len(row.tokens)
+        for earlier, token in enumerate(before, start=time - len(before)):
+            yield Slot(number, earlier, token, answers=False)
+        live = not row.ended
+        allowed = self.openings[number - 1].allowed(row.tokens) if self.openings and live else ()
+        yield Slot(number, time, last, live, allowed)
 
     def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place and let the clock tick; some rows ignore theirs.
@@ -173,7 +206,7 @@ class Grid:
         for slot, token in zip(self._planned, answers, strict=True):
             subsequence = self.subsequences[slot.subsequence - 1]
             if not slot.answers:
-                subsequence.eos_fed = True
+                subsequence.eos_fed = subsequence.ended  # a known token's row has not begun to answer
                 continue
             subsequence.tokens.append(token)
             subsequence.ended = token == self.eos
@@ -203,10 +236,13 @@ class Grid:
 
     def _next_start(self) -> int | None:
         """When the next subsequence is to be established; None if not known yet or never."""
-        if len(self.subsequences) == self.limits.sub_max or self._over:
+        most = len(self.openings) or self.limits.sub_max
+        if len(self.subsequences) == most or self._over:
             return None
         if not self.subsequences:
             return 0
+        if self.openings:
+            return self.schedule.next_start(self.subsequences)
         if self.explore == "fresh":
             return self._next_attempt()
         over = self.subsequences[-1].empty and (self.explore == "once" or not self.live)

@@ -11,12 +11,16 @@ from typing import ClassVar, Final, Protocol
 
 @dataclass(slots=True)
 class Subsequence:
-    """One row of the grid: <bos> at time `start`, then `tokens`, <eos> included; the j-th one stands at start + j."""
+    """One row of the grid: <bos> at time `start`, then `tokens`, <eos> included; the j-th one stands at start + j.
+
+    Tokens that are `known` beforehand stand between: the last of them at `start`, <bos> so much before it.
+    """
 
     start: int
     tokens: list[int] = field(default_factory=list)
     ended: bool = False  # the newest token is <eos>
     eos_fed: bool = False  # and has gone through the decoder
+    known: Sequence[int] = ()
 
     @property
     def end(self) -> int | None:
@@ -87,6 +91,17 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """All start at once: their number is known, and the source decides what each says."""
+
+    name: ClassVar[str] = "together"
+
+    def next_start(self, rows: Sequence[Subsequence]) -> int:
+        """With the first one."""
+        return rows[0].start
+
+
+@dataclass(frozen=True, slots=True)
 class Drawn:
     """Every start at its own distance from the one before, at the latest when nothing is live; the last one repeats.
 
@@ -113,16 +128,17 @@ DISTANCES: Final = (1, 2, *range(1, 13), math.inf, math.inf)
 PLAIN_KINDS: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed(3))
 
 
-def draw_schedules(rng: random.Random, examples: int, subsequences: int) -> list[Schedule]:
-    """A schedule for each example of a training batch, so that one checkpoint serves every delay.
+def draw_schedule(batch: random.Random, example: random.Random, subsequences: int) -> Schedule:
+    """A schedule for an example of a training batch, so that one checkpoint serves every delay.
 
     With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3; otherwise every start of every example is
-    drawn on its own. An example has at most so many subsequences, the closing empty one included.
+    drawn on its own. What is drawn for all comes out of `batch`, the rest out of `example`, which has at most so many
+    subsequences, the closing empty one included.
     """
-    kind = rng.randrange(2 * len(PLAIN_KINDS))
+    kind = batch.randrange(2 * len(PLAIN_KINDS))
     if kind < len(PLAIN_KINDS):
-        return [PLAIN_KINDS[kind]] * examples
-    return [Drawn(tuple(rng.choices(DISTANCES, k=max(1, subsequences)))) for _ in range(examples)]
+        return PLAIN_KINDS[kind]
+    return Drawn(tuple(example.choices(DISTANCES, k=max(1, subsequences))))
 
 
 def place(schedule: Schedule, lengths: Sequence[int]) -> list[int]:

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any, Final, NoReturn
@@ -14,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.model import processes
 from pipedec_cli.terminal import bench, demo, generate, import_, recipes, report, score, segment, train
 from pipedec_cli.terminal.console import Talk, tame_libraries
 from pipedec_cli.terminal.settings import add
@@ -22,6 +24,10 @@ from pipedec_cli.terminal.settings import add
 UsageError: Any = typer.BadParameter.__mro__[1]
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+
+
+#: Seconds for which the others of several processes let the first one speak.
+_PRECEDENCE: Final = 10.0
 
 
 class _Terminated(KeyboardInterrupt):
@@ -125,5 +131,13 @@ def _terminate(*_: object) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
+    if processes.count() > 1:
+        if code == EXIT_TERMINATED or (code == EXIT_INTERRUPTED and not processes.is_main()):
+            sys.exit(code)  # whoever ended them, or one of them, says so
+        if (
+            not processes.is_main()
+        ):  # what ends all of them is said by the first, whose launcher ends the others meanwhile
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            time.sleep(_PRECEDENCE)
     Talk().error(message)
     sys.exit(code)

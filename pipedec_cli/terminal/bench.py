@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 pipedec bench                                  # T5-Base's shape, the lengths of WikiHowQA, against the sequential decoder
-pipedec bench --compare sequential,transformers,ctranslate2 \\
-  --dtypes float32,bfloat16
+pipedec bench --compare transformers,ctranslate2:int8 \\
+  --dtypes float32,bfloat16,int8
 pipedec bench --shape pubmed --delays 1,2,3 --batch-sizes 1,16
 pipedec bench --subsequences 8 --tokens 12 --source 512
 pipedec bench --acceptance pipedec-workspace/report/report.json  # and exact mode, projected
@@ -36,7 +36,9 @@ pipedec bench --model google-t5/t5-large --device cuda --json \\
   > bench.json
 """
 
-Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes"]
+Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes", "fields"]
+#: Source tokens of these shapes, and of an object.
+_SOURCE, _FIELDS_SOURCE = 512, 300
 _lengths = partial(option, panel="Lengths")
 _speed = partial(option, panel="Speed")
 
@@ -51,11 +53,13 @@ class BenchSettings(Settings):
     """What `pipedec bench` is asked for."""
 
     shape: Shape | None = _lengths(
-        None, "Lengths of one of the paper's data sets, by its Table 1 \\[default: wikihowqa]."
+        None,
+        "Lengths of one of the paper's data sets, by its Table 1, or of an object (fields): 12 keys of 2 tokens, values of 3 "
+        "\\[default: wikihowqa].",
     )
     subsequences: int | None = _lengths(None, "Or: this many subsequences …", min=1)
     tokens: int | None = _lengths(None, "… of so many tokens each.", min=1)
-    source: int = _lengths(512, "Tokens of the source.", min=2)
+    source: int | None = _lengths(None, "Tokens of the source \\[default: 512; 300 for fields].", min=2)
     model: str = option(
         "scratch-base",
         "scratch-tiny, -small, -base or -large (fresh weights in a T5's shape), a folder or a hub name; no "
@@ -63,7 +67,8 @@ class BenchSettings(Settings):
     )
     compare: str = option(
         "sequential,transformers",
-        "With whom, commas between: sequential (always takes part), transformers, ctranslate2.",
+        "With whom, commas between: sequential (always takes part), transformers, ctranslate2, ctranslate2:int8, "
+        "ctranslate2:bfloat16.",
         metavar="NAMES",
     )
     delays: tuple[int, ...] = option((1,), "Δt to try, commas between.")
@@ -90,6 +95,7 @@ class BenchSettings(Settings):
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_option(panel="Speed")
     seed: int = _speed(0, "Of fresh weights and random sources.")
+    html: Path | None = option(None, "Write the figures, drawn, to this HTML file as well.")
     out: Path | None = option(None, "Keep the measurements in this JSON file.")
     config: Path | None = common.config_option()
     quiet: bool = common.quiet_option()
@@ -101,10 +107,11 @@ def bench(settings: BenchSettings) -> None:
 
     The model computes every step in earnest and is told when to end each subsequence; so are the others. Times are split into encoder, set-up and decoding, gains into fewer calls (the schedule) and faster calls (kernels); single steps stand beside the limit that the machine's memory sets.
     """
-    from pipedec_cli.data.writing import manifest, to_json, write_json
+    from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
     from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.terminal.bench_sheets import bench_sheets
     from pipedec_cli.terminal.measuring import parse_compared
+    from pipedec_cli.terminal.page.command_pages import bench_page
 
     talk = Talk(quiet=settings.quiet)
     peers, drafts = parse_compared(settings.compare)
@@ -117,10 +124,15 @@ def bench(settings: BenchSettings) -> None:
     if (subsequences is None) != (tokens is None) or (settings.shape and subsequences is not None):
         what = "lengths are given either as --shape, or as --subsequences and --tokens"
         raise UserError(what, todo="for example `--shape pubmed`, or `--subsequences 8 --tokens 12`")
-    if subsequences is None or tokens is None:
-        lengths = Lengths.of_dataset(settings.shape or "wikihowqa", settings.source)
+    if settings.shape == "fields":
+        if given := settings.typed & {"delays", "acceptance"}:
+            what = f"fields start all at once: --{min(given)} does not apply"
+            raise UserError(what, todo=f"leave --{min(given)} out")
+        lengths = Lengths.of_fields(settings.source or _FIELDS_SOURCE)
+    elif subsequences is None or tokens is None:
+        lengths = Lengths.of_dataset(settings.shape or "wikihowqa", settings.source or _SOURCE)
     else:
-        lengths = Lengths.even(settings.source, subsequences, subsequences * tokens)
+        lengths = Lengths.even(settings.source or _SOURCE, subsequences, subsequences * tokens)
     measured = run(settings, lengths, peers, accepted, talk)
     asked = ("model", "delays", "dtypes", "batch_sizes", "rows", "repeats", "device", "memory", "seed")
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.some(*asked)}
@@ -129,10 +141,14 @@ def bench(settings: BenchSettings) -> None:
     if settings.out is not None:
         write_json(settings.out, content)
         talk.say(f"saved {settings.out}")
+    sheets = bench_sheets(measured)
+    if settings.html is not None:
+        write_text(settings.html, bench_page(measured, sheets))
+        talk.say(f"saved {settings.html}, to be looked at in a browser")
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
-        for sheet in bench_sheets(measured):
+        for sheet in sheets:
             show_sheet(make_console(stderr=False), sheet)
 
 
@@ -177,10 +193,13 @@ def run(
         vocabulary, most = first.model.config.vocab_size, max(settings.batch_sizes)
         sources = lengths.sources(most, vocabulary, first.eos, settings.seed)
         ours = list[Competitor]()
-        for decoder, delay in product(decoders, (None, *settings.delays)):
+        delays: Sequence[int | Literal["together"]] = ("together",) if lengths.keys else settings.delays
+        for decoder, delay in product(decoders, (None, *delays)):
             runner = EngineRunner(decoder, {"delay": delay}, lengths)
             role: Role = "pipelined" if delay else "baseline"
             name = f"Δt = {delay}" if delay else "sequential"
+            if delay == "together":
+                name = "fields together"
             if decoder is not decoders[0]:
                 name += f", {runner.settings['dtype']}"
             ours.append(Competitor(name, role, runner, delay=delay, sources=sources))

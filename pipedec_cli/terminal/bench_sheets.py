@@ -39,6 +39,7 @@ def _forced(bench: Bench) -> Sheet:
     """Times of each decoder, by batch size."""
 
     def column(one: Competitor) -> Iterator[tuple[Label, str]]:
+        yield from under("", tables.computed(one, bench))
         for size in bench.batch_sizes:
             timing = one.timings.get(size)
             cells = told(timing, milliseconds, _SECONDS)

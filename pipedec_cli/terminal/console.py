@@ -86,7 +86,7 @@ _HIDDEN = ((0x80, 0xA0), (0x2028, 0x202F), (0x2060, 0x2070), (0xD800, 0xE000), (
 _PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x200E, 0x200F, 0xFEFF), "�")
 
 
-def command_line(command: str, data: object = None, **options: object) -> str:
+def command_line(command: str, data: object = None, /, **options: object) -> str:
     """A command of ours to be pasted into a shell, with its DATA and those of its options that have a value."""
     words = [word for name, value in options.items() if value for word in (f"--{name}", value)]
     return f"`pipedec {shlex.join(map(str, filter(None, (command, data, *words))))}`"

@@ -98,7 +98,9 @@ def demo(settings: DemoSettings) -> None:
         "  pipedec train --decoder sequential    # or take your own T5\n"
         "  pipedec train --teacher pipedec-workspace/models/sequential\n"
         f"  pipedec generate --delay {DELAY} --live\n"
-        "  pipedec report --compare sequential --delays 1,2,3"
+        "  pipedec report --compare sequential --delays 1,2,3\n"
+        "Where a `target` is an object, the keys and values that a text is to be turned into, begin with\n"
+        "  pipedec segment data.jsonl --level field"
     )
 
 

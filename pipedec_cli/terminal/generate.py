@@ -12,10 +12,11 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import DecoderKind, Delay, Draft, Generated
+from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.writing import read_whole_lines, to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, command_line, visible, write_stdout
-from pipedec_cli.terminal.loading import load_decoder, load_exact, read_inputs
+from pipedec_cli.terminal.loading import load_any, read_inputs
 from pipedec_cli.terminal.settings import Dtype, WorkflowSettings, argument, option
 
 EXAMPLES = """
@@ -28,9 +29,14 @@ pipedec generate articles.csv --source-field body --model my-model \\
   --out summaries.jsonl --batch-size 16
 cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 pipedec generate articles.txt --plain           # a source a line
+pipedec generate corpus/ --out made/ --shard 3/16  # a sixteenth, on this machine
+pipedec generate corpus/ --out made/ --engine ray  # all of it, by Ray
+pipedec generate --merge made/                  # all sixteen, once they are there
 """
 
-_decoding, _data, _machine = (partial(option, panel=name) for name in ("Decoding", "Data", "Machine"))
+_decoding, _data, _machine, _shards = (
+    partial(option, panel=name) for name in ("Decoding", "Data", "Machine", "Large corpora")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +90,9 @@ class GenerateSettings(WorkflowSettings):
         "What the draft of --exact is: the pipelined decoder's text, n-grams of the source and of the text so far, or the "
         "T5's own guesses \\[default: pipelined where there is such a model, else source].",
     )
+    free: bool = _decoding(
+        False, "Let the values of fields be any text, not only what the schema's types and enums allow."
+    )
     time_max: int | None = _decoding(
         None,
         "The last time-step \\[default: as trained: what held nearly all targets, at least 50; none for wait, fresh "
@@ -120,16 +129,55 @@ class GenerateSettings(WorkflowSettings):
         min=2,
         max=65_536,
     )
+    set_aside: bool = _data(
+        False,
+        "Pass over records that cannot be used instead of refusing them all: what is wrong with each is written to "
+        "NAME.bad.jsonl; shards always do.",
+    )
+    shard: Shard | None = _shards(
+        None,
+        "Generate the Kth of N parts of the records, to a file of its own in the folder --out; the same command goes on after "
+        "a stop.",
+        parser=common.parse_shard,
+        metavar="K/N",
+    )
+    engine: Literal["ray"] | None = _shards(
+        None,
+        "Generate all shards with Ray Data, on this machine or a cluster, to the folder --out, which all workers must have under "
+        "this name; whole shards are left as they are. Needs `pip install 'pipedec\\[ray]'`.",
+    )
+    workers: int | None = _shards(
+        None,
+        "Of Ray, each with a decoder of its own, on a GPU or on --threads, 1 by default \\[default: what the machine or cluster "
+        "has room for].",
+        min=1,
+        max=100_000,
+    )
+    address: str | None = _shards(
+        None,
+        "Of a Ray cluster \\[default: $RAY_ADDRESS, else one is started on this machine and ended].",
+        metavar="HOST:PORT|auto",
+    )
+    merge: Path | None = _shards(
+        None,
+        "Put the shards in a folder together, in order, once all are there: to predictions.jsonl in it, or to --out. "
+        "Nothing is generated.",
+        metavar="FOLDER",
+    )
     batch_size: int | Literal["auto"] = _machine(
         "auto",
         "Examples decoded at the same time; more of them a second, the same text. 'auto' goes by the memory.",
     )
-    dtype: Dtype = _machine("float32", "bfloat16 is faster and may change a token; float16 is for GPUs.")
+    dtype: Dtype = _machine(
+        "float32",
+        "bfloat16 is faster and may change a token; on a CPU, int8 is fastest; float16 is for GPUs.",
+    )
     device: str = common.device_option(panel="Machine")
     threads: int | None = common.threads_option(panel="Machine")
     out: str | None = common.general(
         None,
-        "The file of predictions, or - for stdout \\[default: generations/NAME.jsonl in the workspace].",
+        "The file of predictions, or - for stdout; with --shard their folder \\[default: generations/NAME.jsonl in the "
+        "workspace].",
         metavar="FILE|-",
     )
     resume: bool = common.general(
@@ -137,8 +185,11 @@ class GenerateSettings(WorkflowSettings):
         "Go on where a stopped run has left off. Without it a new file is begun, and what stood there is "
         "kept as FILE.bak.",
     )
-    trace: bool = common.general(
-        False, "Write the grid (start time and token ids of every subsequence) and the source's ids, too."
+    trace: bool | None = common.general(
+        None,
+        "Write the grid (start time and token ids of every subsequence) and the source's ids, too; the report replays "
+        "them \\[default: in the workspace's files].",
+        "--trace/--no-trace",
     )
     live: bool = common.general(False, "Show the grid while it is being decoded, on stderr.")
     live_speed: float | None = common.general(
@@ -152,7 +203,7 @@ class GenerateSettings(WorkflowSettings):
 def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences of it at the same time.
 
-    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `seconds`, in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
+    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `seconds`, `fields` (of a model for objects the object, as `prediction` is in JSON; a value that was cut is null), in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
 
     Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
     """
@@ -165,7 +216,16 @@ def generate(settings: GenerateSettings) -> None:
         unbound = dict.fromkeys({"time_max", "sub_max"} - settings.typed)
         settings = replace(settings, **unbound)  # type: ignore[arg-type]
     talk = Talk(quiet=settings.quiet)
-    done = run(settings, talk)
+    if settings.merge:
+        from pipedec_cli.terminal.merging import merge
+
+        done = merge(settings.merge, settings, talk)
+    elif settings.engine:
+        from pipedec_cli.terminal.cluster import generate_on_ray
+
+        done = generate_on_ray(settings, talk)
+    else:
+        done = run(settings, talk)
     if done is not None:
         if then := _next(settings, Path(done["out"])):
             talk.say(f"next: {then}")
@@ -174,12 +234,33 @@ def generate(settings: GenerateSettings) -> None:
 
 
 def _next(settings: GenerateSettings, out: Path) -> str:
-    """What can be done with predictions beside which right answers stand; nothing with others."""
+    """What can be done with a shard, or with predictions beside which right answers stand; nothing with others."""
+    if settings.shard:
+        return f"{command_line('generate', merge=settings.out)}, once all shards are there"
     if not out.is_file() or next(read_whole_lines(out), {}).get("target") is None:
         return ""
-    where, own = settings.some("workspace"), any(settings.some("data", "model", "exact", "decoder").values())
+    where, own = (
+        settings.some("workspace"),
+        any(settings.some("data", "model", "exact", "decoder", "merge").values()),
+    )
     report = "" if own else f", or {command_line('report', compare='sequential', **where)}"
-    return command_line("score", out if settings.out or settings.resume else None, **where) + report
+    return (
+        command_line("score", out if settings.out or settings.resume or settings.merge else None, **where)
+        + report
+    )
+
+
+def job_folder(settings: GenerateSettings) -> Path:
+    """The folder that shards go to; a `UserError` if it cannot be that."""
+    if settings.text or settings.out in (None, "-"):
+        raise UserError("shards are of DATA, each a file in a folder", todo="name the folder with --out")
+    assert settings.out is not None
+    folder = Path(settings.out)
+    if folder.exists() and not folder.is_dir():
+        raise UserError("is a file", where=settings.out, todo="name a folder, in which each shard has a file")
+    if settings.data is not None and real(folder) == real(settings.data):
+        raise UserError("is the folder that is read from", where=settings.out, todo="give another --out")
+    return folder
 
 
 def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
@@ -195,10 +276,12 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
         raise UserError("--exact and --decoder are both given", todo=todo)
     if to_stdout and settings.resume:
         raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
+    if settings.shard:
+        out = str(job_folder(settings) / settings.shard.file)
     if out is not None and not to_stdout:
         path = Path(out)
         if path.is_dir():
-            raise UserError("is a folder", where=out, todo="name a file in it")
+            raise UserError("is a folder", where=out, todo="name a file in it, or give --shard K/N")
         if path.suffix == ".gz":
             raise UserError("predictions are not compressed", where=out, todo="leave out .gz")
         if settings.data is not None and path.exists() and real(path) == real(settings.data):
@@ -209,7 +292,7 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
                 pass  # else it would be refused once all is read and loaded
 
     inputs = read_inputs(settings, talk)
-    decoder = load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)
+    decoder = load_any(settings, talk)
 
     from pipedec_cli.terminal.predicting import Predictions
 

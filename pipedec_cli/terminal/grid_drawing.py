@@ -39,6 +39,8 @@ ROW_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
 #: Terminal cells: the widest token that is shown whole, and the space about a token.
 WIDEST_TOKEN: Final = 14
 PADDING: Final = 2
+#: Cells of the longest key that is shown whole.
+LONGEST_LABEL: Final = 20
 #: The width from which labels are words, the caption is a sentence, and the marks are explained.
 ROOMY: Final = 72
 
@@ -79,6 +81,7 @@ class GridDrawing:
     heading: str = ""
     finished: bool = False
     step: Step | None = None  # the newest
+    labels: Sequence[str] = ()  # what the rows are called, where each is a key's
     texts: list[RowText] = field(default_factory=list)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -111,7 +114,9 @@ class _Sheet:
         self.words = drawing.words
         self.width, self.height = options.max_width, options.max_height
         self.roomy = self.width >= ROOMY
-        digits = len(str(len(self.rows)))
+        self.labels = list(map(one_line, drawing.labels)) or [str(n + 1) for n in range(len(self.rows))]
+        self.first = 1 if drawing.labels else 0  # keys stand before it
+        digits = min(max(map(cell_len, self.labels), default=1), LONGEST_LABEL, self.width // 3)
         self.label_width = max(digits + 4, 7) if self.roomy else digits + 3
         self.area = max(1, self.width - self.label_width)
         self.title = Text(_fit(one_line(drawing.heading), self.width), "bold")
@@ -125,8 +130,8 @@ class _Sheet:
         rows = self.rows
         if not rows:
             return [self.title, Text("encoding the source", "dim")]
-        latest = max([self.time, *(time for _, time in self.gone)])
-        columns = next(self._blocks(range(latest, -1, -1)))[::-1]
+        latest = max([self.time, self.first, *(time for _, time in self.gone)])
+        columns = next(self._blocks(range(latest, self.first - 1, -1)))[::-1]
         # title, time-steps, tokens a step and the caption; and the cursor's own line
         room = max(1, self.height - 5)
         blank = [Text()] * (room >= 10)
@@ -150,7 +155,7 @@ class _Sheet:
     def finished(self) -> list[Text]:
         """All of it: every time-step and every row that has something there."""
         lines = [self.title]
-        for columns in self._blocks(range(self.time + 1)):
+        for columns in self._blocks(range(self.first, self.time + 1)):
             there = [row.start <= columns[-1] and _newest(row) >= columns[0] for row in self.rows]
             rows = [self._row(number, columns) for number, shown in enumerate(there, start=1) if shown]
             lines += [*self._framed(columns, rows), Text()]
@@ -181,7 +186,7 @@ class _Sheet:
         times, counts = (Text(set_cell_size(name, self.label_width), "dim") for name in names)
         for time in columns:
             newest, made = time == self.time and not self.ended, self._made_at(time)
-            lead = EARLIER if time == columns[0] and time > 0 else " "
+            lead = EARLIER if time == columns[0] and time > self.first else " "
             self._append(times, time, str(time), "bold not dim" if newest else "", lead)
             style = "bold not dim" if (made or 0) > 1 else ""
             self._append(counts, time, "" if made is None else str(made), style)
@@ -201,7 +206,9 @@ class _Sheet:
         mark, style = (CUT, "bold yellow") if self.ended else (LIVE, "bold")
         if row.ended:
             mark, style = (EMPTY, "dim") if row.empty else (DONE, "bold green")
-        line = Text.assemble((f"{number:>{self.label_width - 3}} ", f"bold {colour}"), (f"{mark} ", style))
+        label = _fit(self.labels[number - 1], self.label_width - 3)
+        label = " " * (self.label_width - 3 - cell_len(label)) + label
+        line = Text.assemble((f"{label} ", f"bold {colour}"), (f"{mark} ", style))
         if _newest(row) < columns[0]:  # its cells have all scrolled off: its place holds what it says
             said = one_line(self.texts[number - 1].whole)
             return line.append(_fit(f"{EARLIER}{said}", self.area), f"dim italic {colour}")
@@ -242,7 +249,8 @@ class _Sheet:
             live = not row.ended and not self.ended
             said = one_line(self.texts[number - 1].whole).strip()
             if said or live:
-                text.append(f"{' ' if text else ''}[{number}]", "dim")
+                label = self.labels[number - 1] if self.first else number
+                text.append(f"{' ' if text else ''}[{label}]", "dim")
                 text.append(f" {said}", _colour(number))
             if live:
                 text.append(CURSOR, f"bold {_colour(number)}")

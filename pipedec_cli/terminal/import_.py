@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics, describe_targets
@@ -32,12 +33,13 @@ pipedec import msqa MultiSpanQA_data                     # its folder: msqa/trai
 pipedec import kp20k kp20k_testing.json --out test.jsonl
 pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 \\
   --split test --limit 1000
+pipedec import conll eng.train                           # tokens with BIO tags: {label: [mentions]}
 pipedec import parallel train_src.txt --targets train_trg.txt
 pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
 """
 
 DataSet = Literal[
-    "msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed", "keyphrases", "parallel"
+    "msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed", "keyphrases", "conll", "parallel"
 ]
 
 
@@ -46,7 +48,9 @@ class ImportSettings(Settings):
     """What `pipedec import` is asked for."""
 
     name: DataSet = argument(
-        "What it is: one of the paper's six data sets, any keyphrase set, or parallel text files.", MISSING
+        "What it is: one of the paper's six data sets, any keyphrase set, tokens with BIO tags, or parallel text "
+        "files.",
+        MISSING,
     )
     location: str = argument(
         "Where it is: a file, gzipped or not, a folder with its splits, or a hub data set OWNER/NAME[:CONFIG].",
@@ -176,6 +180,8 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
     def segmented(record: Record) -> Record:
         if record.target is None or record.target_segments is not None:
             return record
+        if record.target_fields is not None:
+            return replace(record, target_segments=tuple(map(text_of, record.target_fields.values())))
         return replace(record, target_segments=segmenter.cut(record.target))
 
     files = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,14 +15,22 @@ from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.preparation import Preparer, measure_of
 from pipedec_cli.data.records import Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Segmenter, joiner_of, make_segmenter
-from pipedec_cli.data.workspace import SEGMENTATION_FILE, load_segmentation, load_segmenter, load_split
+from pipedec_cli.data.stored import StoredRecords
+from pipedec_cli.data.workspace import (
+    SEGMENTATION_FILE,
+    load_segmentation,
+    load_segmenter,
+    load_split,
+    read_split,
+)
+from pipedec_cli.model.processes import count
 from pipedec_cli.terminal.console import Talk, command_line, many
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.loading import load_decoder, read_inputs
+from pipedec_cli.terminal.progress import track
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
-    from pipedec_cli.model.collate import Encoded
+    from pipedec_cli.model.checkpoint import Checkpoint
     from pipedec_cli.model.decoder import Decoder
     from pipedec_cli.terminal.train import TrainSettings
 
@@ -34,8 +42,8 @@ class Lessons(NamedTuple):
     """
 
     files: list[Path]
-    train: list[Record]
-    dev: list[Record]
+    train: Sequence[Record]
+    dev: Sequence[Record]
     segmentation: Segmentation
     segmenter: Segmenter
     sources: dict[str, Any]  # source_prefix and max_source_tokens
@@ -52,16 +60,17 @@ def gather(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     prefix, most = settings.source_prefix or "", settings.max_source_tokens or 2048
     sources = {"source_prefix": prefix, "max_source_tokens": most}
     how = (segmentation, load_segmenter(folder, segmentation), sources)
-    return Lessons([train], load_split(train)[: settings.limit], dev_records, *how)
+    records = track(talk, islice(read_split(train), settings.limit), settings.limit, "reading the examples")
+    return Lessons([train], StoredRecords(folder, records), dev_records, *how)
 
 
 def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
-    """What the teacher wrote and, now, writes; what was cut short is left out. A `UserError` if it is no ordinary T5."""
+    """What the teacher wrote and, now, writes, without what was cut short or says itself again. A `UserError` if it is no ordinary T5."""
     train, dev = folder / "train.jsonl", folder / "dev.jsonl"
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
     data = None if settings.data is None else str(settings.data)
     asked = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
-    usual = GenerateSettings(model=settings.teacher, data=data, **asked)
+    usual = GenerateSettings(model=settings.teacher, data=data, trace=False, **asked)
     decoder = load_decoder(usual, talk)
     if decoder.settings.decoder != "sequential":
         todo = "name an ordinary T5 with --teacher"
@@ -76,14 +85,17 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     segmenter, records = load_segmenter(folder, segmentation), written["train"]
     if all(record.target_segments is None for record in records):  # there were no targets to learn from
         texts, inputs = zip(*((record.target or "", record.source) for record in records), strict=True)
-        separators = segmentation.separators
-        segmenter = make_segmenter(segmentation.level, separators=separators, targets=texts, sources=inputs)
+        kind: Any = {"separators": segmentation.separators, "fields": segmentation.fields}
+        segmenter = make_segmenter(segmentation.level, texts, inputs, **kind)
         segmentation = structs.replace(segmentation, joiner=joiner_of(records, segmenter))
-    prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1)
+    # A T5 that goes in circles says a sentence again and again; who learns that from it does not end, either.
+    prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1, each_once=True)
     cut = {
         split: [prepare.segment(structs.replace(record, target_segments=None)) for record in rows]
         for split, rows in written.items()
     }
+    if again := prepare.counts.repeated:
+        talk.say(f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out")
     sources = {"source_prefix": decoder.text.prefix, "max_source_tokens": decoder.text.max_source_tokens}
     how = (segmentation, segmenter, sources)
     return Lessons([train, *files], cut["train"], cut.get("dev", []), *how, decoder)
@@ -94,7 +106,7 @@ def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
     from pipedec_cli.terminal.predicting import Predictions
 
     predictions = Predictions(settings, decoder, read_inputs(settings, talk), talk)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not predictions.whole():
+    if count() > 1 and not predictions.whole():
         asked = settings.some("model", "split", "limit", "workspace", "source_prefix", "max_source_tokens")
         options = {name.replace("_", "-"): value for name, value in asked.items()}
         todo = f"write them with one process first: {command_line('generate', settings.data, **options)}"
@@ -114,36 +126,23 @@ def _whole_texts(path: Path, split: SplitName, talk: Talk) -> list[Record]:
         todo = "train the teacher until it ends its texts, or take another"
         raise UserError("every text of the teacher was cut short", where=str(path), todo=todo)
     return [
-        structs.replace(one.record, target=one.text, references=()) for one in whole if one.record is not None
+        structs.replace(one.record, target=one.text, target_fields=one.fields, references=())
+        for one in whole
+        if one.record is not None
     ]
 
 
-def warn_of(examples: Sequence[Encoded], settings: MethodSettings, talk: Talk) -> None:
-    """Say what token counts show and words did not."""
-    count = len(examples)
-    if count < 20:  # no model learns from so few
-        talk.warn(f"{many(count, 'example')}: too few to learn from")
-    if cut := sum(example.cut for example in examples):
-        most = settings.max_source_tokens
-        talk.warn(f"{cut:,} of {count:,} sources are longer than {most:,} tokens and were cut")
-    late = sum(any(len(text) + 1 > settings.time_max for text in example.texts) for example in examples)
-    if late and settings.decoder == "pipelined":
-        talk.warn(
-            f"{late:,} of {count:,} targets hold a subsequence that needs more than time_max = {settings.time_max} "
-            "time-steps and could not be generated whole; see `pipedec segment --split-long`"
-        )
-
-
 def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
-    """ROUGE-L of texts generated from a few dev records, as `pipedec generate` would make them."""
+    """The score of texts generated from a few dev records, as `pipedec generate` would make them."""
+    from pipedec_cli.evaluate.metrics import TASK_OF
     from pipedec_cli.evaluate.metrics.measure import score
-    from pipedec_cli.evaluate.metrics.rouge import Rouge
-    from pipedec_cli.evaluate.scoring import scoring_item
+    from pipedec_cli.evaluate.scoring import dev_measure, scoring_item
     from pipedec_cli.model.collate import encode
     from pipedec_cli.model.decoder import Decoder
 
-    if not records:
+    if not records or checkpoint.settings is None:
         return None
+    measure = dev_measure(checkpoint.settings.segmentation.level)
     # A model that has not learnt to stop yet is not waited for.
     longest = 2 * max(sum(map(len, example.texts)) for example in encode(checkpoint, records)) + 1
 
@@ -152,8 +151,9 @@ def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[]
         decoder = Decoder(checkpoint, batch_size=8)  # made anew, since the weights have changed
         method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
         made = zip(decoder.texts([record.source for record in records], method), records, strict=True)
-        items = [scoring_item(structs.replace(one, record=record), "summarization") for one, record in made]
+        task = TASK_OF[measure.name]
+        items = [scoring_item(structs.replace(one, record=record), task) for one, record in made]
         checkpoint.model.train()
-        return score(items, Rouge()).values["rougeL"] or 0.0
+        return score(items, measure).values[measure.primary] or 0.0
 
     return score_dev

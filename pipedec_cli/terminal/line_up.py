@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import real
@@ -59,14 +59,19 @@ def line_up(
         name: str, role: Role, options: str, how: GenerateSettings, decoder: Decoder = pipelined
     ) -> tuple[Competitor, list[Predictions]]:
         runner = make_runner(decoder, how.some("delay", "explore", "start_when"))
-        delay = how.delay if isinstance(how.delay, int) else None
+        delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
+        delay = "together" if decoder.checkpoint.together else delay
         competitor = Competitor(name, role, runner, options=options, delay=delay)
         splits = [(replace(how, split=split), found) for split, found in inputs.items()]
         return competitor, [Predictions(this, decoder, found, talk) for this, found in splits]
 
     asked, ours = settings.delays or (), []
-    ways = _ways(settings, trained.explore)
-    for (delay, serving), way in product(_serving(settings, usual, pipelined, place, talk), ways):
+    if pipelined.checkpoint.together:
+        _refuse_others(settings)
+        options = f"--model {settings.model}" if settings.model else "--decoder pipelined"
+        ours.append(one("fields together", "pipelined", options, usual))
+    served = [] if ours else _serving(settings, usual, pipelined, place, talk)
+    for (delay, serving), way in product(served, _ways(settings, trained.explore)):
         how = replace(usual, delay=delay, explore=way.rule, start_when=way.start)
         name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
         if serving is not pipelined:
@@ -95,6 +100,13 @@ def line_up(
     )
     baseline = one("waiting schedule", "baseline", "--delay wait", waiting)
     return [baseline, *ours], words, "the same checkpoint's waiting schedule"
+
+
+def _refuse_others(settings: ReportSettings) -> None:
+    """Other starts than all at once are none for fields; what only a recipe asks for is passed over."""
+    if given := settings.typed & {"delays", "explore", "starts"}:
+        what = f"fields start all at once: --{min(given)} does not apply"
+        raise UserError(what, todo=f"leave --{min(given)} out")
 
 
 class _Way(NamedTuple):

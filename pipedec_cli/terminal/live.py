@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -36,20 +36,22 @@ class LiveGrid:
 
     An event costs next to nothing; tokens are turned into text by `words`, special tokens left out, only when they are
     drawn. The heading tells how it is decoded, such as ``Δt = 2``, how many examples there are to be, if that is known,
-    and an example's `name`, its source for example, given its index.
+    and an example's `name`, its source for example, given its index. Rows that are a key's are called by its `labels`.
     """
 
     words: Words
     method: str = ""
     name: Callable[[int], str] = lambda _: ""
     total: int | None = None
+    labels: Sequence[str] = ()
     _flying: dict[int, GridDrawing] = field(default_factory=dict, init=False)
 
     def on(self, event: Event) -> GridDrawing | None:
         """Take in an event; gives the grid in full if it finished an example. The view has no further part in that."""
         if isinstance(event, Admitted):
-            subject = self.name(event.example)
-            self._flying[event.example] = GridDrawing(event.example, event.grid, self.words, subject)
+            drawing = GridDrawing(event.example, event.grid, self.words, self.name(event.example))
+            drawing.labels = self.labels
+            self._flying[event.example] = drawing
         elif isinstance(event, Stepped):
             self._flying[event.example].step = event.step
         elif isinstance(event, Finished):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import Inputs, look_through
 from pipedec_cli.data.records import FieldNames, Record, whole_text
-from pipedec_cli.data.rows import STDIN, given_splits, read_records
+from pipedec_cli.data.rows import STDIN, corpus_files, given_splits, read_records
+from pipedec_cli.data.stored import SetAside
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.terminal.console import Talk
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from pipedec_cli.terminal.generate import GenerateSettings
 
 
-def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
+def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = None) -> Inputs:
     """Look through the records to generate from: texts from the command line, a split of the workspace, or any data.
 
     Files are read once here and once more while generating, so that memory does not grow with them; standard input,
-    pipes and hub data sets are kept in a temporary file. A `UserError` if nothing is there, or a record is not as it must be.
+    pipes and hub data sets, and all near `keep`, are kept in a temporary file. A `UserError` if nothing is there, or a record is not as it must be.
     """
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     place, split = Workspace.find(settings.workspace), settings.split or "test"
@@ -48,18 +49,25 @@ def read_inputs(settings: GenerateSettings, talk: Talk) -> Inputs:
             todo = "give --split dev, or data of your own to generate from"
             raise UserError("is empty", where=location, todo=todo)
         names = FieldNames()  # `segment` has given the fields their plain names
-    elif path.is_dir():
+    elif path.is_dir() and (settings.split is not None or not corpus_files(path)):
         if split not in (there := given_splits(location)):
             todo = f"give --split {' or '.join(there)}"
             raise UserError(f"has no file for {split}", where=location, todo=todo)
     elif settings.split is not None and (location == STDIN or path.exists()):
         raise UserError("a single file has no splits", where=location, todo="leave out --split")
     warn = iter([talk.warn])  # what is read again was said the first time
-    how: Any = {"split": split, "plain": settings.plain}
+    aside = SetAside() if settings.set_aside or settings.shard else None
+    how: Any = {"split": split, "plain": settings.plain, "aside": aside, "allow_empty": aside is not None}
     again = lambda: read_records(location, names, warn=next(warn, None), **how)  # noqa: E731
     once = location == STDIN or not (path.is_file() or path.is_dir())
-    keep = place.root if once else None
-    return look_through(again, names, limit=settings.limit, keep=keep, location=location)
+    keep = place.root if once else keep
+    inputs = look_through(again, names, limit=settings.limit, keep=keep, location=location, aside=aside)
+    return inputs.part(settings.shard) if settings.shard else inputs
+
+
+def load_any(settings: GenerateSettings, talk: Talk) -> Decoder:
+    """What the settings ask for: a decoder, or a T5 with what drafts its text."""
+    return load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)
 
 
 def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
@@ -115,6 +123,7 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
         device = "cpu"
     longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
+    decoder.free = settings.free
     if settings.source_prefix is not None:
         decoder.text.prefix = settings.source_prefix
     if decoder.checkpoint.settings is None and place.segmentation.exists():

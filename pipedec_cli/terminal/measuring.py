@@ -59,7 +59,8 @@ def measure(
     entries, absent = list(ours), []
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
-            made = make_peer(name, checkpoint, Path(folder) / name, max_tokens, exactly=forced)
+            place = Path(folder) / name.partition(":")[0]
+            made = make_peer(name, checkpoint, place, max_tokens, exactly=forced)
             if isinstance(made, Absent):
                 talk.warn(f"{name} is absent: {made.why}")
                 absent.append(made)

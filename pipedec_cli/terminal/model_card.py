@@ -1,4 +1,4 @@
-"""The README.md of a trained folder: a model card as Hugging Face shows it. A user's text in it is data, not Markdown."""
+"""The README.md of a trained folder, a model card as Hugging Face shows it, and its training.html. A user's text in it is data, not Markdown."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
 CARD: Final = "README.md"
+PAGE: Final = "training.html"
 _MARK: Final = b"written by `pipedec train`"
 #: The licence in the first lines of a card; `other` and `unknown` name none.
 _LICENCE: Final = re.compile(
@@ -34,21 +35,25 @@ _UNTOLD: Final = ("model", "data", "teacher", "training", "cpu")
 def write_card(
     folder: Path, checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int, talk: Talk
 ) -> None:
-    """Write a trained checkpoint's card into its folder, unless somebody else's README.md is there.
+    """Write a trained checkpoint's card into its folder, unless somebody else's README.md is there, and the page of its training.
 
     The record is the manifest of its training, with the ``result``; `data` is the folder that `segment` wrote.
     """
+    from pipedec_cli.terminal.page.command_pages import training_page
+
     path = folder / CARD
     if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):
         why = "is there already and was not made by pipedec"
         talk.warn(f"{path} {why}: it stays, and no model card is written")
     else:
         write_text(path, model_card(checkpoint, record, data, examples))
+    curve = record["result"].get("curve", ())
+    write_text(folder / PAGE, training_page(folder.name, curve, training_sheets(checkpoint, record)))
 
 
 def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
     """The card as Markdown. A licence that the base model's own card does not name is said to be unknown."""
-    name, asked, result = checkpoint.name, record["settings"], record["result"]
+    name, asked = checkpoint.name, record["settings"]
     pipelined, local = asked["decoder"] == "pipelined", Path(name).is_dir()
     fresh = name.startswith("scratch")
     given = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
@@ -68,23 +73,9 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         "pipeline_tag": "text-generation",
         "tags": ["t5", "pipedec", "pipelined-decoding"] if pipelined else ["t5", "pipedec"],
     }
-    settings = asked | asked["training"] | to_builtins(checkpoint.settings)["segmentation"]
-    scores = {
-        "training loss a token, over all updates": f"{result['loss']:.3f}",
-        "dev loss a token": written("{:.3f}", result.get("dev_loss")),
-        f"dev ROUGE-L{', against the teacher' if teacher else ''}": points(result.get("dev_score")),
-        "updates made by then": written("{:,}", result.get("dev_update")),
-    }
-    untold = (*_UNTOLD, "epochs") if settings.get("max_steps") else _UNTOLD
-    told = {
-        "Settings": {label: to_json(value) for label, value in settings.items() if label not in untold},
-        "Scores": scores,
-        "Versions": {package: version or "" for package, version in record["versions"].items()},
-    }
-    sheets = (Sheet(title, ("",), (Section("", tuple(rows.items())),)) for title, rows in told.items())
     template, use = (
         Path(__file__).with_name(f"model_card{of}.md").read_text(encoding="utf-8")
-        for of in ("", f"_{settings['decoder']}")
+        for of in ("", f"_{asked['decoder']}")
     )
     return Template(template).substitute(
         front="\n".join(f"{key}: {to_json(value)}" for key, value in front.items() if value),
@@ -96,11 +87,36 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         if teacher
         else "",
         data=plain(given if hub else Path(given).name),
-        level=settings["level"],
+        level=to_builtins(checkpoint.settings)["segmentation"]["level"],
         use=use,
         licence=terms,
-        sheets="\n".join(line for sheet in sheets for line in as_markdown(sheet)),
+        sheets="\n".join(
+            line for sheet in training_sheets(checkpoint, record) for line in as_markdown(sheet)
+        ),
     )
+
+
+def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[Sheet]:
+    """Settings of a training, what it came to, and with which versions."""
+    from pipedec_cli.evaluate.scoring import dev_measure
+
+    asked, result = record["settings"], record["result"]
+    settings = asked | asked["training"] | to_builtins(checkpoint.settings)["segmentation"]
+    teacher, measure = asked.get("teacher"), dev_measure(settings["level"])
+    metric = measure.headline[measure.primary]
+    scores = {
+        "training loss a token, over all updates": f"{result['loss']:.3f}",
+        "dev loss a token": written("{:.3f}", result.get("dev_loss")),
+        f"dev {metric}{', against the teacher' if teacher else ''}": points(result.get("dev_score")),
+        "updates made by then": written("{:,}", result.get("dev_update")),
+    }
+    untold = (*_UNTOLD, "epochs") if settings.get("max_steps") else _UNTOLD
+    told = {
+        "Settings": {label: to_json(value) for label, value in settings.items() if label not in untold},
+        "Scores": scores,
+        "Versions": {package: version or "" for package, version in record["versions"].items()},
+    }
+    return [Sheet(title, ("",), (Section("", tuple(rows.items())),)) for title, rows in told.items()]
 
 
 def licence_of(name: str) -> str | None:

@@ -27,6 +27,7 @@ def name_of(settings: GenerateSettings, method: Method, usual: Limits, draft: st
         method.explore if method.explore != "retry" else None,
         f"start{method.start_when:g}" if method.start_when else None,
         *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
+        "free" if settings.free else None,
         settings.max_source_tokens and f"source{settings.max_source_tokens}",
         settings.dtype if settings.dtype != "float32" else None,
         settings.model and real(settings.model).name,

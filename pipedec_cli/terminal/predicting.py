@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
@@ -24,7 +24,7 @@ from pipedec_cli.data.writing import JsonLinesAppender, manifest, write_json_lin
 from pipedec_cli.model.backbone import can_prepack
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.exact import ExactDecoder
-from pipedec_cli.pipeline.schedule import Fixed, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
@@ -63,13 +63,16 @@ class Predictions:
             self.batch_size = choose_batch_size(checkpoint.model, tokens, inputs.count)
         else:
             self.batch_size = 1 if settings.batch_size == "auto" else settings.batch_size
-        plain, schedule = isinstance(self.method.schedule, Whole), self.method.schedule
+        schedule, fields = self.method.schedule, decoder.fields
+        plain, together = isinstance(schedule, Whole), isinstance(schedule, Together)
+        self._traced = settings.trace if settings.trace is not None else not (settings.out or settings.text)
         resolved = {
             "decoder": trained.decoder,
-            "delay": schedule.delay if isinstance(schedule, Fixed) else None if plain else "wait",
-            "explore": None if plain else self.method.explore,
+            "delay": schedule.delay if isinstance(schedule, Fixed) else None if plain else schedule.name,
+            "explore": None if plain or together else self.method.explore,
             "start_when": self.method.start_when or None,
             "exact": draft,
+            **({"free": decoder.free} if fields else {}),
             **asdict(self.method.limits),
             "source_prefix": decoder.text.prefix,
             "max_source_tokens": longest,
@@ -77,7 +80,7 @@ class Predictions:
             "device": checkpoint.device.type,
             **{f"{name}_field": value for name, value in inputs.names._asdict().items()},
             "limit": settings.limit,
-            "trace": settings.trace,
+            "trace": self._traced,
             "batch_size": self.batch_size,
             "threads": torch.get_num_threads(),
         }
@@ -89,6 +92,8 @@ class Predictions:
             **manifest(resolved),
             "inputs": [inputs.file],
         }
+        if shard := inputs.shard:
+            self.manifest["shard"] = {**shard._asdict(), "records": inputs.whole}
         if self.exact and (drafter := self.exact.drafter):
             self.manifest["drafter"] = {"name": drafter.checkpoint.name, "sha256": drafter.sha256}
         self.tally = Tally(unknown_id=checkpoint.tokenizer.unk_token_id)
@@ -106,9 +111,19 @@ class Predictions:
         kind = "waiting schedule" if delay == "wait" else f"Δt = {delay}"
         early = f", start when {self.method.start_when:g}" if self.method.start_when else ""
         told = f"{kind}, explore {self.method.explore}{early}"
+        if delay == "together":
+            told = (
+                f"{many(len(self.method.openings), 'field')} at a time{', free' if self.decoder.free else ''}"
+            )
         if self.exact:
             return f"exact, drafted by {told if self.exact.drafter else self.exact.kind}"
         return told if delay else "sequential decoder"
+
+    @property
+    def _labels(self) -> Sequence[str]:
+        """What the rows are called, where each is a key's."""
+        fields = None if self.exact else self.decoder.fields
+        return [field.name for field in fields.fields] if fields and self.method.openings else ()
 
     def announce(self) -> None:
         """Say what was chosen."""
@@ -154,7 +169,8 @@ class Predictions:
         self.talk.say(f"decoder steps: {self.decoder.engine(self.batch_size).kernels}")
         screen: LiveScreen | GenerationProgress = GenerationProgress(self.talk, total)
         if self.settings.live:
-            grid = LiveGrid(text.decode, self._described, lambda n: records[n].source[:HEADING], total)
+            name = lambda n: records[n].source[:HEADING]  # noqa: E731
+            grid = LiveGrid(text.decode, self._described, name, total, self._labels)
             screen = LiveScreen(self.talk, grid, self.settings.live_speed)
         began, shown = time.perf_counter(), 0.0  # what showing takes is no time of the decoder's
         try:
@@ -180,22 +196,30 @@ class Predictions:
     def write(self, path: Path) -> dict[str, Any]:
         """Generate to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
 
-        With ``--resume`` it goes on behind the lines that are there, a `UserError` if they are of another run; else what
-        stands there is kept as FILE.bak. With a limit, a longer run in the workspace gives its first lines, unless they
+        With ``--resume``, and for a shard, it goes on behind the lines that are there, a `UserError` if they are of another run;
+        else what stands there is kept as FILE.bak. With a limit, a longer run in the workspace gives its first lines, unless they
         are to be watched. Gives what was done, as plain values.
         """
         files, done = GenerationFiles(path) if path.is_file() or not path.exists() else None, None
         with self._only_writer(path, "choose another --out") if files else nullcontext():
-            if files and self.settings.resume and files.begun:
+            shard = self.inputs.shard
+            if files and (self.settings.resume or shard) and files.begun:
+                if self.settings.trace is None:
+                    self._trace_as(files)
                 done = files.done(self.manifest, self.inputs.read())
-            if files and done is None and not self.settings.live and self._take_from_longer(files, str(path)):
+            alone = files if done is None and not self.settings.live and not shard else None
+            if alone and self._take_from_longer(alone, str(path)):
                 done = self.inputs.count
             else:
                 self._append(path, files, done)
+            bad = self._set_aside(files) if files and self.inputs.aside else 0
+            if files and shard:
+                files.finish(self.manifest)
         return {
             "out": str(path),
             "rows": self.inputs.count,
             "resumed_from": done or 0,
+            **({"set_aside": bad} if self.inputs.aside else {}),
             **self.tally.as_json(),
             "seconds": round(self.seconds, 3),
             "examples_per_second": round(self.tally.examples / self.seconds, 3) if self.seconds else None,
@@ -205,8 +229,9 @@ class Predictions:
 
     def whole(self) -> bool:
         """Whether all of these predictions are in the workspace's file; lines that hold more serve as well."""
-        files, settings = GenerationFiles(self.path(there=True)), self.manifest["settings"]
-        settings["trace"] |= files.made_with["settings"].get("trace") is True
+        files = GenerationFiles(self.path(there=True))
+        if files.begun:
+            self._trace_as(files)
         with suppress(UserError):
             return files.begun and files.done(self.manifest, self.inputs.read()) == self.inputs.count
         return False
@@ -230,10 +255,16 @@ class Predictions:
                     told = f"is of another run and is generated anew ({error.what})"
                     self.talk.say(f"{label}: {files.lines} {told}")
                     files = GenerationFiles(self.path())
+                    self.manifest["settings"]["trace"] = self._traced
             if done or not self._take_from_longer(files, label):
                 self.announce()
                 self._append(files.lines, files, done)
         return files.lines
+
+    def _trace_as(self, files: GenerationFiles) -> None:
+        """Take lines as they are, with a trace or without one, unless one was asked for."""
+        begun = files.made_with["settings"].get("trace") is True
+        self.manifest["settings"]["trace"] = begun or self.settings.trace is True
 
     def _only_writer(self, path: Path, todo: str) -> AbstractContextManager[None]:
         """The lock of a file, which is the same under its older name."""
@@ -242,11 +273,14 @@ class Predictions:
 
     def _take_from_longer(self, files: GenerationFiles, label: str) -> bool:
         """Take the first lines of a longer run of the same settings, model and data, if there is one with a --limit."""
+        settings = {**self.manifest["settings"], "trace": self.settings.trace is True}
         for path in sorted(self.path().parent.glob("*.jsonl")):
             name = re.sub(r"-first\d+$", "", path.stem).replace(OLDER_WAITING, WAITING, 1)
             longer, same = GenerationFiles(path), f"{name}-first{self.settings.limit}" == self.name
             other = same and path != files.lines
-            if other and (taken := first_lines(longer, self.manifest, self.inputs.read())):
+            if other and (
+                taken := first_lines(longer, {**self.manifest, "settings": settings}, self.inputs.read())
+            ):
                 made_with, lines = taken
                 if changed := other_versions(longer.manifest, self.manifest):
                     self.talk.warn(f"other versions than when {path} was made: {', '.join(changed)}")
@@ -256,6 +290,14 @@ class Predictions:
                 self.talk.say(f"{label}: the first {len(lines):,} predictions of {path} are taken")
                 return True
         return False
+
+    def _set_aside(self, files: GenerationFiles) -> int:
+        """Keep what is wrong with the records that were passed over, and say it of the first; gives how many there are."""
+        if count := files.set_aside(self.inputs.bad):
+            first = next(self.inputs.bad)
+            what = f"{many(count, 'record')} set aside in {files.bad}"
+            self.talk.warn(f"{what}; the first: {first['where']}: {first['what']}")
+        return count
 
     def _append(self, path: Path, files: GenerationFiles | None, done: int | None) -> None:
         """Generate what is not done, all of it anew if that is None; say what stood there, and what a stop leaves."""
@@ -271,7 +313,7 @@ class Predictions:
         elif files:
             if kept := files.start(self.manifest):
                 say(f"what stood in {path.name} is kept as {kept.name}")
-            if self.settings.resume:
+            if self.settings.resume and not self.inputs.shard:
                 say(f"there is no {path} to go on with: starting at the beginning")
         if done is None or done < count:
             try:
@@ -281,7 +323,8 @@ class Predictions:
                 hint = "there is nothing to resume from"
                 if files and files.begun:
                     whole = f"{files.count():,} of {count:,} lines are in {path}"
-                    hint = f"{whole}; the same command with --resume goes on"
+                    again = "the same command" + ("" if self.inputs.shard else " with --resume")
+                    hint = f"{whole}; {again} goes on"
                 if isinstance(error, OSError) and error.filename in (None, str(path)):
                     raise OSError(error.errno, f"{error.strerror}; {hint}", str(path)) from error
                 self.talk.warn(f"stopped: {hint}")

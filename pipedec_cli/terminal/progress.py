@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -152,8 +152,11 @@ def track(talk: Talk, iterable: Iterable[Item], total: int | None, label: str) -
 
 
 @contextmanager
-def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
-    """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line."""
+def show_training(talk: Talk, metric: str = "ROUGE-L") -> Iterator[Callable[[TrainingProgress], None]]:
+    """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line.
+
+    The `metric` is what its score is called.
+    """
     state, left = bars.TextColumn("{task.fields[state]}"), bars.TimeRemainingColumn()
     columns = (bars.TextColumn("training"), bars.BarColumn(), bars.TaskProgressColumn(), state, left)
     bar = _bar(talk, *columns, disable=not talk.animated)
@@ -161,8 +164,8 @@ def show_training(talk: Talk) -> Iterator[Callable[[TrainingProgress], None]]:
 
     def show(progress: TrainingProgress) -> None:
         nonlocal said
-        step, total, epoch, loss, dev_loss, rouge = progress
-        parts = (("loss {:.3f}", loss), ("dev loss {:.3f}", dev_loss), ("dev ROUGE-L {:.1f}", rouge))
+        step, total, epoch, loss, dev_loss, score = progress
+        parts = (("loss {:.3f}", loss), ("dev loss {:.3f}", dev_loss), (f"dev {metric} {{:.1f}}", score))
         state = ", ".join(words.format(value) for words, value in parts if value is not None)
         bar.update(task, completed=step, total=total, state=state)
         if dev_loss is not None or (not talk.animated and monotonic() - said > 2 * LINE_EVERY):
@@ -186,6 +189,9 @@ class Marked:
         if self.count <= NAMED:
             self.first.append(identifier)
 
+    def __add__(self, other: Marked) -> Marked:
+        return Marked(self.count + other.count, [*self.first, *other.first][:NAMED])
+
 
 @dataclass(slots=True)
 class Tally:
@@ -197,6 +203,7 @@ class Tally:
     draft_steps: int = 0  # those of them that made a draft, in exact mode
     tokens: int = 0  # without <eos>
     truncated: Counter[str] = field(default_factory=Counter)  # examples by what cut them short
+    lost: int = 0  # values of objects that are null, having been cut or being none that the schema allows
     exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
     cut: Marked = field(default_factory=Marked)  # examples whose source was cut,
     unknown: Marked = field(default_factory=Marked)  # and those whose source holds unknown characters
@@ -207,12 +214,19 @@ class Tally:
         self.steps += generated.steps
         self.draft_steps += generated.draft_steps or 0
         self.tokens += generated.tokens
+        self.lost += sum(value is None for value in (generated.fields or {}).values())
         self.exhausted += generated.used_up
         self.truncated.update(filter(None, [generated.truncated]))
         if generated.source_cut:
             self.cut.add(generated.id)
         if self.unknown_id in generated.source_ids:
             self.unknown.add(generated.id)
+
+    def include(self, other: Tally) -> None:
+        """Count what another one has counted."""
+        for name in (one.name for one in fields(self) if one.name != "unknown_id"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            setattr(self, name, ours + theirs)
 
     def as_json(self) -> dict[str, Any]:
         """The counts as plain values."""
@@ -223,6 +237,7 @@ class Tally:
             "tokens": self.tokens,
             "tokens_per_step": round(self.tokens / self.steps, 4) if self.steps else 0.0,
             "truncated": dict(sorted(self.truncated.items())),
+            "values_lost": self.lost,
             "explorations_exhausted": self.exhausted,
             "sources_cut": self.cut.count,
             "sources_with_unknown": self.unknown.count,
@@ -249,6 +264,8 @@ class Tally:
         if self.truncated:
             reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
             yield f"cut short: {reasons}, of {self.examples:,}"
+        if self.lost:
+            yield f"{many(self.lost, 'value')} of fields null: cut short, or none that the schema allows"
         if self.exhausted:
             yield (
                 f"empty explorations used up all {limits.sub_max} subsequences in {self.exhausted:,} of "

@@ -50,8 +50,11 @@ def recipes(settings: RecipesSettings) -> None:
         means = map("{:.1f}".format, lengths.means) if lengths else ("", "", "")
         entries.append((entry.name, entry.title, level, metrics, *means))
     segment, train = map(chosen[0].settings_for, ("segment", "train"))
+    grid = [f"time_max {segment['time_max']}"]
+    if "delay" in train:
+        grid = [f"Δt {train['delay']}", *grid, f"sub_max {segment['sub_max']}"]
     shared = (
-        f"all: Δt {train['delay']}, time_max {segment['time_max']}, sub_max {segment['sub_max']}; "
+        f"all{' but fields, whose rows start together' if len(chosen) > 1 else ''}: {', '.join(grid)}; "
         f"batch {train['batch_size']}, {_OPTIMIZERS[train['optimizer']]}, learning rate {train['learning_rate']:g}, "
         f"{train['epochs']} epochs, at most {train['max_source_tokens']} source tokens; "
         + "; ".join(f"{backbone} on {device}" for backbone, device in paper.DEVICES.items())
@@ -77,8 +80,8 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
         "separators": segment.get("separator", []),
         "joiner": segment.get("joiner"),
         **{name: score.get(name) for name in ("task", "protocol")},
-        "delay": int(train["delay"]),
-        **{name: segment[name] for name in ("time_max", "sub_max")},
+        "delay": int(train["delay"]) if "delay" in train else None,
+        **{name: segment.get(name) for name in ("time_max", "sub_max")},
         "training": {name: train[name] for name in training} | {"optimizer": _OPTIMIZERS[train["optimizer"]]},
         "options": options,
         "paper": {

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 pipedec report --compare sequential            # at the checkpoint's own delay
+pipedec report --open                          # and look at it in a browser
 pipedec report --delays 1,2,3 --explore both   # which delay to take on these data
 pipedec report --delays 1 --starts 0,0.3,0.6,0.9  # how certain a start should be
 pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
@@ -72,7 +73,7 @@ class ReportSettings(WorkflowSettings):
     compare: str = option(
         "sequential",
         "With whom, commas between: sequential (always takes part), exact-pipelined, exact-source, exact-jacobi (exact: "
-        "all three), transformers, prompt-lookup, ctranslate2. All run the plain T5.",
+        "all three), transformers, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16. All run the plain T5.",
         metavar="NAMES",
     )
     delays: tuple[Delay, ...] | None = option(
@@ -126,15 +127,16 @@ class ReportSettings(WorkflowSettings):
     dtype: Dtype = _speed("float32", "Of the weights; the peers take the same.")
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_option(panel="Speed")
+    open: bool = common.general(False, "Show report.html in a browser at the end.")
     out: Path | None = common.general(
-        None, "The folder of report.json and report.md \\[default: report/ in the workspace]."
+        None, "The folder of report.json, report.md and report.html \\[default: report/ in the workspace]."
     )
 
 
 def report(settings: ReportSettings) -> None:
     """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
 
-    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json and report.md are saved in the workspace.
+    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json, report.md and report.html, a page with plots, are saved in the workspace.
     """
     for model in (settings.model, settings.baseline or settings.model):  # before torch, which takes its time
         find_model(GenerateSettings(model=model, workspace=settings.workspace))
@@ -142,6 +144,8 @@ def report(settings: ReportSettings) -> None:
     from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
     from pipedec_cli.evaluate.scoring import settle_metrics
     from pipedec_cli.terminal.measuring import parse_compared
+    from pipedec_cli.terminal.page.page import show_page
+    from pipedec_cli.terminal.page.report_page import report_page
     from pipedec_cli.terminal.report_sheets import markdown, show_report
 
     talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
@@ -152,17 +156,20 @@ def report(settings: ReportSettings) -> None:
     )
     files, made = compare(settings, peers, drafts, place, talk)
     folder = settings.out or place.report
-    apart = ("compare", "timing_examples", "typed", "out", "workspace", "config", "as_json", "quiet")
+    apart = ("compare", "timing_examples", "typed", "open", "out", "workspace", "config", "as_json", "quiet")
     kept = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in apart}
     resolved = {"peers": peers, "exact": drafts, "timed": settings.timing_examples, **kept}
     content = made.as_json() | {"manifest": manifest(resolved, inputs=files)}
     write_json(folder / "report.json", content)
     write_text(folder / "report.md", markdown(made))
+    write_text(page := folder / "report.html", report_page(made, _curves(made)))
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
         show_report(make_console(stderr=False), made)
-    talk.say(f"saved {folder / 'report.json'} and {folder / 'report.md'}")
+    talk.say(f"saved {folder / 'report.json'}, report.md and report.html, to be looked at in a browser")
+    if settings.open:
+        show_page(page, talk)
 
 
 def compare(
@@ -236,6 +243,16 @@ def _score(
                 one.text_agreement = TextAgreement.between(scored.run.predictions, first.run.predictions)
                 one.differences = compare_runs(scored, first, **settings.some("resamples", "seed"))
     return files, first
+
+
+def _curves(report: Report) -> dict[str, list[dict[str, float]]]:
+    """How the models of a report were trained, by their folders' names, where their training.json tells."""
+    from pipedec_cli.data.trained import curve_of
+    from pipedec_cli.evaluate.competitor import EngineRunner
+
+    runners = [one.runner for one in report.entries if one.role in ("baseline", "pipelined")]
+    names = dict.fromkeys(one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner))
+    return {Path(name).name: curve for name in names if (curve := curve_of(name))}
 
 
 def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:

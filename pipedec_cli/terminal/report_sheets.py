@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.console import Console
 
-from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE
+from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayRow
 from pipedec_cli.evaluate.competitor import Competitor, Quality
 from pipedec_cli.evaluate.report import MANY, Report
 from pipedec_cli.evaluate.scoring import LABELS
@@ -108,6 +108,7 @@ def _qualities(one: Competitor, report: Report) -> Iterator[tuple[str, str | Non
 
 def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     """All cells of a decoder, each with its section and label."""
+    yield from under("", tables.computed(one, report))
     for on, _, (scored, differences, agreement) in _qualities(one, report):
         for metric in _metrics(report):
             found = differences.get(metric)
@@ -185,14 +186,14 @@ def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
     size, metrics = report.batch_sizes[0], tuple(_metrics(report))
     paper = report.paper if report.split in (None, "test") else None  # as its Table 5 is
-    published = {row.delay: row for row in paper.delays} if paper else {}
+    published: dict[object, DelayRow] = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
     shown = [metric for metric in metrics if metric in METRIC_TITLES] if published else []
     columns += [f"paper: {METRIC_TITLES[metric]}" for metric in shown]
     columns += ["paper: examples/s"] if published else []
     rows = []
     for one in report.pipelined:
-        values, row = one.scored.scores.values if one.scored else {}, published.get(one.delay or 0)
+        values, row = one.scored.scores.values if one.scored else {}, published.get(one.delay)
         cells = [one.name, *(points(values.get(metric)) for metric in metrics)]
         cells += [tables.figure(one.timings[size].examples_per_second), times(one.gains[size].speedup)]
         cells.append(points(one.totals.as_json()["steps_per_example"] if one.totals else None))
@@ -216,6 +217,7 @@ def _by_subsequences(report: Report) -> Sheet:
     ends, last = ({2: curve.at_2, 9: curve.at_9}, ["paper: speedup"]) if curve else ({}, [])
     # the steps are left out first, then the bars, then the qualities from the right
     spare = [*range(3, len(columns), 3), len(columns) + len(last), *range(len(columns) - 1, 3, -3)]
+    longest = max((row.speedup for row in report.sizes[drawn] if row.speedup), default=1)
     rows = []
     for place, first in enumerate(report.sizes[names[0]]):
         if not (first.examples or curve):  # its row is for the paper's figures alone
@@ -225,7 +227,7 @@ def _by_subsequences(report: Report) -> Sheet:
         for row in (report.sizes[name][place] for name in names):
             cells += [times(row.fewer_steps), times(row.speedup), points(row.quality)]
         cells += [times(end) if (end := ends.get(first.subsequences)) else ""] if curve else []
-        rows.append((*cells, tables.bar(report.sizes[drawn][place].speedup)))
+        rows.append((*cells, tables.bar(report.sizes[drawn][place].speedup, longest)))
     more = "" if report.sample.timed == report.sample.of else "; --timing-examples all times every target"
     notes = [f"steps and quality: all targets; speedup: the timed ones, one at a time{more}"]
     if curve:

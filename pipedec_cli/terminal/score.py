@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
 from pipedec_cli.terminal.tables import Row, Section, Sheet, show_lines, show_sheet, told, under
 
 if TYPE_CHECKING:
+    from pipedec_cli.evaluate.metrics.measure import Measure
     from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
     from pipedec_cli.evaluate.significance import Difference
 
@@ -27,6 +29,7 @@ pipedec score ours.jsonl theirs.jsonl  # and the difference
 pipedec score kp.jsonl --task keyphrases --protocol meng2017
 pipedec score answers.json --gold valid.json  # MultiSpanQA's files
 pipedec score --recipe kptimes                # by the metrics that the paper reports
+pipedec score objects.jsonl --task fields      # F1 of (key, value) pairs, of each key as well
 pipedec score kp.txt --gold test_trg.txt --sources test_src.txt
 """
 
@@ -47,7 +50,7 @@ class ScoreSettings(WorkflowSettings):
     other: Path | None = argument("Predictions for the same examples, to compare with.")
     task: Task | None = option(None, "What is scored \\[default: what the data's segmentation suggests].")
     protocol: ProtocolName | None = option(
-        None, "How: rouge; chan2019 or meng2017; multispanqa \\[default: the first of the task]."
+        None, "How: rouge; chan2019 or meng2017; multispanqa; fields \\[default: the first of the task]."
     )
     gold: Path | None = _input(
         None,
@@ -76,7 +79,7 @@ class ScoreSettings(WorkflowSettings):
 
 
 def score(settings: ScoreSettings) -> None:
-    """Score predictions: ROUGE, keyphrases at 5 and at M, or multi-span answers, each score with its signature.
+    """Score predictions: ROUGE, keyphrases at 5 and at M, multi-span answers, or the fields of objects, each with its signature.
 
     With a second file, the difference between the two too, with a 95 % interval from a paired bootstrap.
     """
@@ -200,7 +203,26 @@ def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair
     console, wrong = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
     show_sheet(console, Sheet(title, columns, (Section("", tuple(rows)),), spare=(2,)))
     show_sheet(console, Sheet("", wrong, tables.columns_side_by_side(failures)))
+    if any(found := [run.parts for run in runs]):
+        show_sheet(console, _parts(names, measure, found))
     show_lines(console, notes)
+
+
+def _parts(names: Row, measure: Measure, found: Sequence[Mapping[str, Mapping[str, float]]]) -> Sheet:
+    """The scores of the parts of answers, an object's keys, for several runs the first metric alone."""
+    columns: Row = ("F1", "P", "R", "exact")
+    right = measure.counted[-1]
+    metrics = [measure.primary, *measure.precision_recall[measure.primary], *[*measure.headline][1:]]
+    if len(names) > 1:
+        columns, metrics = names, metrics[:1]
+    rows = []
+    for part in dict.fromkeys(chain(*found)):
+        cells = [_number(each[part][metric]) if part in each else "–" for each in found for metric in metrics]
+        counted = next(each[part][right] for each in found if part in each)
+        rows.append((part, *cells, f"{counted:,.0f}"))
+    shown, notes = tables.first_rows(rows)
+    columns = (*columns, right.replace("_", " "))
+    return Sheet("", columns, (Section("", shown),), notes=notes, corner="key")
 
 
 def _rows(run: ScoredRun) -> str:

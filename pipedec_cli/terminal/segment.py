@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass
@@ -13,34 +11,39 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import to_builtins
-from rich.box import SIMPLE_HEAD
-from rich.columns import Columns
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.preparation import Counts, Preparer, TargetStatistics, describe_targets, measure_of
+from pipedec_cli.data.fields import Field, plain_text
+from pipedec_cli.data.preparation import (
+    Counts,
+    Measure,
+    Preparer,
+    TargetStatistics,
+    describe_targets,
+    measure_of,
+)
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import SPLITS, FieldNames, Level, Segmentation, SplitName
+from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
+from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
-from pipedec_cli.data.writing import manifest, to_json
-from pipedec_cli.evaluate.advice import Estimate, doubt, estimate
+from pipedec_cli.data.writing import manifest, to_json, write_text
+from pipedec_cli.evaluate.advice import Estimate, doubt, estimate, estimate_together
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.terminal.console import Talk, command_line, write_stdout
+from pipedec_cli.terminal.console import Talk, command_line, many, write_stdout
 from pipedec_cli.terminal.progress import stage, track
+from pipedec_cli.terminal.segment_sheets import render_summary, segment_sheets
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
-from pipedec_cli.terminal.tables import figures
 
 EXAMPLES = """
 pipedec segment data.jsonl --level sentence     # {"source": "…", "target": "…"} a line; splits it, too
 pipedec segment train.csv --dev dev.csv --test test.csv \\
   --source-field article --target-field highlights
 pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    # a list, or "a; b; c"
+pipedec segment facts.jsonl --level field       # {"source": "…", "target": {"name": "The Mill", "food": "Thai"}}
 pipedec segment inputs.jsonl --sources-only     # for `pipedec train --teacher`, which has a T5 write the targets
 pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        # counts tokens instead of words
 zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json \\
@@ -50,6 +53,7 @@ zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json \\
 _fields = partial(option, panel="Fields of the input")
 _splits = partial(option, panel="Splits")
 _share = partial(_splits, min=0.0, max=1.0)
+_schema = partial(option, panel="Level field")
 _grid = partial(option, panel="Fitting the grid")
 _bound = partial(_grid, min=2)
 
@@ -66,7 +70,7 @@ class SegmentSettings(WorkflowSettings):
     level: Level = option(
         "sentence",
         "What a subsequence is: a sentence (the ends are learnt from your text); a phrase, between separators; "
-        "or a clause, up to any punctuation.",
+        "a clause, up to any punctuation; or a field, the value of a key, where targets are objects.",
     )
     separator: tuple[str, ...] = option(
         (),
@@ -86,6 +90,16 @@ class SegmentSettings(WorkflowSettings):
     sources_only: bool = _fields(
         False, "The data have no targets: `pipedec train --teacher` has a T5 write them."
     )
+    fields: str | None = _schema(
+        None,
+        "The keys that have a row, NAME,NAME,…, in this order \\[default: those of the training targets].",
+    )
+    schema: Path | None = _schema(
+        None, "A JSON Schema of an object, whose properties, types and enums are the keys and their values."
+    )
+    keep: float = _schema(
+        0.0, "Leave out a key that a smaller share of the training targets has values for.", min=0.0, max=1.0
+    )
     dev: str | None = _splits(None, "A file of its own for dev \\[default: split off].")
     test: str | None = _splits(None, "A file of its own for test \\[default: split off].")
     dev_fraction: float = _share(0.1, "The share that is split off for dev.")
@@ -100,6 +114,7 @@ class SegmentSettings(WorkflowSettings):
         None, "Count the tokens of this checkpoint folder or hub model \\[default: count words]."
     )
     limit: int | None = option(None, "Read the first N records only, of each file.", min=1)
+    html: Path | None = option(None, "Write the figures, drawn, to this HTML file as well.")
     out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
 
 
@@ -115,6 +130,7 @@ def segment(settings: SegmentSettings) -> None:
     extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
     held_out = {name: file for name, file in extra.items() if file is not None}
     inputs = [settings.data, *held_out.values()]
+    _check_level(settings)
     _check_inputs(inputs, folder)
     unit, measure = "tokens" if settings.tokenizer else "words", measure_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
@@ -132,25 +148,24 @@ def segment(settings: SegmentSettings) -> None:
     texts: tuple[Iterable[str], Iterable[str]] = (
         (sources, ()) if settings.sources_only else (targets, sources)
     )
+    fields = _fields_of(settings, splits["train"], talk) if settings.level == "field" else ()
     with stage(talk, "learning where sentences end"):
-        segmenter = make_segmenter(settings.level, *texts, separators=separators)
+        segmenter = make_segmenter(settings.level, *texts, separators=separators, fields=fields)
     between = joiner_of(splits["train"], segmenter) if joiner is None else joiner
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
-    segmentation = Segmentation(settings.level, cut_at, between, settings.sub_max)
+    segmentation = Segmentation(settings.level, cut_at, between, settings.sub_max, fields)
     prepare = Preparer(segmenter, segmentation, measure, settings.time_max, settings.split_long)
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
     for record, name in track(talk, every, sum(map(len, splits.values())), "segmenting"):
+        if fields and not settings.sources_only:
+            object_of(record)
         segmented[name].append(record if settings.sources_only else prepare.segment(record))
     statistics = {
         name: describe_targets(rows) for name, rows in segmented.items() if not settings.sources_only
     }
-    step = -(-len(segmented["train"]) // 1000)  # more targets change no digit that is shown
     with stage(talk, "counting steps"):
-        sample = segmented["train"][::step] if statistics else ()
-        lengths = [measure(record.target_segments or ()) for record in sample]
-        wholes = measure([record.target or "" for record in sample])
-        estimates = estimate(wholes, lengths, limits) if statistics else []
+        estimates = _promise(segmented["train"], fields, measure, limits) if statistics else []
     asked = {**settings.some("data", "level"), "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
         "time_max": settings.time_max,
@@ -164,8 +179,8 @@ def segment(settings: SegmentSettings) -> None:
     outdated = _outdated_models(place, folder, segmented)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
-    if statistics and not talk.quiet and not settings.as_json:
-        talk.console.print(render_summary(statistics, estimates, unit))
+    if statistics:
+        _show(settings, statistics, estimates, fields, talk)
     examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
     _tell(talk, settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
     if statistics and (why := doubt(statistics["train"].subsequences_per_target, estimates)):
@@ -178,8 +193,79 @@ def segment(settings: SegmentSettings) -> None:
         write_stdout(to_json({"out": str(folder), **to_builtins(segmentation), **details}, indent=2) + "\n")
 
 
+def _show(
+    settings: SegmentSettings,
+    statistics: Mapping[SplitName, TargetStatistics],
+    estimates: Sequence[Estimate],
+    fields: Sequence[Field],
+    talk: Talk,
+) -> None:
+    """The tables on the terminal, and as a page where one was asked for."""
+    unit = "tokens" if settings.tokenizer else "words"
+    sheets = segment_sheets(statistics, estimates, unit, fields)
+    if not talk.quiet and not settings.as_json:
+        talk.console.print(render_summary(sheets))
+    if settings.html is not None:
+        from pipedec_cli.terminal.page.command_pages import segment_page
+
+        write_text(settings.html, segment_page(statistics["train"], estimates, unit, sheets))
+        talk.say(f"wrote {settings.html}, to be looked at in a browser")
+
+
+def _check_level(settings: SegmentSettings) -> None:
+    """Refuse what was typed for another level than the one that was chosen."""
+    if settings.html is not None and settings.sources_only:
+        raise UserError("--html draws what targets are like, and there are none", todo="leave it out")
+    of_fields, of_others = ("fields", "schema", "keep"), ("joiner", "split_long", "sub_max")
+    foreign = of_others if settings.level == "field" else of_fields
+    if wrong := settings.typed.intersection(foreign):
+        name = min(wrong).replace("_", "-")
+        raise UserError(f"--{name} does not go with --level {settings.level}", todo="leave it out")
+    if "keep" in settings.typed and (settings.fields or settings.schema):
+        raise UserError("--keep is for keys that are read off the targets", todo="leave it out")
+    if settings.fields is not None and not settings.fields.strip(" ,"):
+        raise UserError("--fields names no key", todo="write --fields NAME,NAME")
+    if settings.fields and settings.schema:
+        raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
+    if settings.level == "field" and settings.sources_only and not (settings.fields or settings.schema):
+        todo = "give --fields or --schema"
+        raise UserError("without targets there is nothing to read the keys off", todo=todo)
+
+
+def _fields_of(settings: SegmentSettings, train: Sequence[Record], talk: Talk) -> tuple[Field, ...]:
+    """The schema that was asked for, filled up from the training targets, or read off them."""
+    known: dict[str, Field | None] | None = None
+    if settings.fields is not None:
+        known = dict.fromkeys(filter(None, map(str.strip, settings.fields.split(","))))
+    elif settings.schema is not None:
+        known = read_json_schema(settings.schema)
+    if settings.sources_only:
+        return tuple(described or Field(name) for name, described in (known or {}).items())
+    with stage(talk, "reading the schema"):
+        fields, others = learn_schema(train, known, settings.keep)
+    if others:
+        some = ", ".join(map(repr, list(others)[:3])) + (", …" if len(others) > 3 else "")
+        talk.say(
+            f"{many(len(others), 'key')} left out, with {many(others.total(), 'value')} in train: {some}"
+        )
+    return fields
+
+
+def _promise(
+    train: StoredRecords, fields: tuple[Field, ...], measure: Measure, limits: Limits
+) -> list[Estimate]:
+    """The steps that some of the training targets would take: a thousand, more would change no digit that is shown."""
+    sample = train[:: -(-len(train) // 1000)]
+    lengths = [measure([*filter(None, record.target_segments or ())]) for record in sample]
+    if fields:
+        wholes = measure([plain_text(record.target_segments or (), fields) for record in sample])
+        return estimate_together(wholes, lengths, limits)
+    return estimate(measure([record.target or "" for record in sample]), lengths, limits)
+
+
 _IN_MANIFEST: Final = (
     *("dev", "test", "sub_max", "time_max", "split_long", "tokenizer", "limit", "recipe"),
+    *("fields", "schema", "keep"),
     *("source_field", "target_field", "id_field", "sources_only", "dev_fraction", "test_fraction", "seed"),
 )
 
@@ -222,16 +308,20 @@ def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits,
         (counts.split, "splits were made in segments that were too long"),
         (counts.dropped, "empty segments between separators were left out"),
         (counts.empty, "targets are empty"),
+        (counts.unlisted, "values have a key that is not in the schema: they will be missing"),
     ):
         if count:
             talk.say(f"{count:,} {what}")
     talk.say(records)
     if counts.too_long:
         unit = "tokens" if settings.tokenizer else "words"
+        start, split = " at Δt = 1", "--split-long splits them, or "
+        if settings.level == "field":
+            start = split = ""
         talk.warn(
             f"{counts.too_long:,} subsequences in {counts.too_long_targets:,} of {counts.targets:,} targets do not "
-            f"fit into {settings.time_max} time-steps at Δt = 1 (the longest has {counts.longest:,} {unit}) "
-            "and would be cut: --split-long splits them, or decode with a larger --time-max"
+            f"fit into {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}) "
+            f"and would be cut: {split}decode with a larger --time-max"
         )
     if leaks := count_leaks(splits):
         talk.warn(f"{leaks:,} records of dev and test have a source that train has, too")
@@ -244,36 +334,3 @@ def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits,
     elif settings.tokenizer is None:
         counted = "lengths are counted in words, as there is no tokenizer yet"
         talk.say(f"{counted}: tokens are more (--tokenizer counts them)")
-
-
-def render_summary(
-    statistics: Mapping[SplitName, TargetStatistics], estimates: Sequence[Estimate], unit: str
-) -> Group:
-    """Table 1 for each split and the steps, side by side where there is room, and how n is spread in train."""
-    table_1 = ("examples", "words /\ntarget", "subsequences /\ntarget", "words /\nsubsequence")
-    paper = Table("split", *figures(*table_1), box=SIMPLE_HEAD)
-    for split, row in statistics.items():
-        averages = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
-        shown = [f"{value:.1f}" if row.examples else "–" for value in averages]
-        paper.add_row(split, f"{row.examples:,}", *shown)
-    headings = ("Δt", "sequential\nsteps", "pipelined\nsteps", "times\nfewer", "targets\ncut")
-    steps = Table(*figures(*headings), box=SIMPLE_HEAD)
-    for entry in estimates:
-        means = (entry.sequential_steps, entry.pipelined_steps, entry.ratio)
-        steps.add_row(str(entry.delay), *(f"{value:.1f}" for value in means), f"{entry.truncated:.1%}")
-    train, groups = statistics["train"], ("0", "1 to 2", "3 to 5", "6 to 10", "11 or more")
-    spread: Counter[str] = Counter()
-    for length, times in sorted(train.histogram.items()):
-        spread[groups[bisect_left((0, 2, 5, 10), length)]] += times
-    shares = ", ".join(f"{name}: {times / train.examples:.0%}" for name, times in spread.items() if times)
-    left = Group(Text("Targets, as in the paper's Table 1", style="bold"), paper)
-    right = Group(Text(f"Decoder steps that the grid promises, in {unit}", style="bold"), steps)
-    return Group(
-        Columns([left, right], padding=(0, 3)),
-        Text(
-            f"train, by subsequences a target: {shares or 'none'}\n"
-            f"The promise is counted on {estimates[0].targets if estimates else 0:,} targets of train: what both "
-            "decoders would need to write just them.",
-            style="dim",
-        ),
-    )

@@ -24,9 +24,10 @@ from typer.models import OptionInfo
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_toml
+from pipedec_cli.data.shards import Shard
 from pipedec_cli.terminal.threads import settle_threads
 
-Dtype = Literal["float32", "bfloat16", "float16"]
+Dtype = Literal["float32", "bfloat16", "float16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +167,14 @@ def parse_delay(value: Any) -> int | str:
     return delay
 
 
+def parse_shard(value: Any) -> Shard:
+    """One of so many shards, ``3/16``."""
+    try:
+        return Shard.written(str(value))
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def listed(value: Any) -> list[str]:
     """The parts of a list as it is typed, with commas between them."""
     parts = value if isinstance(value, list | tuple) else str(value).split(",")
@@ -276,7 +285,7 @@ class WorkflowSettings(Settings):
     config: Path | None = config_option()
     recipe: str | None = general(  # after `config`, so that a file may name it
         None,
-        "Take the paper's settings as defaults: 'paper', or one of its data sets (see `pipedec recipes`).",
+        "Take the paper's settings as defaults: 'paper', one of its data sets, or 'fields' (see `pipedec recipes`).",
         is_eager=True,
         callback=_load_recipe,
     )

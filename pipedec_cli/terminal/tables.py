@@ -19,6 +19,7 @@ from rich.text import Text
 from pipedec_cli.terminal.console import visible
 
 if TYPE_CHECKING:
+    from pipedec_cli.evaluate.competitor import Competitor
     from pipedec_cli.evaluate.failures import Failures
     from pipedec_cli.evaluate.report import Comparison
 
@@ -28,6 +29,7 @@ _WORDS: Final = 30  # the last column is not made narrower than this
 _SHORT: Final = 8  # a heading of so many cells is not broken
 _LONG: Final = re.compile(r"\S{13,}")  # a word in a heading that may be broken after its hyphens
 _FIGURE: Final = re.compile(r"[-+]?\d")
+_MOST_ROWS: Final = 60
 _BAR_PER_TIME, _LONGEST_BAR = 3, 30
 
 Row = tuple[str, ...]
@@ -68,6 +70,16 @@ class Sheet:
         """The cells of a column; the first one holds the labels."""
         return [row[place] for section in self.sections for row in section.rows]
 
+    def holds_figures(self, place: int) -> bool:
+        """Whether a column is one of figures, which stand to the right; the labels are none."""
+        return place > 0 and any(map(_FIGURE.match, self.column(place)))
+
+
+def first_rows(rows: Sequence[Row]) -> tuple[tuple[Row, ...], Row]:
+    """As many rows as are worth looking at, and a note of how many more there are; schemas may have hundreds of keys."""
+    more = len(rows) - _MOST_ROWS
+    return tuple(rows[:_MOST_ROWS]), (f"and {more:,} more, which --json has",) if more > 0 else ()
+
 
 def figures(*headings: str) -> list[Column]:
     """Columns of a Rich table that hold figures."""
@@ -85,6 +97,12 @@ def lengths(failures: Failures | None) -> tuple[str, str]:
 def told(thing: object, write: Callable[[Any], str], rows: Mapping[str, str]) -> list[tuple[str, str]]:
     """Cells of a thing that may be None, by label: `rows` says which attribute stands behind it, `write` writes it."""
     return [(label, write(getattr(thing, name, None))) for label, name in rows.items()]
+
+
+def computed(one: Competitor, comparison: Comparison) -> list[tuple[str, str]]:
+    """In what dtype and with how many threads a decoder computes."""
+    threads = one.runner.settings.get("threads", str(comparison.machine.threads))
+    return [("dtype", one.runner.settings["dtype"]), ("threads", threads)]
 
 
 def under(heading: str, cells: Iterable[tuple[str, str]]) -> Iterator[tuple[Label, str]]:
@@ -164,7 +182,7 @@ def drawn(sheet: Sheet, room: int = sys.maxsize) -> Iterator[Text]:
     widths = [_width(sheet, place) for place in places]
     last = room - sum(widths[:-1]) - _BETWEEN * len(sheet.columns)
     widths[-1] = min(widths[-1], max(_WORDS, last))
-    right = [place > 0 and any(_FIGURE.match(cell) for cell in sheet.column(place)) for place in places]
+    right = [sheet.holds_figures(place) for place in places]
 
     def lines(cells: Iterable[list[str]], style: str = "") -> Iterator[Text]:
         for parts in zip_longest(*cells, fillvalue=""):
@@ -255,6 +273,7 @@ def megabytes(count: int | None) -> str:
     return written("{:,.0f}", None if count is None else count / 1e6)
 
 
-def bar(ratio: float | None) -> str:
-    """A bar as long as a ratio is large."""
-    return "" if ratio is None else "█" * min(_LONGEST_BAR, max(1, round(_BAR_PER_TIME * ratio)))
+def bar(ratio: float | None, largest: float = 1) -> str:
+    """A bar as long as a ratio is large, beside others of up to the `largest`, which all fit on a scale of their own."""
+    scale = min(_BAR_PER_TIME, _LONGEST_BAR / largest)
+    return "" if ratio is None else "█" * max(1, round(scale * ratio))

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import structs
+from rich.console import Console
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
@@ -20,12 +21,16 @@ from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import DecoderKind
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest, to_json, write_json
+from pipedec_cli.model.processes import count, is_main
 from pipedec_cli.terminal.console import Talk, command_line, many, write_stdout
-from pipedec_cli.terminal.lessons import dev_scorer, gather, warn_of
+from pipedec_cli.terminal.estimate import duration, estimate
+from pipedec_cli.terminal.lessons import Lessons, dev_scorer, gather
 from pipedec_cli.terminal.model_card import write_card
-from pipedec_cli.terminal.progress import show_training
+from pipedec_cli.terminal.progress import show_training, track
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option, threads_option
 
+#: How gloo and NCCL say that a process with which this one sums up gradients is no more.
+_PEER_GONE: Final = ("closed by peer", "reset by peer", "remote process exited", "remote worker")
 EXAMPLES = """
 pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
 pipedec train --model google-t5/t5-base --recipe paper
@@ -59,7 +64,7 @@ class TrainSettings(WorkflowSettings):
     )
     delay: int | Literal["any"] = option(
         "any",
-        "Δt that the checkpoint is for: 'any' draws schedules at random for each batch, so that one "
+        "Δt that the checkpoint is for: 'any' draws schedules at random for each update, so that one "
         "checkpoint serves every delay and the waiting schedule; the paper trains for 1.",
     )
     epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
@@ -127,7 +132,7 @@ def train(settings: TrainSettings) -> None:
     its weights and learns to write like it. Where the right answers could be worded or ordered in many ways, that costs
     least quality.
     """
-    talk = Talk(quiet=settings.quiet or not _is_main_process())
+    talk = Talk(settings.quiet) if is_main() else Talk(quiet=True, console=Console(quiet=True))
     run(settings, talk)
     plain, where = settings.decoder == "sequential", settings.some("workspace")
     decoder = "sequential" if plain and settings.out is None else None
@@ -148,14 +153,14 @@ def run(settings: TrainSettings, talk: Talk) -> None:
         if not name.startswith("scratch"):
             trained.require_model(name)
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
-    with alone if _is_main_process() else nullcontext():
+    with alone if is_main() else nullcontext():
         _check_folder(target, None, settings, talk)
         talk.say(f"loading {settings.model} …")  # torch, too, which takes some seconds
         from pipedec_cli.model.arguments import choose_device
 
         choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU
         result = _train(folder, target, settings, talk)
-        if _is_main_process():
+        if is_main():
             if stay := trained.keep_last(target, settings.keep_checkpoints):
                 taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
                 talk.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
@@ -166,9 +171,9 @@ def run(settings: TrainSettings, talk: Talk) -> None:
 def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> Any:
     lessons = gather(settings, folder, talk)
 
+    from pipedec_cli.evaluate.scoring import dev_measure
     from pipedec_cli.model.checkpoint import MethodSettings
-    from pipedec_cli.model.collate import encode, fit_time_max
-    from pipedec_cli.model.cost import training_cost
+    from pipedec_cli.model.collate import StoredExamples, encode, fit_time_max
     from pipedec_cli.model.scratch import start_checkpoint
     from pipedec_cli.model.training import hyperparameters, train
 
@@ -179,55 +184,49 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
         cpu=settings.device == "cpu",
         **settings.some(*same, "evaluations", "max_steps"),
     )
-    begun = settings.some("model", "decoder", "delay", "time_max", "dev_examples", "limit") | lessons.sources
+    usual, delay = ("model", "decoder", "time_max", "dev_examples", "limit"), _delay(settings, lessons)
+    begun = settings.some(*usual) | lessons.sources | {"delay": delay}
+    if count() > 1:  # else other examples would come together when it is resumed
+        begun["processes"] = count()
     if lessons.teacher:
         begun["teacher"] = {"name": settings.teacher, "sha256": lessons.teacher.sha256}
     record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=lessons.files)
     if done := _check_folder(target, record, settings, talk):
         talk.say(f"{target} has been trained to the end already")
         return done
-    decoding = {**settings.some("decoder", "delay"), **lessons.sources, "segmentation": lessons.segmentation}
-    method = MethodSettings(**decoding, explore="once" if lessons.teacher else "retry")
-    like = lessons.teacher.checkpoint if lessons.teacher else None
+    decoding = {**settings.some("decoder"), **lessons.sources, "segmentation": lessons.segmentation}
+    method = MethodSettings(**decoding, delay=delay, explore="once" if lessons.teacher else "retry")
     start = (settings.model or "", method, lessons.train, hyper.seed, lessons.segmenter)
-    checkpoint = start_checkpoint(*start, like)
-    examples = encode(checkpoint, lessons.train)
+    checkpoint = start_checkpoint(*start, lessons.teacher.checkpoint if lessons.teacher else None)
+    texts = track(talk, lessons.train, len(lessons.train), "tokenizing")
+    examples = StoredExamples(target, encode(checkpoint, texts))
     time_max = settings.time_max or fit_time_max(examples, method)
     checkpoint.settings = structs.replace(method, time_max=time_max)
-    expected = training_cost(checkpoint, examples, hyper, settings.keep_checkpoints)
-    warn_of(examples, checkpoint.settings, talk)
-    talk.say(
-        f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
-        + (f", delay {settings.delay}, time_max {time_max}" if settings.decoder == "pipelined" else "")
-        + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
-    )
-    megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
-    talk.say(
-        f"{many(len(examples), 'example')}, {expected.updates:,} updates of {hyper.batch_size}: "
-        f"about {_duration(expected.seconds)}, {megabytes} in {target}, some "
-        f"{expected.memory / 1e9:.1f} GB of memory"
-    )
-    room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
-    if room < expected.bytes:
-        what, todo = f"training needs {megabytes}", "free some, or give --out on another disk"
-        raise UserError(f"{what}, {room / 1e6:,.0f} MB are free", where=str(target), todo=todo)
-    if _is_main_process():
+    if is_main():
+        estimate(checkpoint, examples, hyper, settings, target, talk)
         write_json(target / trained.MANIFEST, record)
     how: Any = {"resume": settings.resume, "keep": settings.keep_checkpoints}
-    with show_training(talk) as show, _stopped(target, talk):
-        dev, score = encode(checkpoint, lessons.dev), dev_scorer(checkpoint, lessons.dev[:32])
+    measure = dev_measure(lessons.segmentation.level)
+    with show_training(talk, measure.headline[measure.primary]) as show, _stopped(target, talk):
+        dev, score = list(encode(checkpoint, lessons.dev)), dev_scorer(checkpoint, lessons.dev[:32])
         outcome = train(checkpoint, examples, dev, target, hyper, show=show, score=score, **how)
     result = {"checkpoint": str(target), **outcome}
-    talk.say(f"trained in {_duration(outcome['seconds'])}; checkpoint in {target}")
-    if _is_main_process():
+    talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
+    if is_main():
         record |= {"result": result}
         write_card(target, checkpoint, record, folder, len(examples), talk)
         write_json(target / trained.MANIFEST, record)  # from here on the folder holds a model
     return result
 
 
-def _is_main_process() -> bool:  # the one that writes and talks, under torchrun
-    return os.environ.get("RANK", "0") == "0"
+def _delay(settings: TrainSettings, lessons: Lessons) -> int | Literal["any", "together"]:
+    """When rows start: those of fields all at once."""
+    if settings.decoder == "sequential" or not lessons.segmentation.fields:
+        return settings.delay
+    if settings.delay != "any":
+        what = f"the data's fields are written at the same time: --delay {settings.delay} does not apply"
+        raise UserError(what, todo="leave --delay out")
+    return "together"
 
 
 def _check_folder(target: Path, record: Mapping[str, Any] | None, settings: TrainSettings, talk: Talk) -> Any:
@@ -237,7 +236,7 @@ def _check_folder(target: Path, record: Mapping[str, Any] | None, settings: Trai
     up. Gives the result of one that is to be resumed and has come to its end.
     """
     before = trained.begun(target)
-    if before and _is_main_process() and (left := trained.clean(target)):
+    if before and is_main() and (left := trained.clean(target)):
         talk.say(f"a training that was killed left {', '.join(left)} half written: removed")
     begun = trained.checkpoints(target)
     if settings.resume:
@@ -255,7 +254,7 @@ def _check_folder(target: Path, record: Mapping[str, Any] | None, settings: Trai
     if begun and not settings.overwrite:
         todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
         raise UserError(f"{target} holds an unfinished training", todo=todo)
-    if record and _is_main_process():
+    if record and is_main():
         trained.forget(begun)  # a later --resume must not pick up another training's
     return None
 
@@ -266,18 +265,20 @@ def _stopped(target: Path, talk: Talk) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        kept = "; the same command with --resume goes on from the last checkpoint"
-        none = " before there was a first checkpoint; nothing is kept"
-        talk.say(f"stopped{kept if any(target.glob('checkpoint-*')) else none}")
+        talk.say(f"stopped{_what_is_kept(target)}")
         raise
     except Exception as error:
+        if count() > 1 and any(words in str(error) for words in _PEER_GONE):
+            talk.say(f"stopped, since another process has ended{_what_is_kept(target)}")
+            raise SystemExit(1) from error  # that one, or who ended it, says why
         # torch and safetensors wrap what the system says.
         if shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
         raise
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def _what_is_kept(target: Path) -> str:
+    kept = "; the same command with --resume goes on from the last checkpoint"
+    return (
+        kept if any(target.glob("checkpoint-*")) else " before there was a first checkpoint; nothing is kept"
+    )

@@ -107,7 +107,9 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
 
 
 def test_recipes_are_the_general_one_and_the_papers_data_sets_with_the_levels_of_their_importers():
-    assert list(RECIPES) == [entry.name for entry in RECIPES.values()] == ["paper", *TARGET_LENGTHS]
+    assert list(RECIPES) == [entry.name for entry in RECIPES.values()] == ["paper", *TARGET_LENGTHS, "fields"]
+    trained = recipe("paper").settings_for("train")
+    assert trained.pop("delay") and recipe("fields").settings_for("train") == trained
     for name in TARGET_LENGTHS:
         assert recipe(name).settings_for("segment")["level"] == IMPORTERS[name].level
     with pytest.raises(UserError, match="no recipe is called 'squad'; the recipes are paper, msqa, kp20k"):

@@ -54,6 +54,10 @@ def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
     with_grid = line(generated(), NAMES, trace=True)
     assert with_grid["grid"] == [{"start": 0, "tokens": [5, 6, 1]}, {"start": 2, "tokens": [1]}]
     assert with_grid["source_token_ids"] == [9, 8, 1]
+    assert not any(name.startswith("grid_") for name in with_grid)
+    more = replace(generated(), calls=(2, 3), taken_back=((1, 1, 2, 7),))
+    told = line(more, NAMES, trace=True)
+    assert (told["grid_calls"], told["grid_taken_back"]) == ([2, 3], [(1, 1, 2, 7)])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_whatever_the_input_holds_comes_back_from_the_file(fields):
 
 def test_what_generate_writes_is_read_back(write_lines):
     answers = {"target": "A. C.", "target_segments": ["A.", "C."], "references": ["D.", "A. C."]}
-    of = generated(id="x1", mine={"a": 1}, **answers)
+    of = replace(generated(id="x1", mine={"a": 1}, **answers), calls=(2, 3), taken_back=((1, 1, 2, 7),))
     path = write_lines("run.jsonl", line(of, NAMES, trace=True))
     (found,) = read_predictions(path)
     assert replace(found, record=None) == replace(of, seconds=0.123457, record=None)

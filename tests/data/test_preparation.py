@@ -41,6 +41,15 @@ def test_merging_loses_nothing(phrases):
     assert len(done.target_segments) <= 3
 
 
+def test_what_a_text_says_again_is_left_out_where_that_is_asked_for_before_anything_is_merged():
+    prepare = preparer(each_once=True)
+    done = prepare.segment(record("a; b; a; c; b; a"))
+    assert (done.target_segments, done.target) == (("a", "b", "c"), "a; b; c")
+    assert (prepare.counts.repeated, prepare.counts.merged) == (3, 0)
+    assert prepare.segment(record("a ;b")).target == "a ;b"
+    assert len(preparer().segment(record("a; b; a")).target_segments) == 3
+
+
 def test_a_list_is_kept_as_it_is_and_becomes_a_string_and_a_string_stays_as_it_was():
     prepare = preparer(split_long=True, time_max=3)
     done = prepare.segment(record("one two three four five", ("one two three four", " five ", "")))

@@ -22,6 +22,7 @@ def test_a_file_of_ours_is_read_as_it_stands_there(tmp_path):
     ("shape", "content", "message"),
     [
         (Manifest, b"{", "a.json:1: not JSON: "),
+        (Manifest, b'{"a": "b\n', "not JSON: Invalid control character at column 9"),
         (Manifest, b'{\n"a": \xff}', "a.json: not UTF-8: byte 0xff"),
         (Manifest, b"[1]", "`pipedec x` writes: a list where an object belongs; run `pipedec x` again"),
         (Manifest, DEEP.encode(), "nested more than 100 deep"),

@@ -91,6 +91,19 @@ def test_our_decoders_make_these_lengths_on_any_checkpoint_in_a_child_process_to
     assert again.run(sources(decoder, 3), 2, time.perf_counter).outputs == made.outputs
 
 
+def test_fields_are_forced_behind_their_keys_and_the_plain_text_has_a_length_of_its_own(decoder):
+    lengths = Lengths.of_fields(9)
+    assert "36 target tokens in 12 subsequences of 3; 84 in the plain text" in lengths.line
+    some = lengths.sources(2, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos)
+    for delay, tokens, calls, rows in (("together", 36, 4, 12 * 3 + 2 * 12 + 12), (None, 84, 85, 85)):
+        runner = EngineRunner(decoder, {"delay": delay}, lengths)
+        made = runner.run(some, 1, time.perf_counter)
+        assert [len(output.tokens) for output in made.outputs] == [tokens, tokens]
+        assert (made.calls, made.rows) == (2 * calls, 2 * rows)
+        again = remake(**json.loads(json.dumps(runner.blueprint()[1])))
+        assert again.run(some, 1, time.perf_counter).outputs == made.outputs
+
+
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
 def test_peers_make_as_many_tokens_as_they_are_told(decoder, tmp_path, name):
     pytest.importorskip("ctranslate2") if name == "ctranslate2" else None

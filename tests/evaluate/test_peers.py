@@ -39,7 +39,7 @@ def ours(decoder, sources):
     return EngineRunner(decoder, {"max_tokens": MOST}).run(sources, 1, time.perf_counter)
 
 
-@pytest.fixture(params=PEERS, scope="module")
+@pytest.fixture(params=[name for name in PEERS if ":" not in name], scope="module")
 def peer(request, plain, tmp_path_factory):
     if request.param == "ctranslate2":
         pytest.importorskip("ctranslate2")
@@ -99,16 +99,25 @@ def test_peer_that_cannot_take_the_checkpoint_or_is_not_installed_is_absent_and_
     assert isinstance(lacking, Absent) and "pip install .[peers]" in lacking.why
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [({1: 1.0, 4: 3.0}, 1), ({1: 3.0, 4: 1.0}, 4)])
-def test_ctranslate2_gets_the_threads_with_which_it_is_fastest(monkeypatch, ctranslate2, seconds, expected):
-    clock = FakeClock()
+def test_ctranslate2_gets_the_threads_with_which_it_is_fastest_at_each_batch_size(monkeypatch, ctranslate2):
+    clock, passes = FakeClock(), []
 
     def tried(*, threads, **rest):
-        return SimpleNamespace(eos=1, threads=threads, run=lambda *_: clock.pass_by(seconds[threads]))
+        def run(sources, batch_size, clock_of_run):
+            passes.append((threads, len(sources)))
+            clock.pass_by({(1, 1): 1.0, (4, 1): 3.0, (1, 2): 3.0, (4, 2): 1.0}[threads, batch_size])
+            return threads
+
+        return SimpleNamespace(settings={"threads": str(threads)}, run=run)
 
     monkeypatch.setattr(ctranslate2, "CTranslate2", tried)
-    assert ctranslate2.fastest(device="cpu", most_threads=4, clock=clock).threads == expected
-    assert ctranslate2.fastest(device="cuda", most_threads=4, clock=clock).threads == 4
+    peer = ctranslate2.Fastest(device="cpu", most_threads=4)
+    assert peer.settings["threads"] == "1, 4"
+    assert [peer.run("abc", 1, clock), peer.settings["threads"]] == [1, "1"]
+    assert passes == [(1, 1), (4, 1)] * 2 + [(1, 3)]  # tried on the first batch, then the work itself
+    assert [peer.run("abc", size, clock) for size in (2, 1, 2)] == [4, 1, 4]
+    assert peer.settings["threads"] == "1 at batch size 1, 4 at batch size 2"
+    assert ctranslate2.Fastest(device="cuda", most_threads=4).run("abc", 1, clock) == 4
 
 
 def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_errors(plain, sources, tmp_path, ctranslate2):
@@ -120,6 +129,21 @@ def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_errors(plain, so
     peer.device = "cuda"  # its memory there is not known rather than wrong
     with pytest.raises(ChildError, match="no counter"):
         peer.blueprint()
+
+
+def test_ctranslate2_in_a_dtype_that_is_named_shares_what_was_converted_or_is_absent(
+    plain, sources, tmp_path, monkeypatch, ctranslate2
+):
+    place, converted = tmp_path / "converted", []
+    real = ctranslate2.convert
+    monkeypatch.setattr(ctranslate2, "convert", lambda *given: converted.append(given) or real(*given))
+    for name, dtype in ("ctranslate2", "float32"), ("ctranslate2:int8", "int8"):
+        peer = make_peer(name, plain, place, MOST)
+        assert len(peer.run(sources, 4, time.perf_counter).outputs) == len(sources)
+        assert (peer.settings["dtype"], peer.settings["threads"].isdigit()) == (dtype, True)
+    assert len(converted) == 1
+    monkeypatch.setattr(ctranslate2, "compute_type", lambda *_: "float32")
+    assert make_peer("ctranslate2:bfloat16", plain, place).why == "CTranslate2 has no bfloat16 on this device"
 
 
 def test_ctranslate2_without_the_dtype_falls_back_to_float32(monkeypatch, ctranslate2):

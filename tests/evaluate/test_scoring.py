@@ -8,7 +8,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated, record_of
-from pipedec_cli.evaluate.failures import count_failures
+from pipedec_cli.evaluate.failures import count_failures, dropped, duplicates
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
@@ -168,6 +168,11 @@ def item(*segments: str, gold: int | None = None, truncated: str | None = None) 
 )
 def test_a_segment_with_words_repeats_another_whatever_its_case_punctuation_and_spaces(segments, repeats):
     assert count_failures([item(*segments)]).duplicated == repeats
+
+
+def test_which_segments_say_it_again_and_how_many_are_missing_is_told_of_each_prediction():
+    assert duplicates(("A b.", "c", "a, B", "C!", "d")) == [2, 3]
+    assert [dropped(item("a", gold=gold)) for gold in (None, 0, 1, 3)] == [None, 0, 0, 2]
 
 
 def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_for_cuts():

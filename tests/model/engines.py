@@ -10,6 +10,7 @@ from pipedec_cli.model.backbone import can_prepack
 from pipedec_cli.model.native.library import BuildError, library
 from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.model.steps.operators import TorchStepper
+from pipedec_cli.model.teacher_forcing import decoder_logits
 from pipedec_cli.pipeline.decode import Finished, Method, Row, decode
 from pipedec_cli.pipeline.grid import Limits, Slot
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
@@ -85,6 +86,7 @@ try:
     missing = ""
 except BuildError as error:
     missing = str(error)
+needs_int8 = pytest.mark.skipif(bool(missing) or not library().kinds & 1, reason="no int8 here")
 needs_kernels = pytest.mark.skipif(bool(missing), reason=missing or "the kernels are there")
 needs_packing = pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here")
 
@@ -152,3 +154,32 @@ def expected_outcomes(kind, schedule, explore="retry", count=None):
     results = [expected_of(kind, schedule, explore, number) for number in range(count or len(SOURCES))]
     assert min(result.gap for result in results) >= TIE
     return [outcome_of(result) for result in results]
+
+
+class Recorder:
+    """An engine whose rows and logits are kept, by sequence."""
+
+    def __init__(self, engine, sources, method):
+        self.engine, self.admit, self.release = engine, engine.admit, engine.release
+        self.sources = sources
+        self.kept = [[] for _ in sources]
+        list(decode(self, enumerate(sources), method, sequences=len(sources)))
+
+    def step(self, rows):
+        logits = self.engine.logits(rows)
+        for row, scores in zip(rows, logits.float(), strict=True):
+            self.kept[row.sequence].append((row, scores))
+        return logits.argmax(dim=-1).tolist()
+
+    def cached(self, sequence):
+        return torch.stack([scores for _, scores in self.kept[sequence]])
+
+    def both(self, model, sequence):
+        """The cached logits of a sequence, and the teacher-forced ones of the same tokens."""
+        slots = [row.slot for row, _ in self.kept[sequence]]
+        places = torch.tensor([[slot.token, slot.subsequence, slot.time] for slot in slots]).T[:, None]
+        ids = torch.tensor([self.sources[sequence]])
+        with torch.no_grad():
+            memory = model.encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+            exact = decoder_logits(model, *places, memory, torch.ones_like(ids))[0].float()
+        return self.cached(sequence), exact

@@ -1,6 +1,7 @@
 """Records to training batches: Eq. 5 laid out token by token, padding told by position."""
 
 import random
+import tracemalloc
 
 import pytest
 import torch
@@ -9,7 +10,17 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
-from pipedec_cli.model.collate import IGNORED, Encoded, collate, collator, encode, fit_time_max, schedules
+from pipedec_cli.model.collate import (
+    IGNORED,
+    Encoded,
+    StoredExamples,
+    collate,
+    collator,
+    encode,
+    fit_time_max,
+    schedule,
+)
+from pipedec_cli.model.order import Turn, Turns
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, place
@@ -94,6 +105,29 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(decoder, segments, ta
     assert (example.source, example.cut) == checkpoint.codec().source("source")
 
 
+def test_examples_lie_on_disk_and_come_back_as_they_were(tmp_path):
+    examples = [encoded([A] * number, [], [B], source=[number, EOS]) for number in range(50)]
+    stored = StoredExamples(tmp_path, examples)
+    assert [*stored] == examples
+    assert [stored[7], *stored[::20]] == [examples[7], *examples[::20]]
+
+
+def test_the_memory_that_training_data_take_is_some_bytes_an_example(tmp_path):
+    settings = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; "))
+
+    def peak(count):
+        tracemalloc.start()
+        stored = StoredExamples(tmp_path, (encoded([A] * 200, source=range(300, 700)) for _ in range(count)))
+        fit_time_max(stored, settings)
+        next(iter(Turns([len(one.source) for one in stored], 8, 0, lambda: 0)))
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return size
+
+    peak(800)  # more than stays in memory
+    assert peak(1600) - peak(800) < 800 * 100, "a token takes no byte"
+
+
 @given(
     st.lists(st.lists(st.integers(1, 60), max_size=6), min_size=1, max_size=30),
     st.sampled_from([1, 3, "any"]),
@@ -122,23 +156,23 @@ def test_one_target_in_two_hundred_may_be_longer_than_time_max():
     assert fit_time_max([], settings) == 50
 
 
-BATCHES = [
-    [encoded([A] * (n % 3 + 1), [B], [C], source=[n * 3 + k, 7, EOS]) for k in range(3)] for n in range(100)
-]
+TURNS = [Turn(update, 7 * update + example) for update in range(100) for example in range(3)]
 
 
-def drawn(seed, batches=BATCHES[:20]):
+def drawn(seed, turns=TURNS):
     settings = MethodSettings("pipelined", "any", Segmentation("phrase", (";",), "; "))
-    return [list(schedules(batch, settings, seed)) for batch in batches]
+    return [schedule(settings, seed, turn, 4) for turn in turns]
 
 
-def test_schedules_depend_on_the_seed_and_on_the_batch_and_on_nothing_else():
-    """So a resumed run draws what an undisturbed one would have drawn, and leaves the chance of others alone."""
-    assert drawn(3) == drawn(3, BATCHES[19::-1])[::-1] == drawn(3)
+def test_schedules_depend_on_seed_update_and_example_and_on_nothing_else():
+    """So a resumed run, or one of several, draws what an undisturbed one would have drawn, and leaves others' chance alone."""
+    assert drawn(3) == drawn(3, TURNS[::-1])[::-1] == drawn(3)
     assert drawn(1) != drawn(2)
-    assert len({tuple(map(repr, some)) for some in drawn(1)}) > 8
-    found = {schedule.name for some in drawn(0, BATCHES) for schedule in some}
-    assert found == {"delay1", "delay2", "delay3", "wait", "drawn"}
+    updates = [drawn(1)[first : first + 3] for first in range(0, 300, 3)]
+    assert all(len({one.name for one in update}) == 1 for update in updates), "an update is of one kind"
+    assert {one.name for one in drawn(1)} == {"delay1", "delay2", "delay3", "wait", "drawn"}
+    among = [one.distances for one in drawn(1) if isinstance(one, Drawn)]
+    assert len(set(among)) == len(among) > 100
     random.seed(1)
     torch.manual_seed(1)
     before = random.getstate(), torch.get_rng_state()
@@ -148,11 +182,11 @@ def test_schedules_depend_on_the_seed_and_on_the_batch_and_on_nothing_else():
 
 
 def test_batches_are_laid_out_for_the_decoder_that_is_trained():
-    batch = BATCHES[0]
-    for checkpoint, schedule, closing in (
+    batch = [encoded([A] * (n % 3 + 1), source=[n * 3, 7, EOS]) for n in range(3)]
+    for checkpoint, plan, closing in (
         (fresh_toy("pipelined", 2), Fixed(2), True),
         (fresh_toy("sequential"), Whole(), False),
     ):
-        one = [example._replace(texts=example.texts[:1]) for example in batch]
-        made = {name: tensor.tolist() for name, tensor in collator(checkpoint, 0)(one).items()}
-        assert made == laid_out(one, schedule, closing=closing)
+        turns = zip(TURNS, batch, strict=False)
+        made = {name: tensor.tolist() for name, tensor in collator(checkpoint, 0)([*turns]).items()}
+        assert made == laid_out(batch, plan, closing=closing)

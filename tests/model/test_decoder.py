@@ -91,6 +91,19 @@ def test_the_grid_holds_what_the_steps_made(pipelined):
         assert result.empty == sum(tokens == (pipelined.checkpoint.eos,) for _, tokens in result.grid) > 0
 
 
+def test_attempts_that_were_taken_back_are_told_beside_the_grid(pipelined):
+    items = list(pipelined.run(SOURCES, pipelined.method(2, explore="fresh"), 2))
+    steps = [(item.example, item.step) for item in items if isinstance(item, Stepped)]
+    for result in (item for item in items if isinstance(item, Generated)):
+        own = [step for example, step in steps if example == result.index]
+        gone = [(step.number, slot) for step in own for slot in step.taken_back]
+        told = [(call, slot.subsequence, slot.time, slot.token) for call, slot in gone]
+        assert list(result.taken_back) == told
+        assert {token for *_, token in told} == {pipelined.checkpoint.bos}
+        assert result.empty == len(told) > 0
+        assert result.calls == ()
+
+
 def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined, sequential):
     def cut(decoder, **limits):
         return {result.truncated for result in decoder.texts(SOURCES, decoder.method(**limits))}
@@ -286,8 +299,13 @@ def test_a_device_is_chosen_by_name_or_by_what_there_is_or_refused(monkeypatch, 
 
 
 def test_dtypes_are_chosen_by_name_and_the_batch_size_is_bounded_by_examples_and_machine():
-    assert [choose_dtype(name, torch.device("cuda")) for name in DTYPES] == [*DTYPES.values()]
+    assert [choose_dtype(name, torch.device("cuda")) for name in DTYPES if name != "int8"] == [
+        dtype for dtype in DTYPES.values() if dtype != torch.int8
+    ]
     assert choose_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
+    assert choose_dtype("int8", torch.device("cpu")) == torch.int8
+    with pytest.raises(UserError, match="int8 is for the CPU; use bfloat16, or --device cpu"):
+        choose_dtype("int8", torch.device("cuda"))
     with pytest.raises(UserError, match="float16 is not for the CPU; use bfloat16 or float32"):
         choose_dtype("float16", torch.device("cpu"))
     model = fresh_toy().model

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.model.steps.engine import Engine, lay_out
-from pipedec_cli.model.teacher_forcing import decoder_logits
-from pipedec_cli.pipeline.decode import Method, Row, decode
+from pipedec_cli.pipeline.decode import Method, Row
 from pipedec_cli.pipeline.grid import Limits, Slot
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.checkpoints import examples_of
@@ -24,6 +23,7 @@ from tests.model.engines import (
     STEPPINGS,
     TIE,
     VOCABULARY,
+    Recorder,
     ask_oracle,
     expected_of,
     expected_outcomes,
@@ -154,35 +154,6 @@ def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(monkey
 
 
 # --- Logits -----------------------------------------------------------------------------------------------------------
-
-
-class Recorder:
-    """An engine whose rows and logits are kept, by sequence."""
-
-    def __init__(self, engine, sources, method):
-        self.engine, self.admit, self.release = engine, engine.admit, engine.release
-        self.sources = sources
-        self.kept = [[] for _ in sources]
-        list(decode(self, enumerate(sources), method, sequences=len(sources)))
-
-    def step(self, rows):
-        logits = self.engine.logits(rows)
-        for row, scores in zip(rows, logits.float(), strict=True):
-            self.kept[row.sequence].append((row, scores))
-        return logits.argmax(dim=-1).tolist()
-
-    def cached(self, sequence):
-        return torch.stack([scores for _, scores in self.kept[sequence]])
-
-    def both(self, model, sequence):
-        """The cached logits of a sequence, and the teacher-forced ones of the same tokens."""
-        slots = [row.slot for row, _ in self.kept[sequence]]
-        places = torch.tensor([[slot.token, slot.subsequence, slot.time] for slot in slots]).T[:, None]
-        ids = torch.tensor([self.sources[sequence]])
-        with torch.no_grad():
-            memory = model.encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-            exact = decoder_logits(model, *places, memory, torch.ones_like(ids))[0].float()
-        return self.cached(sequence), exact
 
 
 @pytest.mark.usefixtures("kernels")

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Generated
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
-from pipedec_cli.pipeline.decode import Finished, Method, decode
+from pipedec_cli.pipeline.decode import Finished, Method, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Whole
@@ -89,6 +90,24 @@ def test_a_decoder_in_exact_mode_gives_the_plain_texts_and_counts_the_drafts_cal
     else:
         assert drafted == [None] * len(made)
         assert all(one.steps <= other.steps for one, other in zip(made, plain, strict=True))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_how_far_every_check_came_and_the_guesses_in_vain_are_told(decoders, batch_size):
+    exact = ExactDecoder(decoders["sequential"], "jacobi")
+    steps, vain = {}, 0
+    for item in exact.run(SOURCES, batch_size=batch_size):
+        if isinstance(item, Stepped):
+            steps.setdefault(item.example, []).append(item.step)
+        if isinstance(item, Generated):
+            own = steps[item.index]
+            assert list(item.calls) == [step.time for step in own]
+            assert (item.steps, item.tokens + 1) == (len(item.calls), item.calls[-1])
+            assert [place for *place, _ in item.taken_back] == [
+                [step.number, 1, slot.time] for step in own for slot in step.taken_back
+            ]
+            vain += len(item.taken_back)
+    assert vain > 0
 
 
 @pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])

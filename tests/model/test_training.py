@@ -1,16 +1,10 @@
-"""Training on the Trainer: it learns, leaves a plain T5 without pickles, says before what it takes, and can be resumed.
-
-Run as a program, this is one process of a training as `torchrun` starts it, with the folder as argument.
-"""
+"""Training on the Trainer: it learns, leaves a plain T5 without pickles, says before what it takes, and can be resumed."""
 
 import copy
-import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict, replace
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +19,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.collate import Encoded
 from pipedec_cli.model.cost import training_cost
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import LikeLengths, Progress, hyperparameters, train
+from pipedec_cli.model.training import Progress, hyperparameters, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model
 
@@ -58,22 +52,6 @@ def test_the_loss_falls_and_is_shown(tmp_path):
     assert (outcome["updates"], outcome["examples_seen"]) == (40, 200)
     assert outcome["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-3)
     assert not checkpoint.model.training
-
-
-def test_batches_are_of_like_lengths_and_come_in_no_order_of_length():
-    """Else what was learnt last, how many subsequences there are, would be that of the shortest texts."""
-    examples = [Encoded([1] * (1 + number % 97), ()) for number in range(1003)]
-    arguments = SimpleNamespace(train_batch_size=4, gradient_accumulation_steps=2, seed=3)
-    trainer = SimpleNamespace(train_dataset=examples, args=arguments, state=SimpleNamespace(epoch=0.0))
-    order = list(LikeLengths(trainer))
-    assert sorted(order) == list(range(1003))
-    assert order == list(LikeLengths(trainer))
-    batches = [[len(examples[at].source) for at in order[first : first + 8]] for first in range(0, 1000, 8)]
-    assert sum(max(batch) - min(batch) < 12 for batch in batches) > 120  # an example may be put first
-    rises = sum(one[0] < other[0] for one, other in pairwise(batches))
-    assert 40 < rises < 84, "half of the batches are longer than the one before"
-    trainer.state.epoch = 1.0
-    assert order != list(LikeLengths(trainer))
 
 
 def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path):
@@ -373,40 +351,3 @@ def test_every_file_of_a_model_has_the_mode_that_the_user_wants(tmp_path):
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o640"}
     assert "model.safetensors" in {path.name for path in files}
-
-
-@pytest.mark.slow
-def test_two_processes_train_one_model_and_resume_it(tmp_path):
-    """As torchrun starts them: one of them talks and writes, both end with the same weights, a resumed run too."""
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    program = [sys.executable, *launch, "-m", "tests.model.test_training", str(tmp_path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    root = Path(__file__).parents[2]
-    subprocess.run(program, cwd=root, env=environment, check=True, capture_output=True, timeout=300)
-    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
-    assert first["shown"] == [1, 2, 3, 3, 4, 5, 6, 6]
-    assert second["shown"] == []
-    whole, resumed = first["weights"]
-    assert second["weights"] == [whole, resumed]
-    assert resumed == pytest.approx(whole, rel=1e-6)
-
-
-def main(folder):
-    """Train, forget the last checkpoint, resume from the one before, and write down what came of both."""
-    shown = []
-    rank, weights = os.environ["RANK"], []
-    for options in ({"show": shown.append}, {"resume": True}):
-        checkpoint, hyper = fresh_toy(), replace(QUICK, batch_size=2)
-        examples = examples_of(checkpoint)
-        run(checkpoint, folder, hyper, examples=examples[:7], dev=examples[7:], **options)
-        weights.append(float(checkpoint.model.shared.weight.detach().double().norm()))
-        torch.distributed.barrier()
-        if rank == "0":
-            shutil.rmtree(folder / "checkpoint-6")
-        torch.distributed.barrier()
-    result = {"shown": [progress.step for progress in shown], "weights": weights}
-    (folder / f"rank{rank}.json").write_text(json.dumps(result), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

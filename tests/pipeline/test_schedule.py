@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.attention import distance, position, visible
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, draw_schedules, place
+from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, draw_schedule, place
 from tests.fakes import NEVER, drive
 
 lengths = st.lists(st.integers(1, 6), max_size=8)
@@ -44,14 +44,19 @@ def test_what_has_no_place_is_refused():
         Fixed(0)
 
 
-def kind_of(batch):
-    return "drawn" if isinstance(batch[0], Drawn) else batch[0].name
+def kind_of(schedule):
+    return "drawn" if isinstance(schedule, Drawn) else schedule.name
+
+
+def draw(seed, subsequences, example=0):
+    """The schedule of one example of the batch of that seed."""
+    return draw_schedule(random.Random(seed), random.Random(f"{seed} {example}"), subsequences)
 
 
 def test_random_schedules_come_with_the_probabilities_of_the_method():
     draws = 16_000
     rng = random.Random(7)
-    kinds = Counter(kind_of(draw_schedules(rng, examples=1, subsequences=4)) for _ in range(draws))
+    kinds = Counter(kind_of(draw_schedule(rng, rng, 4)) for _ in range(draws))
     assert set(kinds) == {"wait", "delay1", "delay2", "delay3", "drawn"}
     for kind in ("wait", "delay1", "delay2", "delay3"):
         assert kinds[kind] / draws == pytest.approx(1 / 8, abs=0.015)
@@ -62,9 +67,8 @@ def test_drawn_distances_come_with_the_probabilities_of_the_method():
     rng = random.Random(11)
     distances = Counter()
     while distances.total() < 18_000:
-        for schedule in draw_schedules(rng, examples=3, subsequences=5):
-            if isinstance(schedule, Drawn):
-                distances.update(schedule.distances)
+        if isinstance(schedule := draw_schedule(rng, rng, 5), Drawn):
+            distances.update(schedule.distances)
     expected = dict.fromkeys(range(1, 13), 1 / 16) | dict.fromkeys((1, 2, math.inf), 2 / 16)
     assert set(distances) == set(expected)
     for value, probability in expected.items():
@@ -72,17 +76,16 @@ def test_drawn_distances_come_with_the_probabilities_of_the_method():
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 9))
-def test_a_batch_is_of_one_kind_and_has_a_schedule_for_each_example(seed, examples, subsequences):
-    batch = draw_schedules(random.Random(seed), examples, subsequences)
-    assert len(batch) == examples
-    assert len({kind_of([schedule]) for schedule in batch}) == 1
-    if kind_of(batch) != "drawn":
+def test_a_batch_is_of_one_kind(seed, examples, subsequences):
+    batch = [draw(seed, subsequences, example) for example in range(examples)]
+    assert len({*map(kind_of, batch)}) == 1
+    if kind_of(batch[0]) != "drawn":
         assert len(set(batch)) == 1
 
 
 def test_every_start_of_every_example_of_a_drawn_batch_is_drawn_on_its_own():
     for seed in range(50):
-        batch = draw_schedules(random.Random(seed), examples=8, subsequences=20)
+        batch = [draw(seed, 20, example) for example in range(8)]
         drawn = [schedule.distances for schedule in batch if isinstance(schedule, Drawn)]
         assert len(set(drawn)) != 1
         assert all(len(distances) >= 19 and len(set(distances)) > 2 for distances in drawn)
@@ -90,7 +93,7 @@ def test_every_start_of_every_example_of_a_drawn_batch_is_drawn_on_its_own():
 
 @given(seeds, lengths)
 def test_starts_never_decrease_and_are_never_later_than_all_ends_before(seed, lengths):
-    (schedule,) = draw_schedules(random.Random(seed), examples=1, subsequences=len(lengths) + 1)
+    schedule = draw(seed, len(lengths) + 1)
     starts = place(schedule, [*lengths, 0])
     ends = accumulate((start + length + 1 for start, length in zip(starts, lengths, strict=False)), max)
     assert starts[0] == 0
@@ -101,7 +104,7 @@ def test_starts_never_decrease_and_are_never_later_than_all_ends_before(seed, le
 
 @given(seeds, lengths)
 def test_training_and_decoding_place_the_same_text_alike(seed, lengths):
-    (schedule,) = draw_schedules(random.Random(seed), examples=1, subsequences=len(lengths) + 1)
+    schedule = draw(seed, len(lengths) + 1)
     grid, _ = drive([[5] * m for m in lengths], schedule, Limits(time_max=200))  # none is cut
     # Algorithm 1 may explore again after the closing subsequence; what a target holds stands in the same places.
     assert [row.start for row in grid.subsequences][: len(lengths) + 1] == place(schedule, [*lengths, 0])

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -22,7 +23,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.terminal import app as module
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.console import tame_libraries
+from pipedec_cli.terminal.console import command_line, tame_libraries
 from tests.terminal.running import refused, run, write_lines
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +127,10 @@ def test_what_libraries_warn_of_and_log_is_one_line_without_control_characters(c
 )
 def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, code, word):
     program = [sys.executable, "-m", "pipedec_cli", "segment", "-", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # What a shell starts in the background ignores SIGINT, and so do its children.
+    heed = partial(signal.signal, number, signal.SIG_DFL)
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(program, text=True, preexec_fn=heed, **pipes)  # noqa: PLW1509
     assert process.stdin is not None  # it gets more than a pipe holds, so that it is being read
     process.stdin.write('{"source": "a", "target": "b"}\n' * 10_000)
     process.stdin.flush()
@@ -273,3 +277,10 @@ def test_the_committed_completion_script_is_what_the_app_prints(shell):
 def test_bash_completes_a_command_and_an_option(words, at, completed):
     printed = complete("complete_bash", COMP_WORDS=f"pipedec {words}", COMP_CWORD=at)
     assert printed.split() == [completed]
+
+
+def test_a_command_that_is_named_tells_data_from_options():
+    assert (
+        command_line("generate", "my data", model="m", out=None) == "`pipedec generate 'my data' --model m`"
+    )
+    assert command_line("report", data="my data", model="m") == "`pipedec report --data 'my data' --model m`"

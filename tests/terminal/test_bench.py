@@ -46,8 +46,16 @@ def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
     assert [(step["dtype"], step["rows"]) for step in content["steps"]] == steps
 
 
-def test_tables_name_the_lengths_the_limit_and_the_machine(folder):
-    result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--memory")
+def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_path):
+    page = tmp_path / "bench.html"
+    result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--memory", "--html", page)
+    drawn = page.read_text(encoding="utf-8")
+    for title in (
+        "Where the time goes, batch size 1",
+        "One decoder step",
+        "Forced lengths: 12 source tokens",
+    ):
+        assert title in drawn
     for words in (
         "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4",
         "decoding, ms a call",

@@ -10,6 +10,7 @@ import pytest
 
 from pipedec_cli.data.importers import IMPORTERS
 from pipedec_cli.data.rows import given_splits
+from pipedec_cli.data.workspace import load_segmentation
 from pipedec_cli.terminal.import_ import DataSet
 from tests.terminal import running
 from tests.terminal.running import lines_of, refused, write_lines
@@ -35,6 +36,17 @@ def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file():
     assert len(lines_of("kp20k-dev.jsonl")) == 1
     run("kp20k", "published", "--split", "train", "--out", "out/mine.jsonl", "--limit", 1)
     assert len(lines_of("out/mine.jsonl")) == 1
+
+
+def test_tagged_tokens_become_objects_that_segment_takes():
+    Path("ner.conll").write_text(
+        "".join(f"Ann\tB-PER\nof\tO\nX{i}\tB-ORG\nand\tO\nY\tB-ORG\n\n" for i in range(9))
+    )
+    assert "2.0" in run("conll", "ner.conll").stderr
+    assert lines_of("conll.jsonl")[0]["target"] == {"PER": ["Ann"], "ORG": ["X0", "Y"]}
+    running.run("segment", "conll.jsonl", "--level", "field")
+    fields = load_segmentation(Path("pipedec-workspace/data/segmentation.json")).fields
+    assert [(field.name, field.kind) for field in fields] == [("PER", "list"), ("ORG", "list")]
 
 
 def test_split_without_answers_is_named_for_segment_and_what_had_to_be_changed_is_said_even_when_quiet():

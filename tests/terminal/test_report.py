@@ -9,7 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 import typer
+from markupsafe import Markup
 
+import pipedec_cli as pipedec
 from pipedec_cli.evaluate import timing
 from pipedec_cli.evaluate.child import ChildError, Memory
 from pipedec_cli.terminal import measuring, report
@@ -66,11 +68,16 @@ def report_of(place):
     return content, {entry["name"]: entry for entry in content["decoders"]}
 
 
-def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_saved(workspace):
+def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_saved(workspace, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
     write_data(workspace, TOLD * 2, recipe="wikihowqa")
     result = reported(
-        *("--delays", "1,2", "--compare", "sequential,transformers,prompt-lookup", "--batch-sizes", "1,2")
+        *("--delays", "1,2", "--compare", "sequential,transformers,prompt-lookup", "--batch-sizes", "1,2"),
+        "--open",
     )
+    assert "no browser was found to show" in result.stderr, "as the fake says"
+    assert opened == [(workspace / "report/report.html").resolve().as_uri()]
     content, decoders = report_of(workspace)
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "transformers", "prompt-lookup"]
     words = ("Decoders side by side", "By delay", "By number of target subsequences", *decoders)
@@ -93,6 +100,15 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     assert rows[1]["fewer_steps"] < rows[5]["fewer_steps"]
     assert (content["sample"]["timed"], content["manifest"]["settings"]["delays"]) == (3, [1, 2])
     assert content["paper"]["row"]["speedup"] == 5.8
+    # and read back
+    saved = pipedec.read_report(workspace / "report")
+    assert saved == pipedec.read_report()
+    assert (saved.advice, saved.content) == (content["advice"]["text"], content)
+    shown = Markup(saved._repr_html_()).unescape()
+    assert shown.startswith("<iframe") and saved.page in shown
+    remove(workspace / "report/report.html")
+    with pytest.raises(pipedec.UserError, match=r"report\.html: no such file"):
+        pipedec.read_report()
 
 
 def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be_timed(workspace):

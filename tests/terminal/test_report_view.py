@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from markupsafe import Markup
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -15,6 +16,8 @@ from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.evaluate.report import Paper, Report, Sample, SizeRow
 from pipedec_cli.evaluate.significance import Difference
+from pipedec_cli.terminal.console import visible
+from pipedec_cli.terminal.page.report_page import report_page
 from pipedec_cli.terminal.report_sheets import markdown, show_report
 from pipedec_cli.terminal.report_sheets import report_sheets as sheets
 from pipedec_cli.terminal.tables import Section, Sheet, bar, drawn, figure, fitted, plain, times
@@ -167,6 +170,7 @@ def test_breakdown_draws_the_advised_delay_and_leaves_open_what_is_not_known():
     assert [sheet.title for sheet in sheets(report)] == ["Decoders side by side", "What was compared"]
 
 
+CURVES = {"pipelined": [{"update": 5, "loss": 2.0}, {"update": 10, "dev_loss": 1.0, "dev_score": 40.0}]}
 ALL = {"peers": ["transformers", "prompt-lookup", "ctranslate2"], "recipe": "msqa", "delays": (1, 2, 3)}
 
 
@@ -232,7 +236,35 @@ def test_markdown_holds_the_advice_first_and_every_table_and_signs_in_text_stay_
     assert plain("a|b*c\n<d>") == r"a\|b\*c \<d\>"
 
 
-def test_numbers_have_three_figures_and_bars_an_end():
+def test_numbers_have_three_figures_and_bars_one_scale():
     assert (figure(1234.5), figure(12.34), figure(0.1234)) == ("1234", "12.3", "0.12")
     assert (times(0.1234), times(0.999), times(12.34), times(None)) == ("0.12 ×", "1.0 ×", "12.3 ×", "–")
-    assert (bar(None), len(bar(0.01)), len(bar(1000.0))) == ("", 1, 30)
+    assert (bar(None), len(bar(0.01)), len(bar(2, 4)), len(bar(10, 20)), len(bar(20, 20))) == (
+        "",
+        1,
+        6,
+        15,
+        30,
+    )
+
+
+def test_a_page_has_the_advice_and_every_cell_of_every_table_as_text():
+    report = make_report(**ALL, baseline="<script>alert(1)</script>\u202e`x`", disturbed="Other work.")
+    raw = report_page(report, CURVES)
+    assert "<script>alert" not in raw and "\u202e" not in raw
+    page = Markup(raw).unescape()
+    for sheet in sheets(report):
+        told = [sheet.title, sheet.corner, *sheet.columns, *sheet.notes]
+        told += [cell for section in sheet.sections for row in section.rows for cell in row]
+        for cell in told:
+            assert f">{visible(cell)}<" in page
+    assert (
+        page.index("Take it.")
+        < page.index("Mind the gap.")
+        < page.index("Other work.")
+        < page.index("Decoders side by side")
+    )
+
+
+def test_a_page_is_the_same_each_time_it_is_made():
+    assert report_page(make_report(**ALL), CURVES) == report_page(make_report(**ALL), CURVES)

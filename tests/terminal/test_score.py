@@ -185,3 +185,27 @@ def test_a_mistake_is_one_line_and_exit_code_2():
         "give the right answers with --gold FILE"
     )
     assert "Traceback" not in done.stderr
+
+
+def test_objects_are_scored_by_their_pairs_and_by_key():
+    target = {"name": "A", "food": "Thai"}
+    write_lines(
+        "a.jsonl",
+        {"id": 1, "prediction": {"name": "a", "food": "Greek"}, "target": target},
+        {"id": 2, "prediction": {"name": "A"}, "target": target},
+    )
+    result = score("a.jsonl")
+    assert "task: fields, since the targets are objects" in result.stderr
+    assert "fields F1      57.14  66.67  50.00" in result.stdout  # 2 of 3 predicted and of 4 right pairs
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("name", "food"))]
+    assert rows == [["food", *["0.00", "0.00", "0.00", "0.00", "2"]], ["name", *["100.00"] * 4, "2"]]
+    parts = read_json(SCORES / "a.json")["parts"]
+    assert (parts["name"]["fields_exact"], parts["food"]["right_pairs"]) == (100.0, 2.0)
+    write_lines("b.jsonl", *({"id": i, "prediction": target, "target": target} for i in (1, 2)))
+    shown = score("a.jsonl", "b.jsonl").stdout
+    assert [line.split() for line in shown.splitlines() if line.startswith("food")] == [
+        ["food", "0.00", "100.00", "2"]
+    ]
+    assert "nothing to score against: the record has no `target` that is an object" in refused(
+        "score", write_lines("c.jsonl", {"prediction": "x", "target": "y"}), "--task", "fields"
+    )

@@ -93,6 +93,18 @@ def test_texts_that_were_cut_short_are_counted_and_left_out(workspace, teacher):
     assert "every text of the teacher was cut short" in told and str(kept) in told
 
 
+def test_a_sentence_that_the_teacher_says_again_is_learnt_once(workspace, teacher):
+    train(workspace, "--teacher", teacher)
+    kept = workspace / "generations" / "sequential-my-t5-train.jsonl"
+    first, *rows = lines_of(kept)
+    write_lines(kept, {**first, "prediction": " ".join([first["prediction"]] * 3)}, *rows)
+    talk = train(workspace, "--teacher", teacher, "--overwrite")
+    assert f"{2 * len(dict(TOLD)[first['source']])} subsequences that the teacher had said before" in talk
+    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace)
+    lessons = gather(settings, workspace / "data", Talk(quiet=True))
+    assert all(one.target_segments == dict(TOLD)[one.source] for one in lessons.train)
+
+
 def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_path, teacher):
     rows = ({"source": source} for source, _ in TOLD * 4)
     workspace = segmented(tmp_path, *rows, more=("--sources-only",))
@@ -107,6 +119,20 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_pat
     assert all(" ".join(one.target_segments or ()) == WHOLE[one.source] for one in lessons.train)
     assert max(len(one.target_segments or ()) for one in lessons.train) > 2
     assert "2 predictions" in run("generate", "-w", workspace, "--limit", "2", "--device", "cpu").stderr
+
+
+def test_a_teachers_text_is_read_as_the_object_that_it_says(tmp_path, teacher):
+    rows = ({"source": source} for source, _ in TOLD * 4)
+    workspace = segmented(tmp_path, *rows, more=("--sources-only", "--level", "field", "--fields", "A,B"))
+    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, limit=4)
+    talk = Talk(quiet=True)
+    gather(settings, workspace / "data", talk)
+    kept = workspace / "generations" / "sequential-my-t5-train-first4.jsonl"
+    write_lines(kept, *({**row, "prediction": "B: b; C: c", "fields": {"B": "b"}} for row in lines_of(kept)))
+    lessons = gather(settings, workspace / "data", talk)
+    assert [field.name for field in lessons.segmentation.fields] == ["A", "B"]
+    assert {one.target_segments for one in lessons.train} == {("", "b")}
+    assert lessons.segmenter.cut("A: a; B: x;; y") == ("a", "x; y")
 
 
 def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(workspace, teacher):

@@ -58,6 +58,10 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
     assert model.config.pipedec["delay"] == "any"
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "max\\_steps" in card and "epochs" not in card
+    curve = manifest(workspace)["result"]["curve"]
+    assert [set(point) for point in curve] == [{"update", "loss"}] * 2 + [{"update", "dev_loss", "dev_score"}]
+    page = (folder / "training.html").read_text(encoding="utf-8")
+    assert "Loss in training" in page and "max_steps" in page and str(workspace) not in page
     assert AutoTokenizer.from_pretrained(folder).eos_token == "</s>"
     assert (folder / "generation_config.json").exists()
     # Settings under these names are what a training that an older version began is resumed with.

@@ -46,6 +46,17 @@ def generated(folder: Path, stdout: str) -> tuple[int, int]:
     return _filled_lines((folder / "out.jsonl").read_bytes()), _records_in(folder / "data.jsonl")
 
 
+def generated_or_set_aside(folder: Path, stdout: str) -> tuple[int, int]:
+    written, read = generated(folder, stdout)
+    bad = folder / "out.bad.jsonl"
+    return written + (_filled_lines(bad.read_bytes()) if bad.exists() else 0), read
+
+
+def merged(folder: Path, stdout: str) -> tuple[int, int]:
+    read = sum(_filled_lines(path.read_bytes()) for path in folder.glob("made/part-*.jsonl"))
+    return _filled_lines((folder / "made" / "predictions.jsonl").read_bytes()), read
+
+
 def generated_of_text(folder: Path, stdout: str) -> tuple[int, int]:
     read = (folder / "stdin.txt").read_bytes().decode("utf-8-sig").split("\n")
     return _filled_lines((folder / "out.jsonl").read_bytes()), sum(bool(line.strip()) for line in read)

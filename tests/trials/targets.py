@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping
@@ -20,8 +21,10 @@ from tests.trials.counting import (
     Count,
     generated,
     generated_of_text,
+    generated_or_set_aside,
     imported,
     imported_lines,
+    merged,
     scored,
     segmented,
 )
@@ -103,6 +106,24 @@ def _segment_targets() -> Iterable[Target]:
     yield Target(words, {"data.jsonl": _lines(_ROWS), "c.toml": recipe}, ("c.toml",))
     files = {f"set/{name}.jsonl": _lines(_ROWS[:4]) for name in ("train", "dev", "test")}
     yield Target(("segment", "set", "--out", "out"), files, tuple(files))
+    objects = [
+        {"source": f"case {n}", "target": {"name": f"n {n}", "stars": n, "tags": ["a", "b"]}}
+        for n in range(9)
+    ]
+    schema = {
+        "properties": {
+            "name": {"type": ["string", "null"]},
+            "stars": {"$ref": "#/$defs/S"},
+            "tags": {"type": "array"},
+        }
+    }
+    files = {
+        "data.jsonl": _lines(objects),
+        "s.json": json.dumps(schema | {"$defs": {"S": {"enum": list(range(9))}}}, indent=1).encode(),
+    }
+    words = ("segment", "data.jsonl", "--level", "field", "--out", "out", "--json")
+    yield Target(words, files, ("data.jsonl",), segmented("data.jsonl"), share=3)
+    yield Target((*words, "--schema", "s.json"), files, ("s.json",), share=2)
 
 
 def _import_targets() -> Iterable[Target]:
@@ -116,6 +137,8 @@ def _import_targets() -> Iterable[Target]:
     yield Target(("import", "keyphrases", "k.json", "--out", "o"), {"k.json": rows}, ("k.json",))
     story = b"It rained.\n\nAnn got wet.\n\n@highlight\n\nIt rained\n\n@highlight\n\nAnn got wet\n"
     yield Target(("import", "cnn_dailymail", "s", "--out", "o"), {"s/1.story": story}, ("s/1.story",))
+    tagged = {"a.conll": b"-DOCSTART- O\n\nAnn NNP B-PER\nLee NNP I-PER\nof x O\n\nRome\tU-LOC\n"}
+    yield Target(("import", "conll", "a.conll", "--out", "o"), tagged, ("a.conll",))
     texts = {"a_src.txt": b"one text\nanother <eos> text\n", "a_trg.txt": b"a;b\nc;<peos>;d\n"}
     yield Target(("import", "parallel", "a_src.txt", "--out", "o"), texts, tuple(texts))
 
@@ -151,6 +174,9 @@ def _score_targets() -> Iterable[Target]:
     keyphrases = ("score", "p.jsonl", "--task", "keyphrases", "--json")
     yield Target(keyphrases, files, ("p.jsonl",), scored, share=2)
     yield Target(("score", "p.jsonl", "p.jsonl", "--resamples", "99"), files, ("p.jsonl",))
+    objects = {"name": "Ann", "stars": 2.5, "tags": ["a", "b"], "open": None}
+    rows = _lines({"id": n, "prediction": "{}", "fields": objects, "target": objects} for n in range(4))
+    yield Target(("score", "p.jsonl", "--json"), {"p.jsonl": rows}, ("p.jsonl",), share=2)
     gold = {
         "p.jsonl": _lines({"id": row["id"], "prediction": "a"} for row in _ROWS),
         "g.jsonl": _lines(_ROWS),
@@ -180,6 +206,20 @@ def _workspace() -> Mapping[str, bytes]:
         data.write_bytes(_lines(_ROWS))
         run("segment", data, "--out", out, "--quiet")
         return {f"pipedec-workspace/data/{path.name}": path.read_bytes() for path in out.iterdir()}
+
+
+def _shards(whole: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """The lines of a run as its three shards would have them, with their manifests."""
+    parts = {}
+    for number, line in enumerate(whole["out.jsonl"].splitlines(keepends=True), start=1):
+        manifest = json.loads(whole["out.manifest.json"]) | {
+            "examples": 1,
+            "shard": {"number": number, "of": 3, "records": 3},
+            "result": {"examples": 1, "sha256": hashlib.sha256(line).hexdigest()},
+        }
+        parts[f"made/part-{number}-of-3.jsonl"] = line
+        parts[f"made/part-{number}-of-3.manifest.json"] = json.dumps(manifest).encode()
+    return parts
 
 
 def _model_targets() -> Iterable[Target]:
@@ -213,6 +253,10 @@ def _model_targets() -> Iterable[Target]:
     started = begun | {"out.jsonl": b"".join(begun["out.jsonl"].splitlines(keepends=True)[:2])}
     resumed = (*words, "--resume")
     yield Target(resumed, {**_model(), **started}, ("out.jsonl", "out.manifest.json"), generated, share=3)
+    aside = (*words, "--set-aside")
+    yield Target(aside, {**_model(), **data}, ("data.jsonl",), generated_or_set_aside, share=2)
+    parts = _shards(begun)
+    yield Target(("generate", "--merge", "made"), parts, (".jsonl", ".json"), merged, share=2)
     plain = {**_model(level="sentence", decoder="sequential"), **_workspace()}
     files = ("data/segmentation.json", "data/sentences.json", "data/test.jsonl")
     yield Target(("generate", "--model", "model"), plain, files, share=2)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.importers import summaries
 from pipedec_cli.data.importers.layout import Example, splits_at
+from pipedec_cli.data.importers.mentions import conll
 from pipedec_cli.data.importers.phrases import keyphrases, multispanqa, parallel
 from pipedec_cli.data.records import Level, SplitName
 
@@ -31,6 +32,7 @@ IMPORTERS: Final[Mapping[str, Importer]] = {
     "cnn_dailymail": Importer("sentence", summaries.cnn_dailymail),
     "pubmed": Importer("sentence", summaries.pubmed),
     "keyphrases": Importer("phrase", keyphrases),
+    "conll": Importer("field", conll),
     "parallel": Importer("phrase", parallel),
 }
 

@@ -11,7 +11,10 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
 from pipedec_cli.data.rows import RawRow, files_by_split, given_splits, read_rows
 
-_DATA_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source")
+_DATA_SUFFIXES: Final = (
+    *(".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source"),
+    *(".conll", ".bio", ".iob2"),
+)
 #: What marks a folder that is one data set without splits: the stories of CNN/DailyMail, the summaries of SumPubMed.
 _NO_SPLITS: Final = ("*.story", "shorter_abstract/")
 #: The name of a split, set off from the rest of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``,
@@ -68,7 +71,8 @@ class Example(NamedTuple):
     where: str
     id: str | None
     source: str  # may be empty
-    target: str | tuple[str, ...] | None  # text, or its segments; None in an unlabelled split
+    #: Text, its segments, or an object; None in an unlabelled split.
+    target: str | tuple[str, ...] | Mapping[str, Any] | None
     extra: Mapping[str, Any] = {}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Task = Literal["summarization", "keyphrases", "multispan"]
-ProtocolName = Literal["rouge", "chan2019", "meng2017", "multispanqa"]
+Task = Literal["summarization", "keyphrases", "multispan", "fields"]
+ProtocolName = Literal["rouge", "chan2019", "meng2017", "multispanqa", "fields"]
 
 #: The task that each protocol scores; a task's first protocol is its usual one.
 TASK_OF: Final[dict[str, Task]] = {
@@ -13,4 +13,5 @@ TASK_OF: Final[dict[str, Task]] = {
     "chan2019": "keyphrases",
     "meng2017": "keyphrases",
     "multispanqa": "multispan",
+    "fields": "fields",
 }

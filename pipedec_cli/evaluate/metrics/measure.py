@@ -80,6 +80,10 @@ class Measure(ABC):
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
         return PERCENT * means[..., : len(self.metrics)]
 
+    def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
+        """The metrics of parts of the answers, and what was counted, by the parts' names; {} where answers have none."""
+        return {}
+
 
 def harmonic_mean(precision: Floats, recall: Floats) -> Floats:
     """F1 of precision and recall, elementwise; 0 where both are 0."""

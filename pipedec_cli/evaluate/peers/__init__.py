@@ -11,7 +11,7 @@ from pipedec_cli.evaluate.timing import Runner
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
-PeerName = Literal["transformers", "prompt-lookup", "ctranslate2"]
+PeerName = Literal["transformers", "prompt-lookup", "ctranslate2", "ctranslate2:int8", "ctranslate2:bfloat16"]
 PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
 #: Tokens that prompt lookup proposes at once, its usual setting.
 LOOKED_UP: Final = 10
@@ -36,20 +36,26 @@ def make_peer(
 ) -> Runner | Absent:
     """A peer ready to decode at most, or `exactly`, so many tokens a text, whatever the model says.
 
-    The checkpoint is a plain T5, in the dtype and on the device to decode with; the folder, for peers with a model format
-    of their own, is empty and lives as long as the peer.
+    The checkpoint is a plain T5, in the dtype and on the device to decode with, unless the name tells another dtype. The
+    folder, for peers with a model format of their own, is at first empty and lives as long as the peer; peers of one
+    family share it.
     """
-    if name != "ctranslate2":
+    family, _, dtype = name.partition(":")
+    if family != "ctranslate2":
         from pipedec_cli.evaluate.peers.transformers import Transformers
 
         looked_up = LOOKED_UP if name == "prompt-lookup" else None
         return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly)
-    if find_spec("ctranslate2") is None:
+    if find_spec(family) is None:
         return Absent(name, "not installed; `pip install .[peers]` brings it")
     from pipedec_cli.evaluate.peers import ctranslate2
 
     try:
-        ctranslate2.convert(checkpoint.name, folder)
-        return ctranslate2.CTranslate2Process(checkpoint, folder, max_tokens, exactly=exactly)
+        if dtype and ctranslate2.compute_type(dtype, str(checkpoint.device)) != dtype:
+            return Absent(name, f"CTranslate2 has no {dtype} on this device")
+        if not (folder / "model.bin").exists():
+            ctranslate2.convert(checkpoint.name, folder)
+        peer = ctranslate2.CTranslate2Process
+        return peer(checkpoint, folder, max_tokens, exactly=exactly, dtype=dtype)
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         return Absent(name, f"it cannot take the checkpoint: {error}")

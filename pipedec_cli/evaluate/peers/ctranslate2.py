@@ -7,7 +7,6 @@ as long again on two cores, CTranslate2 up to five times as long. So the child h
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
@@ -20,8 +19,8 @@ from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, took
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
-# The number of threads is tried on so many source tokens, tokens made, and so often.
-TRIAL_SOURCE, TRIAL_TOKENS, TRIALS = 64, 12, 3
+#: How often each number of threads is tried.
+TRIALS = 2
 
 
 class CTranslate2:
@@ -47,7 +46,6 @@ class CTranslate2:
         self._words, config = (json.loads(file.read_text(encoding="utf-8")) for file in files)
         self._ids = {word: place for place, word in enumerate(self._words)}
         self._eos = config["eos_token"]
-        self.eos = self._ids[self._eos]  # ends a source
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Translate; it does not tell encoder and decoder apart."""
@@ -70,45 +68,73 @@ class CTranslate2:
         return Pass(outputs, calls)
 
 
+class Fastest:
+    """CTranslate2 with that number of threads, 1 or all, with which it is faster, at each batch size.
+
+    Both are tried on the first batch of the first pass at that size, which is there to warm up. On small models and shared
+    machines its threads may lose more by waiting for one another than they gain.
+    """
+
+    largest_batch: int | None = None
+
+    def __init__(self, *, device: str, most_threads: int, **options: Any) -> None:
+        counts = {1, most_threads} if device == "cpu" else {most_threads}
+        self._tried = [CTranslate2(device=device, threads=threads, **options) for threads in sorted(counts)]
+        self._chosen: dict[int, CTranslate2] = {}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Those of the decoder, with the threads chosen for each batch size."""
+        chosen = {size: one.settings["threads"] for size, one in self._chosen.items()}
+        told = [f"{threads} at batch size {size}" for size, threads in chosen.items()]
+        of = {*chosen.values()} or {one.settings["threads"] for one in self._tried}
+        threads = ", ".join(told if len({*chosen.values()}) > 1 else sorted(of))
+        return {**self._tried[0].settings, "threads": threads}
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Translate; see `CTranslate2.run`."""
+        if batch_size not in self._chosen:
+            seconds = [float("inf")] * len(self._tried)
+            for _ in range(TRIALS if len(self._tried) > 1 else 0):
+                for place, one in enumerate(self._tried):
+                    work = partial(one.run, sources[:batch_size], batch_size, clock)
+                    seconds[place] = min(seconds[place], took(clock, work))
+            self._chosen[batch_size] = self._tried[seconds.index(min(seconds))]
+        return self._chosen[batch_size].run(sources, batch_size, clock)
+
+
 class CTranslate2Process(Child):
-    """CTranslate2 in a child process, with the number of threads, 1 or all, with which it is fastest there."""
+    """CTranslate2 in a child process, with the number of threads with which it is fastest there."""
 
     def __init__(
-        self, checkpoint: Checkpoint, folder: Path, max_tokens: int, *, exactly: bool = False
+        self,
+        checkpoint: Checkpoint,
+        folder: Path,
+        max_tokens: int,
+        *,
+        exactly: bool = False,
+        dtype: str = "",
     ) -> None:
-        """Load what `convert` wrote of the checkpoint, in its dtype where this device has such; a ChildError if it cannot."""
+        """Load what `convert` wrote of the checkpoint; a ChildError if it cannot.
+
+        The dtype is the checkpoint's where none is named, float32 where this device has no such.
+        """
         import torch
 
-        self.device, dtype = str(checkpoint.device), str(checkpoint.model.dtype).removeprefix("torch.")
+        self.device = str(checkpoint.device)
+        dtype = dtype or str(checkpoint.model.dtype).removeprefix("torch.")
         asked = {"folder": str(folder), "max_tokens": max_tokens, "exactly": exactly}
         self._options = {"device": self.device, "compute_type": compute_type(dtype, self.device), **asked}
-        most = {"most_threads": torch.get_num_threads()}
-        super().__init__("pipedec_cli.evaluate.peers.ctranslate2:fastest", self._options | most)
+        self._threads = torch.get_num_threads()
+        most = {"most_threads": self._threads}
+        super().__init__("pipedec_cli.evaluate.peers.ctranslate2:Fastest", self._options | most)
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
-        """The same, with as many threads, for another child process; a ChildError on a GPU, where nothing counts memory."""
+        """The same, with all threads, for another child process; a ChildError on a GPU, where nothing counts memory."""
         if self.device != "cpu":
             raise ChildError("it has no counter of the GPU's memory")
-        threads = {"threads": int(self.settings["threads"])}
+        threads = {"threads": self._threads}
         return "pipedec_cli.evaluate.peers.ctranslate2:CTranslate2", self._options | threads
-
-
-def fastest(
-    *, device: str, most_threads: int, clock: Clock = time.perf_counter, **options: Any
-) -> CTranslate2:
-    """The decoder with the number of threads, 1 or all, with which it makes a short text fastest.
-
-    On small models and shared machines, its threads may lose more by waiting for one another than they gain.
-    """
-    seconds: dict[int, float] = {}
-    for threads in (1, most_threads) if most_threads > 1 and device == "cpu" else ():
-        trial = {**options, "max_tokens": TRIAL_TOKENS, "exactly": True}
-        tried = CTranslate2(device=device, threads=threads, **trial)
-        source = [tried.eos] * TRIAL_SOURCE  # any token will do
-        work = partial(tried.run, [source], 1, clock)
-        seconds[threads] = min(took(clock, work) for _ in range(TRIALS))
-    chosen = min(seconds, key=lambda threads: seconds[threads], default=most_threads)
-    return CTranslate2(device=device, threads=chosen, **options)
 
 
 def convert(checkpoint: str, folder: Path) -> None:
@@ -126,7 +152,7 @@ def convert(checkpoint: str, folder: Path) -> None:
 
 
 def compute_type(dtype: str, device: str) -> str:
-    """CTranslate2's compute type for ``float32``, ``bfloat16`` or ``float16``: float32 where this device has no such."""
+    """CTranslate2's compute type for ``float32``, ``bfloat16``, ``float16`` or ``int8``: float32 where this device has no such."""
     import ctranslate2
 
     return dtype if dtype in ctranslate2.get_supported_compute_types(*_place(device)) else "float32"

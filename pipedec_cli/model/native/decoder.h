@@ -10,10 +10,10 @@
 
 namespace {
 
-template <class E> class Step : Block<E> {
-    using B = Block<E>;
-    using B::m, B::n, B::team, B::inner, B::x_row, B::qkv_row, B::attended_row, B::qkv,
-        B::attended, B::scratch, B::units;
+template <class E, class K = E> class Step : Block<E, K> {
+    using B = Block<E, K>;
+    using typename B::Rows;
+    using B::m, B::n, B::team, B::inner, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::everyone;
 
     struct Span { // the rows of one sequence
         long first, count, sequence, length;
@@ -30,44 +30,56 @@ template <class E> class Step : Block<E> {
             longest = std::max<long>(longest, spans.back().length);
             longest_source = std::max<long>(longest_source, cache.source_length[rows[r].sequence]);
             most = std::max(most, spans.back().count);
+            if (rows[r].choices >= 0) asked.push_back(r);
         }
         B::make_room(most, std::max(longest, longest_source));
-        distances.resize(n * longest);
-        for (auto &s : scratch) s.x.resize(n * x_row);
+        qkv.resize(n * qkv_row);
+        distance_row = round_up(longest, PANEL);
+        distances.assign(n * distance_row, static_cast<int32_t>(m.reach));
     }
 
-    // `logits` gets [rows][vocabulary in whole panels]; `probabilities`, if not null, the softmax of each answer, and
-    // then there are no logits left.
-    void run(int64_t *answers, float *logits, float *probabilities) {
-        const long vocabulary = round_up(m.vocabulary, PANEL);
+    // `logits` gets [rows that want an answer][vocabulary in whole panels]; `probabilities`, if not null, the softmax of
+    // each answer, and then there are no logits left. Rows with choices take theirs from `allowed` in turn.
+    void run(const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
+        const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
+        std::vector<const int64_t *> choices;
+        for (long r : asked) {
+            choices.push_back(allowed);
+            allowed += rows[r].choices;
+        }
         place_rows();
         team.run([&](int thread) {
             Scratch &s = scratch[thread];
-            const float *x = s.x.data();
             for (long l = 0; l < m.layers; ++l) {
                 const Layer &layer = m.layer[l];
-                normalise_all(s, layer.self_norm, 1.0f);
-                B::project(x, layer.qkv, 3 * inner);
+                B::project(B::normalised(s, everyone, layer.self_norm), layer.qkv, 3 * inner);
                 attend_grid(s, l, layer.bias);
                 B::add_product(s, attended, attended_row, layer.self_out, inner);
-                normalise_all(s, layer.cross_norm, 1.0f);
-                B::project(x, layer.cross_q, inner);
+                B::project(B::normalised(s, everyone, layer.cross_norm), layer.cross_q, inner);
                 attend_source(s, l);
                 B::add_product(s, attended, attended_row, layer.cross_out, inner);
-                normalise_all(s, layer.feed_norm, 1.0f);
-                B::feed_forward(s, x, layer);
+                B::feed_forward(s, B::normalised(s, everyone, layer.feed_norm), layer);
             }
-            normalise_all(s, m.final_norm, static_cast<float>(m.scale));
-            B::panels(vocabulary, [&](long, long, long p) {
-                B::multiply(x, x_row, n, m.head, p, m.width, logits + p * PANEL, vocabulary);
+            const Rows x = B::normalised(s, asked, m.final_norm, static_cast<float>(m.scale));
+            B::panels(vocabulary, wanted, [&](long first, long count, long p) {
+                B::multiply(x, first, count, m.head, p, m.width, logits + first * vocabulary + p * PANEL, vocabulary);
             });
-            team.share(n, [&](long r) { // the lowest id wins among equals
-                float *row = logits + r * vocabulary;
+            team.share(wanted, [&](long k) { // the lowest id wins among equals
+                float *row = logits + k * vocabulary;
                 std::fill(row + m.vocabulary, row + vocabulary, -INF);
-                const float largest = largest_of(row, vocabulary);
-                const long best = std::find(row, row + m.vocabulary, largest) - row;
-                answers[r] = best < m.vocabulary ? best : 0; // of numbers that are none, none is the largest
-                if (probabilities) probabilities[r] = 1.0f / exponentials(row, vocabulary);
+                const long r = asked[k], count = rows[r].choices;
+                const int64_t *from = choices[k];
+                if (count) {
+                    const auto less = [&](int64_t a, int64_t b) { return row[a] < row[b]; };
+                    answers[r] = *std::max_element(from, from + count, less);
+                } else {
+                    const float largest = largest_of(row, vocabulary);
+                    const long best = std::find(row, row + m.vocabulary, largest) - row;
+                    answers[r] = best < m.vocabulary ? best : 0; // of numbers that are none, none is the largest
+                }
+                if (!probabilities) return;
+                const float sum = exponentials(row, vocabulary);
+                probabilities[r] = row[answers[r]] / sum;
             });
         });
     }
@@ -87,7 +99,7 @@ template <class E> class Step : Block<E> {
                 const int32_t *subsequence = cache.subsequence + span.sequence * cache.room;
                 const int32_t *time = cache.time + span.sequence * cache.room;
                 const auto i = static_cast<int32_t>(rows[r].subsequence), t = static_cast<int32_t>(rows[r].time);
-                int32_t *distance = distances.data() + r * longest;
+                int32_t *distance = distances.data() + r * distance_row;
                 for (long c = 0; c < span.length; ++c) {
                     const bool sees = subsequence[c] <= i && time[c] <= t;
                     distance[c] = sees ? std::min(i + t - subsequence[c] - time[c], hidden - 1) : hidden;
@@ -95,24 +107,17 @@ template <class E> class Step : Block<E> {
             }
     }
 
-    // Every row's norm: each thread does all of them for itself, which is less work than waiting.
-    void normalise_all(Scratch &s, const float *weight, float scale) {
-        for (long r = 0; r < n; ++r) B::normalise(r, weight, scale, s.x.data() + r * x_row);
-    }
-
     // Attention of every sequence's rows over its grid, head by head; their own keys and values join it first.
     void attend_grid(Scratch &s, long layer, const float *bias) {
         each_head(layer, [&](const Span &span, long head, long place) {
             const Head mine = B::head_at(cache.keys, cache.values, place, cache.room);
             const float *by_distance = bias + head * (m.reach + 1);
-            for (long r = span.first; r < span.first + span.count; ++r)
-                B::remember(mine, rows[r].column, qkv.data() + r * qkv_row + inner + head * m.head_width);
-            B::attend(s, span.first, span.count, head, span.length, mine, [&](long r, float *scores) {
-                const int32_t *distance = distances.data() + (span.first + r) * longest;
-                for (long c = 0; c < span.length; ++c) {
-                    const float added = by_distance[distance[c]];
-                    scores[c] = added == -INF ? -INF : scores[c] + added;
-                }
+            for (long r = span.first; r < span.first + span.count; ++r) B::keep(mine, rows[r].column, r, head, inner);
+            attend(s, span, head, span.length, mine, [&](long r, long c, Floats scores) {
+                const int32_t *distance = distances.data() + (span.first + r) * distance_row + c;
+                Floats added;
+                for (int lane = 0; lane < LANES; ++lane) added[lane] = by_distance[distance[lane]];
+                return added == all(-INF) ? added : scores + added;
             });
         });
     }
@@ -120,8 +125,13 @@ template <class E> class Step : Block<E> {
     void attend_source(Scratch &s, long layer) {
         each_head(layer, [&](const Span &span, long head, long place) {
             const Head source = B::head_at(cache.source_keys, cache.source_values, place, cache.source_room);
-            B::attend(s, span.first, span.count, head, cache.source_length[span.sequence], source, [](long, float *) {});
+            attend(s, span, head, cache.source_length[span.sequence], source, [](long, long, Floats scores) { return scores; });
         });
+    }
+
+    template <class F> void attend(Scratch &s, const Span &span, long head, long length, Head cache, F biased) {
+        const float *query = qkv.data() + span.first * qkv_row + head * m.head_width;
+        B::attend(s, query, qkv_row, span.first, span.count, head, length, cache, biased);
     }
 
     template <class F> void each_head(long layer, F work) {
@@ -133,8 +143,9 @@ template <class E> class Step : Block<E> {
 
     const Cache &cache;
     const Row *rows;
-    long longest = 0;
+    long longest = 0, distance_row = 0;
     std::vector<Span> spans;
+    std::vector<long> asked; // the rows that want an answer
     std::vector<int32_t> distances;
 };
 

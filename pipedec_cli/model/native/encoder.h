@@ -1,32 +1,32 @@
 #pragma once
 
-// The encoder of a T5 in float32, from token ids to the last states, for several sources at once.
+// The encoder of a T5, from token ids to the last states, for several sources at once.
 //
 // It is bound by arithmetic: a tile of rows × one panel is kept in registers, and sources stand one behind the other, so
 // that nothing is computed for padding.
-
-#include <numeric>
 
 #include "block.h"
 
 namespace {
 
-class Encoding : Block<Float32> {
+template <class E, class K = E> class Encoding : Block<E, K> {
+    using B = Block<E, K>;
+    using B::m, B::n, B::team, B::inner, B::head_room, B::head_units, B::attended_row, B::attended, B::scratch, B::everyone;
+    using typename B::Rows;
+
   public:
     Encoding(const Model &encoder, long count, const int64_t *lengths, const int64_t *tokens, int threads)
-        : Block(encoder, std::accumulate(lengths, lengths + count, 0L), PIECE, threads), tokens(tokens), x(n * x_row) {
-        long first = 0, columns = 0;
+        : B(encoder, std::accumulate(lengths, lengths + count, 0L), PIECE, threads), tokens(tokens) {
+        long first = 0;
         for (long s = 0; s < count; ++s) {
-            sources.push_back({first, lengths[s], columns});
-            for (long from = 0; from < lengths[s]; from += QUERIES)
-                blocks.push_back({s, from, std::min(QUERIES, lengths[s] - from)});
+            sources.push_back({first, lengths[s]});
             first += lengths[s];
-            columns += round_up(lengths[s], PANEL);
             longest = std::max<long>(longest, lengths[s]);
         }
-        make_room(QUERIES, longest);
-        keys.resize(m.heads * columns * m.head_width);
-        values.resize(m.heads * columns * head_room);
+        const long columns = round_up(longest, PANEL);
+        B::make_room(QUERIES, longest);
+        for (int i = 0; i < threads; ++i)
+            heads.push_back({Buffer<float>(3 * longest * head_row), Buffer<Word>(columns * head_units), Buffer<Word>(columns / K::NUMBERS * head_room)});
         bias_row = 2 * longest - 1 + PANEL;
         bias.resize(m.heads * bias_row);
     }
@@ -35,41 +35,31 @@ class Encoding : Block<Float32> {
     void run(float *states, long padded) {
         team.run([&](int thread) {
             Scratch &s = scratch[thread];
-            rows([&](long r) { embed(r, tokens[r]); });
+            team.share(n, [&](long r) { B::embed(r, tokens[r]); });
             for (long l = 0; l < m.layers; ++l) {
                 const Layer &layer = m.layer[l];
                 if (l == 0 || layer.bias != m.layer[l - 1].bias) widen_bias(layer.bias);
-                rows([&](long r) { normalise(r, layer.self_norm, 1.0f, x.data() + r * x_row); });
-                project(x.data(), layer.qkv, 3 * inner);
-                remember_all();
-                attend_all(s);
-                add_product(s, attended, attended_row, layer.self_out, inner);
-                rows([&](long r) { normalise(r, layer.feed_norm, 1.0f, x.data() + r * x_row); });
-                feed_forward(s, x.data(), layer);
+                attend_all(s, heads[thread], B::normalised(s, everyone, layer.self_norm), layer);
+                B::add_product(s, attended, attended_row, layer.self_out, inner);
+                B::feed_forward(s, B::normalised(s, everyone, layer.feed_norm), layer);
             }
             team.share(static_cast<long>(sources.size()), [&](long i) {
                 for (long c = 0; c < sources[i].length; ++c)
-                    normalise(sources[i].first + c, m.final_norm, 1.0f, states + (i * padded + c) * m.width);
+                    B::normalise(sources[i].first + c, m.final_norm, 1.0f, states + (i * padded + c) * m.width);
             });
         });
     }
 
   private:
-    static constexpr long QUERIES = 4 * TILE_ROWS; // whose scores stay in the second cache
+    static constexpr long QUERIES = B::IN_WORDS ? BLOCK : 4 * TILE_ROWS; // whose scores stay near
 
     struct Source {
-        long first, length, column;
+        long first, length;
     };
-    struct Queries { // neighbouring ones of a source
-        long source, from, count;
+    struct OneHead { // of one source: query, key and value of each token, [3][longest][head_row], and its cache
+        Buffer<float> qkv;
+        Buffer<Word> keys, values;
     };
-
-    template <class F> void rows(F work) {
-        constexpr long TOGETHER = 16;
-        team.share((n + TOGETHER - 1) / TOGETHER, [&](long i) {
-            for (long r = i * TOGETHER; r < std::min(n, (i + 1) * TOGETHER); ++r) work(r);
-        });
-    }
 
     // The bias of every distance that occurs, so that a query's keys find theirs side by side.
     void widen_bias(const float *table) {
@@ -81,39 +71,38 @@ class Encoding : Block<Float32> {
         });
     }
 
-    // Keys and values lie source by source and head by head.
-    Head cache_of(const Source &source, long head) {
-        const long column = source.column * m.heads + head * round_up(source.length, PANEL);
-        return head_at(keys.data(), values.data(), 1, column);
-    }
-
-    void remember_all() {
+    // Queries, keys, values and attention, head by head of each source, each by one thread: they stay in its caches.
+    void attend_all(Scratch &s, OneHead &mine, const Rows &x, const Layer &layer) {
         team.share(static_cast<long>(sources.size()) * m.heads, [&](long i) {
             const Source &source = sources[i / m.heads];
             const long head = i % m.heads;
-            for (long c = 0; c < source.length; ++c)
-                remember(cache_of(source, head), c, qkv.data() + (source.first + c) * qkv_row + inner + head * m.head_width);
-        });
-    }
-
-    void attend_all(Scratch &s) {
-        team.share(static_cast<long>(blocks.size()) * m.heads, [&](long i) {
-            const Queries &block = blocks[i / m.heads];
-            const Source &source = sources[block.source];
-            const long head = i % m.heads;
-            attend(s, source.first + block.from, block.count, head, source.length, cache_of(source, head), [&](long r, float *scores) {
-                const float *by_distance = bias.data() + head * bias_row + (longest - 1) - (block.from + r);
-                for (long c = 0; c < source.length; c += LANES) store(scores + c, load(scores + c) + load(by_distance + c));
-            });
+            const float *parts[3];
+            for (int part = 0; part < 3; ++part) {
+                const long from = part * inner + head * m.head_width, panel = from / PANEL;
+                float *to = mine.qkv.data() + part * longest * head_row;
+                parts[part] = to + from % PANEL;
+                for (long p = panel; p * PANEL < from + m.head_width; ++p, to += PANEL)
+                    B::multiply(x, source.first, source.length, layer.qkv, p, m.width, to, head_row);
+            }
+            const float *query = parts[0], *key = parts[1], *value = parts[2];
+            const Head cache = B::head_at(mine.keys.data(), mine.values.data(), 0, 0);
+            for (long c = 0; c < source.length; ++c) B::remember(cache, c, key + c * head_row, value + c * head_row);
+            for (long first = 0; first < source.length; first += QUERIES) {
+                const long count = std::min(QUERIES, source.length - first);
+                B::attend(s, query + first * head_row, head_row, source.first + first, count, head, source.length, cache,
+                          [&](long r, long c, Floats scores) {
+                              return scores + load(bias.data() + head * bias_row + (longest - 1) - (first + r) + c);
+                          });
+            }
         });
     }
 
     const int64_t *tokens;
-    std::vector<float> x, bias;
+    std::vector<float> bias;
     long longest = 0, bias_row = 0;
+    const long head_row = round_up(m.head_width + PANEL - 1, PANEL) + LANES; // it may begin in the midst of a panel
     std::vector<Source> sources;
-    std::vector<Queries> blocks;
-    std::vector<Word> keys, values;
+    std::vector<OneHead> heads; // of each thread
 };
 
 } // namespace

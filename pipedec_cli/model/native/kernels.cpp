@@ -7,27 +7,43 @@
 #include "decoder.h"
 #include "encoder.h"
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
 namespace {
 
-template <class E>
+// S: the kind of numbers that the matrix has, E: what they become.
+template <class S, class E>
 void pack(const void *matrix, long outputs, long inputs, Word *panels, long first, long every, int threads) {
-    const long count = (inputs + E::NUMBERS - 1) / E::NUMBERS;
 #pragma omp parallel for num_threads(threads)
     for (long p = 0; p < round_up(outputs, PANEL) / PANEL; ++p) {
-        Word *panel = panels + (first + p * every) * count * PANEL;
-        for (long j = 0; j < PANEL; ++j)
-            for (long u = 0; u < count; ++u) {
-                const long o = p * PANEL + j, i = u * E::NUMBERS;
-                auto number = [&](long k) {
-                    return o < outputs && k < inputs ? E::get(matrix, o * inputs + k) : 0.0f;
-                };
-                panel[u * PANEL + j] = E::pack(number(i), number(i + E::NUMBERS - 1));
+        Word *panel = panels + (first + p * every) * panel_words<E>(inputs);
+        for (long j = 0; j < PANEL; ++j) {
+            const long o = p * PANEL + j;
+            const auto number = [&](long i) { return o < outputs && i < inputs ? S::get(matrix, o * inputs + i) : 0.0f; };
+            float by = 1.0f;
+            if constexpr (E::HEADER > 0) by = E::open(panel, j, inputs, number);
+            for (long u = 0; u < units<E>(inputs); ++u) {
+                float numbers[E::NUMBERS];
+                for (long i = 0; i < E::NUMBERS; ++i) numbers[i] = number(u * E::NUMBERS + i) * by;
+                panel[(E::HEADER + u) * PANEL + j] = E::pack(numbers);
             }
+        }
     }
+}
+
+// work(E{}, K{}) with the kinds that a model's matrices and what it caches are of; those that are not compiled are wide.
+template <class F> void as_kinds(const Model &m, F work) {
+#ifdef HAS_INT8
+    if (m.weights == INT8) {
+#ifdef __AVX512BF16__
+        if (m.pairs) return work(Int8{}, Pairs{});
+#endif
+        return work(Int8{}, BFloat16{});
+    }
+#endif
+#ifdef __AVX512BF16__
+    if (m.weights == BFLOAT16 && m.pairs) return work(Pairs{}, Pairs{});
+#endif
+    if (m.weights == BFLOAT16) return work(BFloat16{}, BFloat16{});
+    work(Float32{}, Float32{});
 }
 
 // What a call may name: nothing is read or written beyond what Python has allocated.
@@ -38,14 +54,16 @@ bool all_within(int64_t count, const int64_t *tokens, int64_t vocabulary) {
     return std::all_of(tokens, tokens + count, [&](int64_t token) { return within(token, vocabulary); });
 }
 
-bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *rows) {
-    constexpr int64_t LATEST = 1 << 30; // sums of two such numbers are int32_t
-    return count > 0 && std::all_of(rows, rows + count, [&](const Row &row) {
+bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *rows, const int64_t *allowed) {
+    constexpr int64_t FAR = 1 << 29; // sums of three such numbers are int32_t
+    int64_t choices = 0;
+    for (const Row *row = rows; row < rows + count; ++row) choices += std::max<int64_t>(row->choices, 0);
+    return count > 0 && all_within(choices, allowed, m.vocabulary) && std::all_of(rows, rows + count, [&](const Row &row) {
         const Row &before = &row == rows ? row : (&row)[-1];
         const bool ordered = before.sequence < row.sequence || before.column < row.column || &row == rows;
         return ordered && before.sequence <= row.sequence && within(row.token, m.vocabulary) &&
-               within(row.sequence, cache.sequences) && within(row.column, cache.room) && within(row.time, LATEST) &&
-               within(row.subsequence, LATEST) && within(cache.source_length[row.sequence], cache.source_room + 1);
+               within(row.sequence, cache.sequences) && within(row.column, cache.room) && -FAR < row.time && row.time < FAR &&
+               within(row.subsequence, FAR) && within(cache.source_length[row.sequence], cache.source_room + 1);
     });
 }
 
@@ -68,19 +86,36 @@ int64_t pipedec_panel() { return PANEL; }
 
 // What this was compiled with and for.
 const char *pipedec_features() {
-#ifdef _OPENMP
-    return FEATURES;
-#else
-    return FEATURES ", one thread";
+    return FEATURES
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+        ", VNNI"
 #endif
+#ifdef __AVX512BF16__
+        ", BF16"
+#endif
+#ifdef HAS_TILES
+        ", AMX"
+#endif
+#ifndef _OPENMP
+        ", one thread"
+#endif
+        ;
 }
 
-// Ask for large pages, so that reading on is not held up by looking addresses up. A refusal does no harm.
-void pipedec_use_large_pages([[maybe_unused]] void *memory, [[maybe_unused]] int64_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+// Which kinds there are: 1 for int8, 2 for bfloat16 in pairs, 4 for tile registers that may be used, or a sum of these.
+int64_t pipedec_kinds() {
+    int64_t kinds = may_use_tiles() ? 4 : 0;
+#ifdef HAS_INT8
+    kinds += 1;
 #endif
+#ifdef __AVX512BF16__
+    kinds += 2;
+#endif
+    return kinds;
 }
+
+// Ask for large pages, so that reading on is not held up by looking addresses up.
+void pipedec_use_large_pages(void *memory, int64_t bytes) { use_large_pages(memory, static_cast<size_t>(bytes)); }
 
 // Read memory from front to back with all threads, as a step reads its weights, a whole number of blocks; the sum keeps
 // the reading from being left out.
@@ -100,12 +135,46 @@ int64_t pipedec_read(const void *memory, int64_t bytes, int64_t threads) {
     return sum;
 }
 
-// Lay a matrix [outputs][inputs] out in panels; panel p becomes number first + p · every.
-void pipedec_pack(int64_t bfloat16, const void *matrix, int64_t outputs, int64_t inputs, Word *panels, int64_t first,
-                  int64_t every, int64_t threads) {
-    const auto count = static_cast<int>(threads);
-    if (bfloat16) pack<BFloat16>(matrix, outputs, inputs, panels, first, every, count);
-    else pack<Float32>(matrix, outputs, inputs, panels, first, every, count);
+// Words of a matrix [outputs][inputs] in panels.
+int64_t pipedec_words(const Model *kind, int64_t outputs, int64_t inputs) {
+    int64_t words = 0;
+    as_kinds(*kind, [&](auto e, auto) { words = round_up(outputs, PANEL) / PANEL * panel_words<decltype(e)>(inputs); });
+    return words;
+}
+
+// Words that a key of so many numbers takes in the cache.
+int64_t pipedec_key_words(const Model *kind, int64_t numbers) {
+    int64_t words = 0;
+    as_kinds(*kind, [&](auto, auto k) { words = units<decltype(k)>(numbers); });
+    return words;
+}
+
+// Lay a matrix [outputs][inputs] of bfloat16 or float32 out in panels; panel p becomes number first + p · every.
+void pipedec_pack(const Model *kind, const void *matrix, int64_t outputs, int64_t inputs, Word *panels, int64_t first, int64_t every,
+                  int64_t threads) {
+    as_kinds(*kind, [&](auto e, auto) {
+        using E = decltype(e);
+        using S = std::conditional_t<E::NUMBERS == 2, BFloat16, Float32>;
+        pack<S, E>(matrix, outputs, inputs, panels, first, every, static_cast<int>(threads));
+    });
+}
+
+// out[rows][outputs in whole panels] = x[rows][inputs] · a matrix in panels, by one thread.
+void pipedec_multiply(const Model *kind, int64_t rows, const float *x, int64_t inputs, const Word *panels, int64_t outputs, float *out) {
+    as_kinds(*kind, [&](auto e, auto) {
+        using E = decltype(e);
+        const long row = round_up(units<E>(inputs) * E::GIVEN, LANES) + LANES, out_row = round_up(outputs, PANEL);
+        Buffer<typename E::Given> given(rows * row);
+        std::vector<float> scales(rows);
+        [[maybe_unused]] const TileRegisters registers;
+        for (long r = 0; r < rows; ++r) {
+            if constexpr (std::is_same_v<typename E::Given, float>) std::copy_n(x + r * inputs, inputs, given.data() + r * row);
+            else scales[r] = E::give(x + r * inputs, inputs, units<E>(inputs), given.data() + r * row);
+        }
+        for (long p = 0; p < out_row / PANEL; ++p)
+            matrix_product<E>(kind->tiles, given.data(), row, scales.data(), rows, panels + p * panel_words<E>(inputs), inputs,
+                              out + p * PANEL, out_row);
+    });
 }
 
 // Bytes of each structure as they are laid out here, for Python to compare with its own.
@@ -121,9 +190,9 @@ int64_t pipedec_remember_source(const Model *decoder, const Cache *cache, int64_
                                 int64_t threads) {
     const bool sound = within(sequence, cache->sequences) && within(length, cache->source_room + 1);
     return attempt(sound, [&] {
-        const auto team = static_cast<int>(threads);
-        if (decoder->bfloat16) Block<BFloat16>(*decoder, length, PIECE, team).keep_source(*cache, sequence, states);
-        else Block<Float32>(*decoder, length, PIECE, team).keep_source(*cache, sequence, states);
+        as_kinds(*decoder, [&](auto e, auto kept) {
+            Block<decltype(e), decltype(kept)>(*decoder, length, PIECE, static_cast<int>(threads)).keep_source(*cache, sequence, states);
+        });
     });
 }
 
@@ -134,19 +203,23 @@ int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengt
     const bool sound = count > 0 && std::all_of(lengths, lengths + count, fits) &&
                        all_within(std::accumulate(lengths, lengths + count, int64_t{0}), tokens, encoder->vocabulary);
     return attempt(sound, [&] {
-        Encoding(*encoder, count, lengths, tokens, static_cast<int>(threads)).run(states, padded);
+        as_kinds(*encoder, [&](auto e, auto kept) {
+            Encoding<decltype(e), decltype(kept)>(*encoder, count, lengths, tokens, static_cast<int>(threads)).run(states, padded);
+        });
     });
 }
 
-// One decoder call; `answers` gets a token id a row, `logits` and `probabilities`, if not null, what `Step::run` says.
-int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, int64_t threads,
-                     int64_t *answers, float *logits, float *probabilities) {
-    return attempt(all_within(*decoder, *cache, count, rows), [&] {
-        const auto team = static_cast<int>(threads);
+// One decoder call; `answers` gets a token id for each row that wants one, `logits` and `probabilities`, if not null, what
+// `Step::run` says, which takes the rows' choices from `allowed`.
+int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, const int64_t *allowed,
+                     int64_t threads, int64_t *answers, float *logits, float *probabilities) {
+    return attempt(all_within(*decoder, *cache, count, rows, allowed), [&] {
         std::unique_ptr<float[]> own(logits ? nullptr : new float[count * round_up(decoder->vocabulary, PANEL)]);
         if (!logits) logits = own.get();
-        if (decoder->bfloat16) Step<BFloat16>(*decoder, *cache, count, rows, team).run(answers, logits, probabilities);
-        else Step<Float32>(*decoder, *cache, count, rows, team).run(answers, logits, probabilities);
+        as_kinds(*decoder, [&](auto e, auto kept) {
+            using S = Step<decltype(e), decltype(kept)>;
+            S(*decoder, *cache, count, rows, static_cast<int>(threads)).run(allowed, answers, logits, probabilities);
+        });
     });
 }
 }

@@ -137,7 +137,8 @@ class ModelStruct(Structure):
     """``Model``: an encoder's or a decoder's sizes and flags, and where its weights lie."""
 
     _fields_ = [
-        *_fields(c_int64, "layers heads head_width width feed_width vocabulary reach bfloat16 gated gelu"),
+        *_fields(c_int64, "layers heads head_width width feed_width vocabulary reach"),
+        *_fields(c_int64, "weights pairs tiles gated gelu"),
         *_fields(c_double, "epsilon scale"),
         *_fields(c_void_p, "embedding final_norm head"),
         ("layer", POINTER(LayerStruct)),
@@ -154,9 +155,9 @@ class CacheStruct(Structure):
 
 
 class RowStruct(Structure):
-    """``Row``: a token, and where it stands."""
+    """``Row``: a token, where it stands, and of how many tokens the answer is one: 0 is of all, −1 that none is wanted."""
 
-    _fields_ = _fields(c_int64, "token sequence column subsequence time")
+    _fields_ = _fields(c_int64, "token sequence column subsequence time choices")
 
 
 _MODEL, _CACHE, _INT, _ADDRESS = POINTER(ModelStruct), POINTER(CacheStruct), c_int64, c_void_p
@@ -167,21 +168,27 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "size": (_INT, (_INT,)),
     "use_large_pages": (None, (_ADDRESS, _INT)),
     "read": (_INT, (_ADDRESS, _INT, _INT)),
-    "pack": (None, (_INT, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT, _INT)),
+    "kinds": (_INT, ()),
+    "words": (_INT, (_MODEL, _INT, _INT)),
+    "key_words": (_INT, (_MODEL, _INT)),
+    "pack": (None, (_MODEL, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT, _INT)),
+    "multiply": (None, (_MODEL, _INT, _ADDRESS, _INT, _ADDRESS, _INT, _ADDRESS)),
     "remember_source": (_INT, (_MODEL, _CACHE, _INT, _INT, _ADDRESS, _INT)),
     "encode": (_INT, (_MODEL, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _INT)),
-    "step": (_INT, (_MODEL, _CACHE, _INT, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS)),
+    "step": (_INT, (_MODEL, _CACHE, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS)),
 }
 
 
 class Library:
     """The compiled kernels, with the instructions that they were compiled for as `features`.
 
-    A `panel` is as many outputs side by side in a packed matrix, and columns side by side in the cache.
+    A `panel` is as many outputs side by side in a packed matrix, and columns side by side in the cache. The `kinds` of
+    products that there are: 1 for int8, 2 for bfloat16 in pairs, 4 for tile registers, or a sum of these.
     """
 
     def __init__(self, path: str) -> None:
         """Load them; an OSError or AttributeError if they are not as they should be."""
+        self.path = Path(path)
         self._library = library = CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, f"pipedec_{name}")
@@ -190,6 +197,7 @@ class Library:
             if library.pipedec_size(number) != sizeof(kind):
                 raise OSError(f"{kind.__name__} is laid out in another way")
         self.panel: int = library.pipedec_panel()
+        self.kinds: int = library.pipedec_kinds()
         self.features: str = library.pipedec_features().decode()
 
     def use_large_pages(self, address: int, size: int) -> None:
@@ -201,10 +209,33 @@ class Library:
         total: int = self._library.pipedec_read(address, size, threads)
         return total
 
-    def pack(self, matrix: Tensor, panels: int, first: int, every: int) -> None:
-        """Lay a matrix [outputs, inputs] out in panels, which become number first, first + every and so on."""
-        narrow, threads = matrix.dtype == torch.bfloat16, torch.get_num_threads()
-        self._library.pipedec_pack(narrow, matrix.data_ptr(), *matrix.shape, panels, first, every, threads)
+    def words(self, kind: ModelStruct, outputs: int, inputs: int) -> int:
+        """How many words a packed matrix takes."""
+        count: int = self._library.pipedec_words(byref(kind), outputs, inputs)
+        return count
+
+    def key_words(self, kind: ModelStruct) -> int:
+        """How many words a head's key takes in the cache."""
+        count: int = self._library.pipedec_key_words(byref(kind), kind.head_width)
+        return count
+
+    def pack(self, kind: ModelStruct, matrix: Tensor, panels: int, first: int = 0, every: int = 1) -> None:
+        """Lay a matrix [outputs, inputs] out in panels, which become number first, first + every and so on.
+
+        It is bfloat16 for weights of that dtype, else float32.
+        """
+        threads = torch.get_num_threads()
+        self._library.pipedec_pack(
+            byref(kind), matrix.data_ptr(), *matrix.shape, panels, first, every, threads
+        )
+
+    def multiply(self, kind: ModelStruct, x: Tensor, panels: int, outputs: int) -> Tensor:
+        """float32 [rows, inputs] times a packed matrix, by this thread: float32 [rows, outputs in whole panels]."""
+        out = torch.empty(len(x), -(-outputs // self.panel) * self.panel)
+        self._library.pipedec_multiply(
+            byref(kind), *(len(x), x.data_ptr(), x.shape[1]), panels, outputs, out.data_ptr()
+        )
+        return out
 
     def remember_source(
         self, decoder: ModelStruct, cache: CacheStruct, sequence: int, states: Tensor
@@ -228,18 +259,21 @@ class Library:
         decoder: ModelStruct,
         cache: CacheStruct,
         rows: Sequence[tuple[int, ...]],
+        allowed: Sequence[int] = (),
         logits: Tensor | None = None,
         probabilities: Tensor | None = None,
     ) -> list[int]:
-        """One decoder call: a token id for each row, which is added to the cache.
+        """One decoder call: a token id for each row, which is added to the cache; 0 for those that want none.
 
-        Rows have the fields of `RowStruct`, ordered by sequence and column. If wanted, logits go to float32
-        [rows, vocabulary in whole panels], and the softmax of each answer to float32 [rows]; then logits are spoilt.
+        Rows have the fields of `RowStruct`, ordered by sequence and column, and their choices stand in `allowed`, row by
+        row. If wanted, logits go to float32 [rows that want an answer, vocabulary in whole panels], and the softmax of
+        each answer to float32 [rows]; then logits are spoilt.
         """
         count, threads = len(rows), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (RowStruct * count)(*(RowStruct(*row) for row in rows))
+        choices = (c_int64 * len(allowed))(*allowed)
         wanted = [None if tensor is None else tensor.data_ptr() for tensor in (logits, probabilities)]
-        self._call("step", decoder, cache, count, given, threads, answers, *wanted)
+        self._call("step", decoder, cache, count, given, choices, threads, answers, *wanted)
         return list(answers)
 
     def _call(self, name: str, *arguments: Any) -> None:

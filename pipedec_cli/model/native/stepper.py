@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,7 +17,8 @@ from pipedec_cli.pipeline.decode import Row
 class NativeStepper:
     """Decoder calls by the compiled kernels, for a number of sequences. A row's answer depends on its own sequence alone.
 
-    Its buffers grow by doubling and are never given back while it lives. Keys are kept as panels, values as rows
+    Beside weights in int8, what it remembers is in bfloat16. Its buffers grow by doubling and are never given back while it
+    lives. Keys are kept as panels, values as rows
     of a width that is a whole number of panels; see ``native/vectors.h``.
     """
 
@@ -24,7 +26,7 @@ class NativeStepper:
         self.weights, self.kernels = weights, weights.kernels
         self.sequences = sequences
         self._panel = weights.library.panel
-        self._numbers = 2 if weights.dtype == torch.bfloat16 else 1  # in a 32-bit word
+        self._numbers = 1 if weights.dtype == torch.float32 else 2  # in a 32-bit word
         self._filled = [0] * sequences
         self._source_length = torch.zeros(sequences, dtype=torch.long)
         self._room = self._source_room = 0
@@ -45,14 +47,14 @@ class NativeStepper:
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call: each row's token, and its softmax over the vocabulary."""
-        probabilities = torch.empty(len(rows))
-        return self.step(rows, probabilities=probabilities), probabilities.tolist()
+        probabilities = torch.zeros(len(rows))
+        return self._step(rows, probabilities=probabilities), probabilities.tolist()
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice: float32 [rows, vocabulary]."""
         vocabulary = self.weights.struct.vocabulary
         logits = torch.empty(len(rows), self._rounded(vocabulary))
-        self.step(rows, logits)
+        self._step([Row(number, replace(slot, answers=True)) for number, slot in rows], logits)
         return logits[:, :vocabulary]
 
     def take_back(self, sequence: int, count: int) -> None:
@@ -61,17 +63,23 @@ class NativeStepper:
             raise ValueError(f"{count} rows cannot be taken back from {self._filled[sequence]}")
         self._filled[sequence] -= count
 
-    def step(
+    def step(self, rows: Sequence[Row]) -> list[int]:
+        """One decoder call; see `StepModel.step`."""
+        return self._step(rows)
+
+    def _step(
         self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
     ) -> list[int]:
-        """One decoder call; see `StepModel.step` and `Library.step`."""
-        placed = []
+        """The same; see `Library.step`."""
+        placed, allowed = [], list[int]()
         for sequence, slot in rows:
-            placed.append((slot.token, sequence, self._filled[sequence], slot.subsequence, slot.time))
+            column, choices = self._filled[sequence], len(slot.allowed) if slot.answers else -1
+            placed.append((slot.token, sequence, column, slot.subsequence, slot.time, choices))
+            allowed += slot.allowed
             self._filled[sequence] += 1
         self._reserve(max(self._filled))
         weights = self.weights
-        return weights.library.step(weights.struct, self._struct(), placed, logits, probabilities)
+        return weights.library.step(weights.struct, self._struct(), placed, allowed, logits, probabilities)
 
     def release(self, sequence: int) -> None:
         """Forget what is in a sequence, likewise."""
@@ -94,7 +102,7 @@ class NativeStepper:
         """
         shape, words = self.weights.struct, self._numbers
         outer = (shape.layers, self.sequences, shape.heads)
-        keys = (*outer, room // self._panel, shape.head_width // words, self._panel)
+        keys = (*outer, room // self._panel, self.weights.library.key_words(shape), self._panel)
         values = (*outer, room // words, self._rounded(shape.head_width))
         places = (self.sequences, room)
         return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places))

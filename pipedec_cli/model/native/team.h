@@ -9,9 +9,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#ifdef __SSE2__
-#include <immintrin.h>
-#endif
+#include "products.h"
 
 namespace {
 
@@ -39,6 +37,7 @@ class Team {
 #pragma omp parallel num_threads(threads)
         {
             const FlushTiny flush;
+            [[maybe_unused]] const TileRegisters registers;
 #ifdef _OPENMP
 #pragma omp single
             threads = omp_get_num_threads(); // may be fewer than were asked for

@@ -1,10 +1,6 @@
 #pragma once
 
-// Numbers as they lie in memory and in registers, and what is computed with them.
-//
-// Matrices are stored in 32-bit words, each one float32 or two neighbouring bfloat16 of the summed dimension. A panel is
-// [units][PANEL] words: for each word of the input, PANEL outputs side by side. Keys are panels as well (outputs are the
-// columns of the grid), and so are values (outputs are the places within a head).
+// Numbers as they lie in registers, and what is computed with them one by one.
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#ifdef __AVX512F__
+#ifdef __SSE2__
 #include <immintrin.h>
 #endif
 
@@ -36,7 +32,6 @@ constexpr int LANES = 4, TILE_ROWS = 12;
 constexpr int LANES = 4, TILE_ROWS = 6;
 #endif
 constexpr long PANEL = 2 * LANES;
-constexpr long CHUNK = 768;         // words of the summed dimension of a panel that stay near for all rows
 constexpr long AHEAD = 40 * PANEL; // how far ahead of the sums weights are asked for, in words
 constexpr float INF = std::numeric_limits<float>::infinity();
 
@@ -45,6 +40,10 @@ typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef float LooseFloats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t LooseInts __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
+// bfloat16 is the upper half of a float32.
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+typedef uint16_t LooseHalves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+
 inline Floats load(const float *p) { return *reinterpret_cast<const LooseFloats *>(p); }
 inline void store(float *p, Floats v) { *reinterpret_cast<LooseFloats *>(p) = v; }
 inline Ints load_words(const Word *p) { return *reinterpret_cast<const LooseInts *>(p); }
@@ -52,6 +51,20 @@ inline Floats all(float x) { return x - Floats{}; }
 inline Ints all_words(Word x) { return static_cast<int32_t>(x) - Ints{}; }
 inline Floats as_floats(Ints x) { return reinterpret_cast<Floats>(x); }
 inline long round_up(long n, long to) { return (n + to - 1) / to * to; }
+
+inline Floats load(const uint16_t *p) {
+    return as_floats(__builtin_convertvector(*reinterpret_cast<const LooseHalves *>(p), Ints) << 16);
+}
+// To the nearest bfloat16, ties to even.
+inline void store(uint16_t *p, Floats v) {
+#ifdef __AVX512BF16__
+    const Halves halves = (Halves)_mm512_cvtneps_pbh((__m512)v);
+#else
+    const Ints bits = reinterpret_cast<Ints>(v);
+    const Halves halves = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
+#endif
+    *reinterpret_cast<LooseHalves *>(p) = halves;
+}
 
 template <class To, class From> To bits_as(From x) {
     To y;
@@ -67,31 +80,6 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
     return a * b + c;
 #endif
 }
-
-// How the numbers of weights, keys and values stand in words. What they are multiplied with is float32, and so are sums.
-struct Float32 {
-    static constexpr long NUMBERS = 1;
-    static float get(const void *p, long i) { return static_cast<const float *>(p)[i]; }
-    static Word pack(float first, float) { return bits_as<Word>(first); }
-    static void unpack(const Word *words, Floats *numbers) { numbers[0] = as_floats(load_words(words)); }
-};
-
-struct BFloat16 {
-    static constexpr long NUMBERS = 2;
-    static float get(const void *p, long i) {
-        return bits_as<float>(Word{static_cast<const uint16_t *>(p)[i]} << 16);
-    }
-    static Word round(float x) { // to the nearest, ties to even
-        const Word bits = bits_as<Word>(x);
-        return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    }
-    static Word pack(float first, float second) { return round(first) | round(second) << 16; }
-    static void unpack(const Word *words, Floats *numbers) {
-        const Ints both = load_words(words);
-        numbers[0] = as_floats(both << 16);
-        numbers[1] = as_floats(both & all_words(0xffff0000u));
-    }
-};
 
 // ---- element by element
 
@@ -127,9 +115,30 @@ inline Floats gelu(Floats x) {
 }
 
 inline float sum_of(Floats v) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)v);
+#else
     float sum = 0;
     for (int i = 0; i < LANES; ++i) sum += v[i];
     return sum;
+#endif
+}
+
+inline float largest_lane(Floats v) {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_ps((__m512)v);
+#else
+    float largest = v[0];
+    for (int lane = 1; lane < LANES; ++lane) largest = std::max(largest, v[lane]);
+    return largest;
+#endif
+}
+
+// A vector's first `count` numbers; −∞ behind them.
+inline Floats until(long count, Floats v) {
+    if (count >= LANES) return v;
+    for (long i = std::max(0L, count); i < LANES; ++i) v[i] = -INF;
+    return v;
 }
 
 // The largest of some numbers, which fill whole panels.
@@ -139,9 +148,7 @@ inline float largest_of(const float *numbers, long padded) {
         const Floats some = load(numbers + i);
         most = some > most ? some : most;
     }
-    float largest = most[0];
-    for (int lane = 1; lane < LANES; ++lane) largest = std::max(largest, most[lane]);
-    return largest;
+    return largest_lane(most);
 }
 
 // Scores to e^(score − largest), in place; returns their sum.
@@ -154,60 +161,6 @@ inline float exponentials(float *scores, long padded) {
         sums = sums + e;
     }
     return sum_of(sums);
-}
-
-// ---- products of rows and panels
-
-// out[R][PANEL] (+)= x[R][numbers] · panel[units][PANEL]; neighbouring words of the sum lie `stride` words apart.
-template <class E, int R>
-void tile(const float *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row, bool more) {
-    Floats left[R], right[R];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-        left[r] = more ? load(out + r * out_row) : Floats{};
-        right[r] = more ? load(out + r * out_row + LANES) : Floats{};
-    }
-    for (long u = 0; u < units; ++u, panel += stride) {
-        __builtin_prefetch(panel + AHEAD);
-        if (PANEL * 4 > 64) __builtin_prefetch(panel + AHEAD + LANES);
-        Floats left_weights[E::NUMBERS], right_weights[E::NUMBERS];
-        E::unpack(panel, left_weights);
-        E::unpack(panel + LANES, right_weights);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-            for (int i = 0; i < E::NUMBERS; ++i) {
-                const Floats value = all(x[r * x_row + u * E::NUMBERS + i]);
-                left[r] = multiply_add(left_weights[i], value, left[r]);
-                right[r] = multiply_add(right_weights[i], value, right[r]);
-            }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-        store(out + r * out_row, left[r]);
-        store(out + r * out_row + LANES, right[r]);
-    }
-}
-
-template <class E, int R = TILE_ROWS, class... Arguments> void tile_of(long rows, Arguments... arguments) {
-    if (rows == R) tile<E, R>(arguments...);
-    else if constexpr (R > 1) tile_of<E, R - 1>(rows, arguments...);
-}
-
-// The same for any number of rows. What of x is beyond its numbers, up to a whole word, must be 0. A chunk of the panel serves all of them before the next chunk is read.
-template <class E>
-void product(const float *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row) {
-    const long blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    const long chunk = rows <= 4 ? units : CHUNK;
-    for (long from = 0; from < units; from += chunk) {
-        const long count = std::min(chunk, units - from);
-        for (long block = 0, row = 0; block < blocks; ++block) {
-            const long height = rows / blocks + (block < rows % blocks);
-            tile_of<E>(height, x + row * x_row + from * E::NUMBERS, x_row, panel + from * stride, stride, count, out + row * out_row,
-                               out_row, from > 0);
-            row += height;
-        }
-    }
 }
 
 } // namespace

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
+from pipedec_cli.model.native.kinds import kind_of
 from pipedec_cli.model.native.library import BuildError, LayerStruct, Library, ModelStruct, library
 from pipedec_cli.model.t5 import distance_buckets, layers, offset_buckets, output_scale
 
@@ -32,7 +33,7 @@ TOKENS_TOGETHER: Final = 2048
 class NativeWeights:
     """What the compiled kernels need of an encoder or a decoder: `struct` points into the tensors that are `kept`.
 
-    The dtype is that of the weights and of what is cached.
+    The dtype is that of the weights and, but for int8, of what is cached.
     """
 
     library: Library
@@ -61,9 +62,10 @@ def _unsuited(model: Any) -> str | None:
     return None
 
 
-def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
+def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool = False) -> NativeWeights:
     """Pack the decoder of a T5ForConditionalGeneration (or mT5, UMT5), on the CPU; a BuildError where that cannot be.
 
+    The dtype is the model's own, or int8 to have its matrices rounded to that, with a scale for each output.
     Matrices are copied, but for the embedding; `consume` empties what is copied, so that it is not in memory twice. The
     model is of no use afterwards.
     """
@@ -73,18 +75,23 @@ def pack_native(model: Any, *, consume: bool = False) -> NativeWeights:
     if torch.get_num_threads() > 1 and "one thread" in kernels.features:
         raise BuildError("the compiler has no OpenMP")
     buckets = distance_buckets(model.config)
-    packing = _Packing(kernels, model.decoder.embed_tokens.weight.dtype, consume=consume)
+    packing = _Packing(kernels, dtype or model.decoder.embed_tokens.weight.dtype, consume=consume)
     tables = _tables(model.decoder, lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf))
     scale = output_scale(model.config)
     return _pack(model.decoder, packing, tables, len(buckets), head=model.lm_head, scale=scale)
 
 
 class NativeEncoder(nn.Module):
-    """A T5's encoder in float32, in one call of C++ for several sources. A state depends on its own source alone."""
+    """A T5's encoder, in one call of C++ for several sources. A state depends on its own source alone.
 
-    def __init__(self, encoder: Any, kernels: Library, *, consume: bool = False) -> None:
+    Its matrices are made float32, or what else the dtype says; what it gives is float32.
+    """
+
+    def __init__(
+        self, encoder: Any, kernels: Library, dtype: torch.dtype = torch.float32, *, consume: bool = False
+    ) -> None:
         super().__init__()
-        config, packing = encoder.config, _Packing(kernels, torch.float32, consume=consume)
+        config, packing = encoder.config, _Packing(kernels, dtype, consume=consume)
         buckets = offset_buckets(config)
         tables = _tables(encoder, lambda weight: weight[buckets].T)
         self.weights = _pack(encoder, packing, tables, config.relative_attention_max_distance)
@@ -109,9 +116,9 @@ class _Packing:
     """Matrices that are to lie one behind the other in one piece of memory."""
 
     def __init__(self, kernels: Library, dtype: torch.dtype, *, consume: bool) -> None:
-        self.kernels = kernels
-        self.dtype = dtype
-        self.consume = consume
+        self.kernels, self.dtype, self.consume = kernels, dtype, consume
+        self.kind = kind_of(kernels, dtype)
+        self.narrow = torch.bfloat16 if dtype == torch.int8 else dtype  # what is looked up and not multiplied
         self._added: list[tuple[Structure, str, int, list[list[nn.Parameter]]]] = []
         self._size = 0
 
@@ -124,9 +131,8 @@ class _Packing:
             raise BuildError(f"{name} is not of the size that the config says")
         matrices = [[part] for part in parts] if in_turn else [parts]
         self._added.append((struct, name, self._size, matrices))
-        panels = -(-outputs * len(matrices[0]) // self.kernels.panel) * len(matrices)
-        words = -(-inputs // 2) if self.dtype == torch.bfloat16 else inputs
-        self._size += panels * words * self.kernels.panel * WORD
+        words = self.kernels.words(self.kind, outputs * len(matrices[0]), inputs)
+        self._size += len(matrices) * words * WORD
 
     def fill(self, keep: Tensor) -> Tensor:
         """The memory, to which all fields point now; `keep` is not emptied."""
@@ -134,11 +140,12 @@ class _Packing:
         arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
         start = -(-arena.data_ptr() // LARGE_PAGE) * LARGE_PAGE
         self.kernels.use_large_pages(start, size)
+        given = torch.float32 if self.dtype == torch.int8 else self.dtype
         for struct, name, offset, matrices in self._added:
             setattr(struct, name, start + offset)
             for number, parts in enumerate(matrices):
-                matrix = torch.cat([part.detach().to(self.dtype) for part in parts]).contiguous()
-                self.kernels.pack(matrix, start + offset, number, len(matrices))
+                matrix = torch.cat([part.detach().to(given) for part in parts]).contiguous()
+                self.kernels.pack(self.kind, matrix, start + offset, number, len(matrices))
                 for part in parts:
                     if self.consume and part.data_ptr() != keep.data_ptr():
                         part.data = part.data.new_empty(0)
@@ -162,7 +169,8 @@ def _pack(
 ) -> NativeWeights:
     """Pack an encoder or, with its head, a decoder."""
     config, found, add = stack.config, layers(stack), packing.add
-    embedding = stack.embed_tokens.weight.detach().to(packing.dtype)
+    looked_up = stack.embed_tokens.weight
+    embedding = looked_up.detach().to(packing.narrow, copy=packing.consume and head is not None)
     last, structs = _floats(stack.final_layer_norm), (LayerStruct * len(found))()
     width, inner, wide = config.d_model, config.num_heads * config.d_kv, config.d_ff
     gated = hasattr(found[0].feed_forward.DenseReluDense, "wi_0")
@@ -174,7 +182,9 @@ def _pack(
         feed_width=wide,
         vocabulary=len(embedding),
         reach=reach,
-        bfloat16=packing.dtype == torch.bfloat16,
+        weights=packing.kind.weights,
+        pairs=packing.kind.pairs,
+        tiles=packing.kind.tiles,
         gated=gated,
         gelu=config.dense_act_fn == "gelu_new",
         epsilon=config.layer_norm_epsilon,
@@ -207,11 +217,15 @@ def _pack(
         add(whole, "head", len(embedding), width, head)
         for struct, layer in zip(structs, found, strict=True):  # not read in a step: behind all that is
             add(struct, "cross_kv", inner, width, layer.cross_attention.k, layer.cross_attention.v)
-    kept.append(packing.fill(keep=embedding))
+    kept.append(packing.fill(keep=looked_up))
+    if packing.consume:  # what is left of the model holds no part of the file that it was loaded from
+        for parameter in {*stack.parameters(), *(head.parameters() if head else ())} - {looked_up}:
+            parameter.data = parameter.data.clone()
+        looked_up.data = embedding
     return NativeWeights(packing.kernels, whole, packing.dtype, kept)
 
 
 def _floats(module: Any) -> Tensor:
-    """A module's weight in float32, in one piece."""
-    values: Tensor = module.weight.detach().float().contiguous()
+    """A module's weight in float32, in one piece, and no part of the file that it was loaded from."""
+    values: Tensor = module.weight.detach().to(torch.float32, copy=True).contiguous()
     return values

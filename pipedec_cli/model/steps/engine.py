@@ -11,18 +11,21 @@ import copy
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.native.library import BuildError, Library
+from pipedec_cli.model.native.library import BuildError
 from pipedec_cli.model.native.stepper import NativeStepper
 from pipedec_cli.model.native.weights import NativeEncoder, NativeWeights, pack_native
 from pipedec_cli.model.steps.operators import Matrices, TorchStepper
 from pipedec_cli.pipeline.decode import Row
+
+#: Rows that a call computes at once: memory grows with their number times that of the columns.
+MOST_ROWS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +41,32 @@ class DecoderWeights:
 
 
 def lay_out(
-    model: Any, *, prepack: bool | None = None, native: bool | None = None, consume: bool = False
+    model: Any,
+    *,
+    prepack: bool | None = None,
+    native: bool | None = None,
+    consume: bool = False,
+    quantize: bool = False,
 ) -> DecoderWeights:
-    """Lay out a model of one of the families in `backbone`, in its dtype and on its device.
+    """Lay out a model of one of the families in `backbone`, in its dtype, or in int8 (`quantize`), and on its device.
 
     Its matrices are packed for the compiled step (`native`), or else for oneDNN (`prepack`), wherever that is possible
     unless told otherwise; `prepack` is about the step that is not compiled, and so asks for that one. A BuildError if
-    the compiled step was asked for and cannot be had. With `consume` the compiled kernels empty the matrices that they
+    the compiled step was asked for and cannot be had, a UserError where there is none for int8. With `consume` the compiled kernels empty the matrices that they
     have copied, so that they are not in memory twice; of the model only its config is of use afterwards.
     """
     embedding = backbone_of(model.config).embedding(model).weight
-    dtype, device = embedding.dtype, embedding.device
+    dtype, device = torch.int8 if quantize else embedding.dtype, embedding.device
     reason = ""
     if native or (native is None and prepack is None):
         try:
-            packed = pack_native(model, consume=consume)
-            encoder = make_encoder(model, packed.library, consume=consume)
+            packed = pack_native(model, dtype, consume=consume)
+            encoder = make_encoder(model, packed, consume=consume)
             return DecoderWeights(packed, encoder, len(embedding), packed.kernels, dtype, device)
         except BuildError as error:
+            if quantize:
+                todo = "use --dtype bfloat16 or float32"
+                raise UserError(f"int8 cannot be had here: {error}", todo=todo) from error
             if native:
                 raise
             reason = f"; not compiled: {error}" if device.type == "cpu" else ""
@@ -84,26 +95,29 @@ def has_bfloat16_products() -> bool:
     return told is not None and told()
 
 
-def make_encoder(model: Any, kernels: Library | None = None, *, consume: bool = False) -> Any:
+def make_encoder(model: Any, packed: NativeWeights | None = None, *, consume: bool = False) -> Any:
     """The model's encoder, in the form and dtype that are fastest for it; it is called as transformers' is.
 
-    An encoder is bound by arithmetic. On an x86 the compiled one, if there are `kernels`, comes closer to its limit than
-    torch's operators. For bfloat16 there are matrix instructions on Arm and on an x86 with AMX, which torch uses; on any
-    other x86 products in bfloat16 take half as long again as in float32, so there the encoder is one in float32, with
-    the very same weights.
+    An encoder is bound by arithmetic. On an x86 the compiled one, if the decoder is `packed` for compiled kernels, comes
+    closer to its limit than torch's operators: in int8 if the decoder is, in bfloat16 where it is multiplied in pairs or
+    tiles, else in float32, with the very same weights. For bfloat16 there are matrix instructions on Arm, and on an x86
+    whose AMX the compiler does not know, which torch uses.
     """
     encoder = backbone_of(model.config).encoder(model)
+    if packed is not None and (packed.dtype == torch.int8 or has_slow_products()):
+        dtype = torch.float32 if packed.dtype == torch.bfloat16 and not packed.struct.pairs else packed.dtype
+        if dtype == packed.dtype or not has_bfloat16_products():
+            return NativeEncoder(encoder, packed.library, dtype, consume=consume)
     if model.device.type != "cpu" or (model.dtype == torch.bfloat16 and has_bfloat16_products()):
         return encoder
-    if kernels is not None and has_slow_products():
-        return NativeEncoder(encoder, kernels, consume=consume)
     return copy.deepcopy(encoder).float() if model.dtype == torch.bfloat16 else encoder
 
 
 class Engine:
     """A `StepModel`: a model with room for a number of examples. A stepper of either kind has its methods, but `admit`.
 
-    A call may hold several rows of one subsequence, at successive times: each sees those before it.
+    A call may hold several rows of one subsequence, at successive times: each sees those before it. One with more than
+    `MOST_ROWS` is taken in parts, to the same effect: no row sees those that come behind it.
     """
 
     def __init__(self, model: Any, sequences: int = 1, *, weights: DecoderWeights | None = None) -> None:
@@ -138,7 +152,8 @@ class Engine:
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call: the most probable next token of each row; see `StepModel.step`."""
-        return self.stepper.step(rows)
+        parts = (rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS))
+        return [answer for part in parts for answer in self.stepper.step(part)]
 
     @torch.inference_mode()
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:

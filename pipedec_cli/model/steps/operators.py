@@ -157,7 +157,16 @@ class TorchStepper:
         """One decoder call; see `engine.Engine.step`."""
         call, where = self._run(rows)
         answers: list[int] = call.answers.tolist()
-        return [answers[row] for row in where]
+        found = [answers[row] for row in where]
+        if narrow := [number for number, row in enumerate(rows) if row.slot.allowed]:
+            logits = call.logits[[where[number] for number in narrow]]
+            choices = [(at, one) for at, number in enumerate(narrow) for one in rows[number].slot.allowed]
+            closed = torch.ones(logits.shape, dtype=torch.bool, device=logits.device)
+            closed[torch.tensor(choices, device=logits.device).T.unbind()] = False
+            best = logits.masked_fill(closed, -torch.inf).argmax(dim=-1).tolist()
+            for number, token in zip(narrow, best, strict=True):
+                found[number] = token
+        return found
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call; see `engine.Engine.step_with_probabilities`."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import splits_at
+from pipedec_cli.data.importers.mentions import conll
 from pipedec_cli.data.importers.phrases import keyphrases, parallel, spans, split_phrases
 from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
@@ -58,6 +59,40 @@ COOKING = [
 ZIPPED = {"summary.txt.gz": ["5\tanswer\tsummary"], "valid.txt.gz": ["question\t5\t1"]}
 LINES = {"a.src": ["title one <eos> body one", "two", "three"], "a.trg": ["a b;c;<peos>;d", "e", ""]}
 LINED = [(None, "title one body one", ("a b", "c", "d")), (None, "two", ("e",)), (None, "three", ())]
+#: BIO without needless B and with it, and BILOU; a tab between columns lets a token hold a space.
+CONLL = {
+    "train.conll": [
+        *(
+            "-DOCSTART- -X- O O",
+            "",
+            "# a comment",
+            "EU NNP B-NP I-ORG",
+            "and x O O",
+            "Ann y x I-PER",
+            "Lee x y B-PER",
+            "",
+        ),
+        *(
+            "",
+            "New\tB-LOC",
+            "York City\tI-LOC",
+            "\u00a0\tO",
+            "York City\tI-ORG",
+            "",
+            "Bo B-PER",
+            "and O",
+            "Bo U-PER",
+            "O O",
+        ),
+        *("Li B-PER", "Wu L-PER", "Xi I-PER"),
+    ],
+    "valid.bio": ["none O"],
+}
+MENTIONED = [
+    (None, "EU and Ann Lee", {"ORG": ["EU"], "PER": ["Ann", "Lee"]}),
+    (None, "New York City \u00a0 York City", {"LOC": ["New York City"], "ORG": ["York City"]}),
+    (None, "Bo and Bo O Li Wu Xi", {"PER": ["Bo", "Li Wu", "Xi"]}),
+]
 TEXT_11 = "text/text_11.txt"
 #: What is given to be read where what is wrong stands in another file.
 GIVEN = {"summary.txt": "valid.txt", "a.trg": "a.src", TEXT_11: "."}
@@ -104,6 +139,8 @@ def sides(source, target):
         (wikihowqa, RELEASED, "test.txt", (), [("2", "question: how to refuse context: no .", "no .")]),
         (wikihowqa, ZIPPED, "valid.txt.gz", (), [("5", "question: question context: answer", "summary")]),
         (parallel, LINES, "a.src", (), LINED),
+        (conll, CONLL, ".", ("train", "dev"), MENTIONED),
+        (conll, CONLL, "valid.bio", (), [(None, "none", {})]),
         (parallel, sides("_src.txt", "_trg.txt"), ".", ("dev", "test"), [(None, "s", ("valid_trg.txt",))]),
         (parallel, sides(".src", ".tgt"), ".", ("dev", "test"), [(None, "s", ("valid.tgt",))]),
     ],
@@ -205,6 +242,14 @@ def pairs(message, *lines, name="valid.txt"):
         (parallel, {"a.src": "s", "a.trg": "tt"}, "a.trg:2", "ends with line 1"),
         (parallel, {"a.txt": "s"}, "a.txt", "which file holds its targets?; name it with --targets FILE"),
         (parallel, {"a.src": "s"}, "a.src", "expected one of a.trg, a.tgt, a.target beside it, found none"),
+        (
+            conll,
+            {"a.conll": ["a O", "b"]},
+            "a.conll:2",
+            "expected a token and its tag (O, B-…, I-…), found 'b'",
+        ),
+        (conll, {"a.conll": ["a X-PER"]}, "a.conll:1", "expected a token and its tag"),
+        (conll, {"a.conll": "a O"}, "b.conll", "no such file or folder"),
         (parallel, {"a.src": "s"}, "b.src", "no such file or folder"),
         (
             parallel,

@@ -173,10 +173,10 @@ def manifest_of(path: Path) -> Any:
 
 
 def test_what_is_there_is_taken_without_a_decoder_step_and_what_is_missing_made(place, monkeypatch):
-    done("--trace")  # lines that hold more than is needed serve as well
+    done()
     with monkeypatch.context() as patch:
         patch.delattr(Decoder, "run")
-        path, made = complete()
+        path, made = complete(trace=False)  # lines that hold more than is needed serve as well
         assert complete(limit=2)[1] == 0
     assert (path.name, made) == ("pipelined-delay2.jsonl", 0)
     whole = path.read_bytes()
@@ -185,17 +185,34 @@ def test_what_is_there_is_taken_without_a_decoder_step_and_what_is_missing_made(
     assert lines(path) == lines(whole.decode())
 
 
+def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_asked_for(place):
+    done("--no-trace")
+    path, made = complete()
+    assert (made, "grid" in lines(path)[0]) == (0, False)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    done("--resume")
+    assert lines(path) == lines(whole.decode())
+    assert "trace was false and is now true" in refused("--resume", "--trace")
+    path, made = complete(trace=True)
+    assert (made, "grid" in lines(path)[0]) == (len(ROWS), True)
+    # what is begun anew has the trace that the workspace's files have
+    done("--no-trace")
+    new_test_set(place, *ROWS[1:])
+    assert "grid" in lines(complete()[0])[0]
+
+
 def test_a_decoder_and_the_data_serve_several_runs(place):
     talk = Talk(quiet=True)
     decoder, inputs = load_decoder(GenerateSettings(), talk), read_inputs(GenerateSettings(), talk)
     for delay in (1, 2, "wait"):
         path = Predictions(GenerateSettings(delay=delay), decoder, inputs, talk).complete("")
-        assert lines(path) == written(f"{delay}.jsonl", "--delay", delay)
+        assert lines(path) == written(f"{delay}.jsonl", "--delay", delay, "--trace")
 
 
-@pytest.mark.parametrize("longer", [(), ("--limit", "5"), ("--trace",)])
+@pytest.mark.parametrize("longer", [(), ("--limit", "5"), ("--no-trace",)])
 def test_a_limited_run_takes_the_first_lines_of_a_longer_one(place, longer):
-    alone = written("alone.jsonl", "--limit", "3", *(["--trace"] if "--trace" in longer else []))
+    alone = written("alone.jsonl", "--limit", "3", *(longer if "--no-trace" in longer else ["--trace"]))
     done(*longer, "--batch-size", "5")
     path, made = complete(limit=3)
     assert (path.name, made) == ("pipelined-delay2-first3.jsonl", 0)
@@ -208,7 +225,7 @@ def test_a_limited_run_takes_the_first_lines_of_a_longer_one(place, longer):
 
 def test_generate_takes_the_first_lines_of_a_longer_run_without_a_decoder_step(place, monkeypatch):
     alone = written("alone.jsonl", "--limit", "3")
-    done("--quiet")
+    done("--quiet", "--no-trace")
     with monkeypatch.context() as patch:
         patch.delattr(Decoder, "run")
         taken = done("--limit", "3")

@@ -17,6 +17,7 @@ from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.generate import run as run_generate
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
+from tests.model.engines import needs_int8
 from tests.terminal.generate.running import ROWS, done, lines, new_test_set, printed, refused, written
 from tests.terminal.running import read_json, write_lines
 
@@ -29,7 +30,8 @@ def test_the_bare_command_takes_the_workspace_and_says_where_it_wrote_and_what_i
     assert [row["segments"] for row in rows] == SEGMENTS
     for row, given_row in zip(rows, ROWS, strict=True):
         assert given_row.items() <= row.items()
-        assert set(row) - set(given_row) == {"prediction", "segments", "steps", "tokens", "truncated"}
+        made = {"prediction", "segments", "steps", "tokens", "truncated"}
+        assert set(row) - set(given_row) == {*made, "grid", "source_token_ids"}
     assert outcome.stdout == ""
     for told in ("generations/pipelined-delay2.jsonl", "pipedec score", "examples/s", "tokens a call"):
         assert told in outcome.stderr
@@ -62,6 +64,7 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("--sub-max 4 --time-max 30", "pipelined-delay2-timemax30-submax4"),
         ("--sub-max 20 --max-source-tokens 99", "pipelined-delay2-source99"),
         ("--dtype bfloat16", "pipelined-delay2-bfloat16"),
+        pytest.param("--dtype int8", "pipelined-delay2-int8", marks=needs_int8),
         ("--limit 2", "pipelined-delay2-first2"),
         ("'my data.jsonl'", "pipelined-delay2-my-data"),
     ],

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pipedec_cli.pipeline.decode import decode
+from pipedec_cli.pipeline.decode import Method, decode
 from pipedec_cli.pipeline.exact import Verify
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits
-from pipedec_cli.pipeline.schedule import Fixed, Waiting
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Opening
+from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting
 from pipedec_cli.terminal.live import LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
@@ -52,6 +52,32 @@ def test_figure_2_finished_marks_every_row_and_counts_its_calls():
         "finished · 4 decoder calls · 5 tokens · 1.2 tokens per step              ▸ live  ✓ finished  ∅ empty",
         "",
     ]
+
+
+def test_rows_that_are_a_keys_are_called_by_it_from_their_first_token_on():
+    """The key itself stands before; a long one is cut, and what it holds is data."""
+    script = Script([["The", "Mill"], [], ["a"]])
+    keys = ("name", "family [bold]friendly[/] and more", "x")
+    method = Method(Together(), BOS, EOS, openings=tuple(Opening((2, 3)) for _ in keys))
+    view, frames = script.view(labels=keys), []
+    for event in decode(ScriptedModel(script.scripts), [(0, [0])], method):
+        frames.append(shown(view.on(event) or view))
+    assert frames[0] == ["example 1", "encoding the source"]
+    assert frames[1][1:5] == [
+        "time                     1",
+        "                 name ▸  The",
+        "family [bold]friendl… ∅  <eos>",
+        "                    x ▸  a",
+    ]
+    assert frames[-1][1:7] == [
+        "time                     1      2      3",
+        "                 name ✓  The    Mill   <eos>",
+        "family [bold]friendl… ∅  <eos>",
+        "                    x ✓  a      <eos>",
+        "tokens                   2      1      0",
+        "",
+    ]
+    assert frames[-1][7] == "[name] The Mill [x] a"
 
 
 def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there_is_nothing():

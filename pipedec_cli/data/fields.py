@@ -1,0 +1,220 @@
+"""Objects as rows: the text of each key's value, the object that such texts say, and all of it as one plain text.
+
+In the grid a row is a key's `opening` and the text of its value, nothing where there is none. A plain T5 writes the same
+as one text, ``key: value; key: value``, keys without a value left out. What separates is doubled where it belongs to a
+key or value itself: ``|`` within the items of a list, ``:`` in the keys of a plain text and ``;`` anywhere in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from pipedec_cli.data.errors import UserError
+
+Kind = Literal["string", "number", "integer", "boolean", "list"]
+Value = str | int | float | bool | list[str]
+
+#: What stands between two items of a list, two keys of a plain text, a key and its value.
+_ITEM: Final = "|"
+_PAIR: Final = ";"
+_KEY: Final = ":"
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,999})(?:\.[0-9]{1,999})?(?:[eE][+-]?[0-9]{1,3})?")
+
+
+class Field(Struct, frozen=True):
+    """One key of a schema, and what its values are."""
+
+    name: str
+    kind: Kind = "string"  # lists are of strings
+    enum: tuple[str, ...] = ()  # the texts that a value may have, or each item of a list; () for any
+    share: float = 0.0  # of the training records, those that have a value for it
+
+    @property
+    def opening(self) -> str:
+        """What its row is known to begin with; tokenized apart from the value."""
+        return f"{self.name}{_KEY}"
+
+    def parsed(self, text: str, *, free: bool = False) -> Value | None:
+        """The value that a text says; None if it is of another kind or, unless `free`, not in the enum."""
+        items = list(filter(None, _items(text))) if self.kind == "list" else [text.strip()]
+        if not items or not (free or not self.enum or self.enum_holds(items)):
+            return None
+        if self.kind in ("string", "list"):
+            return items if self.kind == "list" else items[0]
+        if self.kind == "boolean":
+            return {"true": True, "false": False}.get(items[0])
+        number = json.loads(items[0]) if _NUMBER.fullmatch(items[0]) else math.inf
+        if isinstance(number, float) and (self.kind == "integer" or not math.isfinite(number)):
+            return None
+        return number
+
+    def enum_holds(self, items: Iterable[str]) -> bool:
+        """Whether there is no enum, or all of these texts are in it."""
+        return not self.enum or set(items) <= set(self.enum)
+
+
+def kind_of(value: object) -> Kind | None:
+    """A JSON value's kind; None for what is as good as no value: null, white space, a list of nothing else.
+
+    A ValueError that says what it is instead if it is of no kind.
+    """
+    if value is None or isinstance(value, str):
+        return "string" if value and value.strip() else None
+    if isinstance(value, bool | int):
+        return "boolean" if isinstance(value, bool) else "integer"
+    if isinstance(value, float) and math.isfinite(value):
+        return "number"
+    if not isinstance(value, list):
+        raise ValueError("is an object" if isinstance(value, dict) else "is no finite number")
+    for place, item in enumerate(value, start=1):
+        if not isinstance(item, str | None):
+            found = "an object" if isinstance(item, dict) else "no string"
+            raise ValueError(f"holds {found} at place {place}")
+    return "list" if any(map(kind_of, value)) else None
+
+
+def is_filled(value: object) -> bool:
+    """Whether there is a value, be it of a kind or not."""
+    try:
+        return kind_of(value) is not None
+    except ValueError:
+        return True
+
+
+def text_of(value: object) -> str:
+    """How a value of some kind is written in its row: numbers and booleans as in JSON, a list's items with `|` between."""
+    if kind_of(value) is None:
+        return ""
+    if isinstance(value, list):
+        return f" {_ITEM} ".join(_doubled(item.strip(), _ITEM) for item in value if kind_of(item))
+    return value.strip() if isinstance(value, str) else json.dumps(value)
+
+
+def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: str) -> tuple[str, ...]:
+    """The text of each key's value, "" where there is none; a `UserError` for one of a kind or not in the enum."""
+    return tuple(_value_text(target.get(field.name), field, where) for field in fields)
+
+
+def _value_text(value: object, field: Field, where: str) -> str:
+    try:
+        kind = kind_of(value)
+    except ValueError as error:
+        raise refused(field.name, str(error), where) from None
+    if kind not in (None, field.kind) and (kind, field.kind) != ("integer", "number"):
+        what = f"{field.name!r} is of kind {kind} here and {field.kind} in the schema"
+        raise UserError(what, where=where, todo="give all values of a key the same kind")
+    text = text_of(value)
+    items = _items(text) if kind == "list" else [text]
+    if kind and not field.enum_holds(items):
+        wrong = next(item for item in items if item not in field.enum)
+        raise UserError(f"{field.name!r} is {wrong!r}, which is not in the schema's enum", where=where)
+    return text
+
+
+def refused(key: str, what: str, where: str) -> UserError:
+    """The error of a value that is of no kind."""
+    todo = "a value is a string, a number, true or false, or a list of strings"
+    return UserError(f"{key!r} {what}", where=where, todo=todo)
+
+
+def read_values(
+    texts: Sequence[str | None], fields: Sequence[Field], *, free: bool = False
+) -> tuple[dict[str, Value | None], int]:
+    """The object that the texts of all values say, and how many of them are lost.
+
+    Keys without a value are left out. A text that is None, having been cut, or that `Field.parsed` takes for none is null, and counted.
+    """
+    found = {
+        field.name: None if text is None else field.parsed(text, free=free)
+        for field, text in zip(fields, texts, strict=True)
+        if text is None or text.strip()
+    }
+    return found, sum(value is None for value in found.values())
+
+
+def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
+    """An object as its pairs, ``key: value`` each, an item of a list a pair of its own; no schema is held to.
+
+    Whole numbers are written without a point, and what is of no kind as JSON.
+    """
+    return tuple(
+        f"{_doubled(name, _KEY)}{_KEY} {item.strip() if isinstance(item, str) else _plain_json(item)}"
+        for name, value in values.items()
+        for item in (value if isinstance(value, list) else [value])
+        if is_filled(item)
+    )
+
+
+def split_pair(pair: str) -> tuple[str, str]:
+    """Key and value of a pair; the value is "" where there is none."""
+    key, *value = _parts(pair, _KEY, most=1)
+    return key.replace(_KEY * 2, _KEY).strip(), "".join(value).strip()
+
+
+def plain_text(texts: Sequence[str], fields: Sequence[Field]) -> str:
+    """The texts of all values as a plain T5 writes them."""
+    filled = ((field.name, text) for field, text in zip(fields, texts, strict=True) if text)
+    pairs = (f"{_doubled(name, _KEY)}{_KEY} {text}" for name, text in filled)
+    return f"{_PAIR} ".join(_doubled(pair, _PAIR) for pair in pairs)
+
+
+def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tuple[str | None, ...]:
+    """The texts of all values that a plain text says, "" where there is none, and None for the last one of a text that was cut.
+
+    What has no key of the schema is passed over, and so is a key's second value.
+    """
+    found: dict[str, str | None] = {}
+    pieces = list(_parts(text, _PAIR))
+    for number, piece in enumerate(pieces, start=1):
+        key, value = split_pair(piece.replace(_PAIR * 2, _PAIR))
+        found.setdefault(alike(key), None if cut and number == len(pieces) else value)
+    return tuple(found.get(alike(field.name), "") for field in fields)
+
+
+def alike(name: str) -> str:
+    """A key as it is looked up in a text that a tokenizer has been over: white space and forms of letters are one."""
+    return " ".join(unicodedata.normalize("NFKC", name).split())
+
+
+def _plain_json(value: object) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if whole else value, sort_keys=True)  # type: ignore[call-overload]
+
+
+def _items(text: str) -> list[str]:
+    return [part.replace(_ITEM * 2, _ITEM).strip() for part in _parts(text, _ITEM)]
+
+
+def _doubled(text: str, mark: str) -> str:
+    return text.replace(mark, mark * 2)
+
+
+def _parts(text: str, mark: str, most: int = 0) -> Iterator[str]:
+    """What stands between separators, at most so many of them: of an odd run of marks the last, as others are doubled."""
+    start = 0
+    for run in re.finditer(f"{re.escape(mark)}+", text):
+        if len(run[0]) % 2:
+            yield text[start : run.end() - 1]
+            start, most = run.end(), most - 1
+            if not most:
+                break
+    yield text[start:]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSegmenter:
+    """Cuts the plain text of an object into the texts of all its values, "" where there is none."""
+
+    fields: tuple[Field, ...]
+
+    def cut(self, text: str) -> tuple[str, ...]:
+        """One text for each key of the schema."""
+        return tuple(value or "" for value in read_plain(text, self.fields))

@@ -1,0 +1,59 @@
+"""Tagged tokens as objects: what named-entity data call a label is a key, its mentions in a sentence a list.
+
+The layout is CoNLL's: a token a line with its tag in the last column, a blank line between sentences. Tags are BIO, with
+or without a B where it is not needed, or BIOES and BILOU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.importers.layout import Example, files_of
+from pipedec_cli.data.records import SplitName
+from pipedec_cli.data.rows import text_lines
+
+_TAG: Final = re.compile(r"([BIESLU])-(\S+)|O")
+
+
+def conll(location: str, split: SplitName | None) -> Iterator[Example]:
+    """The sentences of a file, or of those of a split in a folder.
+
+    The source is the tokens with a space between them. The target has a key for each label that a sentence mentions, with the
+    mentions in their order, each once. Lines of ``-DOCSTART-`` and comments are passed over.
+    """
+    path = Path(location)
+    if not path.exists():
+        raise UserError("no such file or folder", where=location)
+    for file in files_of(path, split) if path.is_dir() else [path]:
+        tokens, tags, begins = list[str](), list[str](), 0
+        for number, line in chain(text_lines(file), [(0, "")]):
+            columns = line.split("\t") if "\t" in line.strip(" \t\r") else line.split()
+            if not columns or columns[0] == "-DOCSTART-":
+                if tokens:
+                    yield Example(f"{file}:{begins}", None, " ".join(tokens), _target(tokens, tags))
+                tokens, tags = [], []
+            elif len(columns) > 1 and _TAG.fullmatch(columns[-1]):
+                begins = begins if tokens else number
+                tokens.append(columns[0])
+                tags.append(columns[-1])
+            elif columns[0] != "#":
+                found = f"expected a token and its tag (O, B-…, I-…), found {line[:40]!r}"
+                raise UserError(found, where=f"{file}:{number}")
+
+
+def _target(tokens: Sequence[str], tags: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[list[str]]] = {}
+    before = ""  # the label of an open mention
+    for token, tag in zip(tokens, tags, strict=True):
+        prefix, _, label = tag.partition("-")
+        if label and (prefix in "BSU" or label != before):
+            found.setdefault(label, []).append([token])
+        elif label:
+            found[label][-1].append(token)
+        before = "" if prefix in "ESLU" else label
+    return {label: list(dict.fromkeys(map(" ".join, mentions))) for label, mentions in found.items()}

@@ -1,0 +1,76 @@
+"""F1 of objects' (key, value) pairs, and how many objects are right as a whole: protocol ``fields``."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pipedec_cli.data.fields import split_pair
+from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Fields(Measure):
+    """Micro F1: an object is a set of pairs, ``key: value`` each, an item of a list a pair of its own."""
+
+    name: ClassVar[str] = "fields"
+    headline: ClassVar[Mapping[str, str]] = {"fields_f1": "fields F1", "fields_exact": "exact objects"}
+    primary: ClassVar[str] = "fields_f1"
+    metrics: ClassVar[tuple[str, ...]] = ("fields_f1", "fields_exact", "fields_p", "fields_r")
+    counted: ClassVar[tuple[str, ...]] = ("predicted_pairs", "right_pairs")
+    precision_recall: ClassVar = {"fields_f1": ("fields_p", "fields_r")}
+
+    @property
+    def _settings(self) -> str:
+        return f"norm:nfkc+casefold+spaces|lists:sets|avg:micro|unicode:{unicodedata.unidata_version}"
+
+    def statistics(self, item: ScoringItem) -> tuple[float, ...]:
+        """The object's share in each sum: pairs that both have, whether all do, those predicted, those that are right."""
+        if item.gold is None:
+            raise ValueError(f"item {item.id!r} has no object to score against")
+        return _row(_pairs(item.segments), _pairs(item.gold))
+
+    def corpus(self, means: Floats) -> Floats:
+        """Ratios of sums; where nothing was predicted or nothing is right, precision or recall is 1 if both is so, else 0."""
+        hits, exact, predicted, right = np.moveaxis(means, -1, 0)
+        neither = np.where((predicted == 0) & (right == 0), PERCENT, 0.0)
+        both = ((predicted, neither.copy()), (right, neither.copy()))
+        p, r = (np.divide(PERCENT * hits, of, out=usual, where=of > 0) for of, usual in both)
+        return np.stack([harmonic_mean(p, r), PERCENT * exact, p, r], axis=-1)
+
+    def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
+        """The metrics of each key alone with its pairs, keys with the most right ones first; exact where a key's values are."""
+        both = [(_pairs(item.segments), _pairs(item.gold or ())) for item in items]
+        sums: dict[str, Floats] = {}
+        for predicted, right in both:
+            for key in {key for key, _ in predicted | right}:
+                one, other = ({pair for pair in pairs if pair[0] == key} for pairs in (predicted, right))
+                # Where neither side has a value the key is right as well, so all are until shown otherwise.
+                sums.setdefault(key, np.array([0.0, len(both), 0.0, 0.0]))
+                sums[key] += _row(one, other)
+                sums[key][1] -= 1
+        found = {}
+        for key, total in sorted(sums.items(), key=lambda entry: (-entry[1][3], entry[0])):
+            values = [*self.corpus(total / len(both)).tolist(), *total[2:].tolist()]
+            found[key] = dict(zip((*self.metrics, *self.counted), values, strict=True))
+        return found
+
+
+def normalise_value(text: str) -> str:
+    """A value as it is compared: NFKC, without case, single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _pairs(written: Iterable[str]) -> AbstractSet[Pair]:
+    return {(key, normalise_value(value)) for key, value in map(split_pair, written)}
+
+
+def _row(predicted: AbstractSet[Pair], right: AbstractSet[Pair]) -> tuple[float, ...]:
+    return len(predicted & right), float(predicted == right), len(predicted), len(right)

@@ -1,0 +1,140 @@
+"""Fields in a checkpoint's tokens: how each row begins, which tokens can still become an allowed value, and what was written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from pipedec_cli.data.fields import Field, Value, plain_text, read_values, text_of
+from pipedec_cli.model.text import TextCodec
+from pipedec_cli.pipeline.grid import Opening
+
+#: What a number can begin with, and the same of a whole one.
+_BEGUN: Final = {
+    "number": re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*|(?:\.\d+)?[eE][+-]?\d{0,3})?)?"),
+    "integer": re.compile(r"-?(?:0|[1-9]\d*)?"),
+}
+_NUMBER: Final = re.compile(r"(-?\d?)\d*(\.?\d?)\d*(.*)")
+#: Characters of a number; a tokenizer may mark a space before them with one of its own.
+_PIECE: Final = re.compile(r".?[0-9eE.+-]*")
+
+_Tries = dict[int, Any]  # each token, and what may follow it
+
+
+class FieldCodec:
+    """The fields of a checkpoint in the tokens of its codec."""
+
+    def __init__(self, codec: TextCodec, fields: Sequence[Field]) -> None:
+        self.codec, self.fields = codec, fields
+        #: What the values of each enum mean as they are read back: a tokenizer may have other forms of their letters.
+        self._forms = {
+            field.name: {
+                codec.decode(ids): text for ids, text in zip(codec.ids(field.enum), field.enum, strict=True)
+            }
+            for field in fields
+        }
+        self._spelled = [replace(field, enum=tuple(self._forms[field.name])) for field in fields]
+
+    @property
+    def known(self) -> list[list[int]]:
+        """The tokens of each row that are known, behind <bos>."""
+        return self.codec.ids([field.opening for field in self.fields])
+
+    def openings(self, *, free: bool = False) -> tuple[Opening, ...]:
+        """How each row begins and, unless values are `free`, what it may go on with."""
+        rows = zip(self.known, self.fields, strict=True)
+        return tuple(
+            Opening(tuple(known)) if free else Opening(tuple(known), self._choice(field))
+            for known, field in rows
+        )
+
+    def read(self, texts: Sequence[str | None], *, free: bool = False) -> dict[str, Value | None]:
+        """The object that the texts of all values say; see `read_values`."""
+        values, _ = read_values(texts, self._spelled, free=free)
+        return {name: _meant(value, self._forms[name]) for name, value in values.items()}
+
+    def plain(self, values: Mapping[str, Value | None]) -> str:
+        """An object as the plain T5 writes it."""
+        return plain_text([text_of(values.get(field.name)) for field in self.fields], self.fields)
+
+    def _choice(self, field: Field) -> Callable[[Sequence[int]], Sequence[int]]:
+        if field.enum or field.kind == "boolean":
+            return _Listed(self.codec, field)
+        if field.kind in _BEGUN and self._pieces:
+            return _Number(self._pieces, field, self.codec.eos)
+        return lambda _: ()
+
+    @cached_property
+    def _pieces(self) -> Sequence[tuple[int, str, str]]:
+        """Tokens that a number may be written with: what each says at the beginning, and behind a digit."""
+        tokenizer, decode = self.codec.tokenizer, self.codec.decode
+        digit = self.codec.ids(["1"])[0][-1]
+        if decode([digit]) != "1":
+            return ()
+        special = set(tokenizer.all_special_ids)
+        found = [id_ for piece, id_ in tokenizer.get_vocab().items() if _PIECE.fullmatch(piece)]
+        return [(id_, decode([id_]), decode([digit, id_])[1:]) for id_ in sorted(set(found) - special)]
+
+
+def _meant(value: Value | None, forms: Mapping[str, str]) -> Value | None:
+    if isinstance(value, list):
+        return [forms.get(item, item) for item in value]
+    return forms.get(value, value) if isinstance(value, str) else value
+
+
+class _Listed:
+    """What may follow where a value, or each item of a list, is one of some texts, in the tokenizer's own way to write them."""
+
+    def __init__(self, codec: TextCodec, field: Field) -> None:
+        self._eos = codec.eos
+        self._first, self._more = _Tries(), _Tries()
+        listed, texts = field.kind == "list", field.enum or ("true", "false")
+        for ids in codec.ids([text_of([text]) if listed else text for text in texts]):
+            self._add(self._first, ids)
+        if listed:
+            before = codec.ids([text_of([texts[0]])])[0]
+            for ids in codec.ids([text_of([texts[0], text]) for text in texts]):
+                if ids[: len(before)] == before:
+                    self._add(self._more, ids[len(before) :])
+
+    def _add(self, tries: _Tries, ids: Sequence[int]) -> None:
+        for token in (*ids, self._eos) if ids else ():
+            tries = tries.setdefault(token, _Tries())
+
+    def __call__(self, made: Sequence[int]) -> Sequence[int]:
+        places = [self._first]
+        for token in made:
+            places = [place[token] for place in places if token in place]
+            if any(self._eos in place for place in places):  # an item is whole, and another may follow
+                places.append(self._more)
+        following = {token for place in places for token in place}
+        return sorted(following if made and following else {*following, self._eos})
+
+
+class _Number:
+    """What may follow in a number as JSON writes it."""
+
+    def __init__(self, pieces: Sequence[tuple[int, str, str]], field: Field, eos: int) -> None:
+        self._field, self._eos = field, eos
+        self._first = {id_: text for id_, text, _ in pieces}
+        self._later = {id_: text for id_, _, text in pieces}
+        self._known: dict[tuple[bool, str], list[int]] = {}
+
+    def __call__(self, made: Sequence[int]) -> Sequence[int]:
+        said = "".join((self._later if at else self._first).get(token, "") for at, token in enumerate(made))
+        # All numbers of like form go on alike: one digit tells as much as many, but for the first, which may be 0.
+        whole, part, power = _NUMBER.fullmatch(said).groups()  # type: ignore[union-attr]
+        key = bool(made), whole + re.sub(r"\d", "0", part + power)
+        if key not in self._known:
+            self._known[key] = self._following(*key)
+        return self._known[key]
+
+    def _following(self, begun: bool, said: str) -> list[int]:
+        form, texts = _BEGUN[self._field.kind], self._later if begun else self._first
+        goes_on = [id_ for id_, text in texts.items() if (text or not begun) and form.fullmatch(said + text)]
+        ends = not begun or not goes_on or self._field.parsed(said) is not None
+        return sorted([*goes_on, *[self._eos] * ends])

@@ -1,0 +1,172 @@
+#pragma once
+
+// Products of rows and panels, in vectors or in AMX's tile registers.
+
+#include "kinds.h"
+
+#ifdef HAS_TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace {
+
+constexpr long CHUNK = 768; // words of the summed dimension of a panel that stay near for all rows
+constexpr long BLOCK = 32;  // rows that are multiplied with a panel of few words before anything else is done with them
+
+// ---- products in vectors
+
+// out[R][PANEL] (+)= x[R][units] · panel[units][PANEL]; neighbouring words of the sum lie `stride` words apart.
+template <class E, int R>
+void tile(const typename E::Given *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row, bool more) {
+    using Sums = typename E::Sums;
+    Sums left[R], right[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+        left[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row)) : Sums{};
+        right[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row + LANES)) : Sums{};
+    }
+    for (long u = 0; u < units; ++u, panel += stride) {
+        __builtin_prefetch(panel + AHEAD);
+        if (PANEL * 4 > 64) __builtin_prefetch(panel + AHEAD + LANES);
+        const auto left_weights = E::weights(panel), right_weights = E::weights(panel + LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+            E::add(left[r], left_weights, x + r * x_row + u * E::GIVEN);
+            E::add(right[r], right_weights, x + r * x_row + u * E::GIVEN);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+        store(out + r * out_row, reinterpret_cast<Floats>(left[r]));
+        store(out + r * out_row + LANES, reinterpret_cast<Floats>(right[r]));
+    }
+}
+
+template <class E, int R = TILE_ROWS, class... Arguments> void tile_of(long rows, Arguments... arguments) {
+    if (rows == R) tile<E, R>(arguments...);
+    else if constexpr (R > 1) tile_of<E, R - 1>(rows, arguments...);
+}
+
+// ---- products in tile registers, which AMX has
+
+#ifdef HAS_TILES
+// Ask the system once whether this process may use the registers.
+inline bool may_use_tiles() {
+    constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
+    static const bool may = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    return may;
+}
+
+// While it lives, this thread can use the registers: 0 to 3 for sums of up to 32 rows × one panel, 4 and 5 for the rows,
+// 6 and 7 for the panel.
+class TileRegisters {
+  public:
+    ~TileRegisters() {
+        if (shaped) _tile_release();
+        shaped = 0;
+    }
+    static void shape(long rows) {
+        if (rows == shaped) return;
+        struct {
+            uint8_t palette = 1, start = 0, reserved[14] = {};
+            uint16_t bytes[16] = {};
+            uint8_t rows[16] = {};
+        } config;
+        const auto first = static_cast<uint8_t>(std::min(rows, TILE)), second = static_cast<uint8_t>(rows - first);
+        const uint8_t heights[] = {first, first, second, second, first, second, TILE, TILE};
+        for (int i = 0; i < 8; ++i)
+            if ((config.rows[i] = heights[i])) config.bytes[i] = 4 * TILE;
+        __asm__ volatile("ldtilecfg %0" ::"m"(config));
+        shaped = rows;
+    }
+
+  private:
+    static inline thread_local long shaped = 0; // rows that the registers are shaped for
+};
+
+#define TILE_SUMS(SUM, ROWS, PANELS)                                                                                        \
+    if constexpr (std::is_same_v<typename E::Sums, Ints>) _tile_dpbusd(SUM, ROWS, PANELS);                                  \
+    else _tile_dpbf16ps(SUM, ROWS, PANELS)
+
+// out[rows][PANEL] = x · panel, where there are a multiple of TILE units.
+template <class E>
+void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row) {
+    __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers are loaded from it
+    for (long r = 0; r < rows; r += 2 * TILE, x += 2 * TILE * x_row, out += 2 * TILE * out_row) {
+        const long height = std::min(rows - r, 2 * TILE);
+        TileRegisters::shape(height);
+        const Word *from = panel;
+        const long below = TILE * x_row;
+        _tile_zero(0);
+        _tile_zero(1);
+        if (height > TILE) {
+            _tile_zero(2);
+            _tile_zero(3);
+        }
+        for (long u = 0; u < units; u += TILE, from += TILE * stride) {
+            if (rows < 2 * TILE) // bound by memory
+                for (long ahead = 0; ahead < TILE * stride; ahead += LANES) __builtin_prefetch(from + AHEAD + ahead);
+            _tile_loadd(6, from, stride * WORD_BYTES);
+            _tile_loadd(7, from + LANES, stride * WORD_BYTES);
+            _tile_loadd(4, x + u, x_row * WORD_BYTES);
+            TILE_SUMS(0, 4, 6);
+            TILE_SUMS(1, 4, 7);
+            if (height > TILE) {
+                _tile_loadd(5, x + below + u, x_row * WORD_BYTES);
+                TILE_SUMS(2, 5, 6);
+                TILE_SUMS(3, 5, 7);
+            }
+        }
+        _tile_stored(0, out, out_row * WORD_BYTES);
+        _tile_stored(1, out + LANES, out_row * WORD_BYTES);
+        if (height > TILE) {
+            _tile_stored(2, out + TILE * out_row, out_row * WORD_BYTES);
+            _tile_stored(3, out + TILE * out_row + LANES, out_row * WORD_BYTES);
+        }
+    }
+}
+#undef TILE_SUMS
+#else
+inline bool may_use_tiles() { return false; }
+struct TileRegisters {};
+#endif
+
+// out[rows][PANEL] = x · panel for any number of rows. What of x is beyond its numbers, up to a whole word, must be 0. In
+// vectors a chunk of the panel serves all of them before the next chunk is read.
+template <class E>
+void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row, long rows, const Word *panel, long stride, long units,
+             float *out, long out_row) {
+#ifdef HAS_TILES
+    if constexpr (E::UNITS == TILE)
+        if (tiles) return in_tiles<E>(x, x_row, rows, panel, stride, units, out, out_row);
+#endif
+    const long blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const long chunk = rows <= 4 ? units : CHUNK;
+    for (long from = 0; from < units; from += chunk) {
+        const long count = std::min(chunk, units - from);
+        for (long block = 0, row = 0; block < blocks; ++block) {
+            const long height = rows / blocks + (block < rows % blocks);
+            tile_of<E>(height, x + row * x_row + from * E::GIVEN, x_row, panel + from * stride, stride, count, out + row * out_row,
+                               out_row, from > 0);
+            row += height;
+        }
+    }
+}
+
+// out[rows][PANEL] = x · a panel of a matrix, with what stands before it; `scales` are those of the rows, if they have any.
+template <class E>
+void matrix_product(bool tiles, const typename E::Given *x, long x_row, [[maybe_unused]] const float *scales, long rows, const Word *panel,
+                    long inputs, float *out, long out_row) {
+    const Word *words = panel + E::HEADER * PANEL;
+    if constexpr (E::HEADER == 0) product<E>(tiles, x, x_row, rows, words, PANEL, units<E>(inputs), out, out_row);
+    else
+        for (long r = 0; r < rows; r += BLOCK) { // sums stay in the first cache
+            alignas(64) float sums[BLOCK * PANEL];
+            const long count = std::min(BLOCK, rows - r);
+            product<E>(tiles, x + r * x_row, x_row, count, words, PANEL, units<E>(inputs), sums, PANEL);
+            E::finish(panel, scales + r, count, sums, out + r * out_row, out_row);
+        }
+}
+
+} // namespace

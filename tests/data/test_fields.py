@@ -1,0 +1,85 @@
+"""Objects as the texts of their values, and back; and the plain text of a whole object, which reads back whatever it holds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, FieldSegmenter, plain_text, read_plain, read_values, value_texts
+
+#: Text with more of what separates than chance would give.
+TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("|;: ab")).map(str.strip).filter(bool)
+SCHEMA = (
+    Field("name"),
+    Field("a:b;", "list"),
+    Field("price", "number"),
+    Field("seats", "integer"),
+    Field("open", "boolean"),
+    Field("food", enum=("Thai", "fish; chips")),
+)
+OBJECTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": TEXT,
+        "a:b;": st.lists(TEXT, min_size=1),
+        "price": st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+        "seats": st.integers(),
+        "open": st.booleans(),
+        "food": st.sampled_from(["Thai", "fish; chips"]),
+    },
+)
+
+
+@given(OBJECTS)
+def test_an_object_reads_back_from_its_rows_and_from_its_plain_text(value):
+    texts = value_texts(value, SCHEMA, "x:1")
+    assert len(texts) == len(SCHEMA)
+    assert read_values(texts, SCHEMA) == (value, 0)
+    plain = plain_text(texts, SCHEMA)
+    assert read_plain(plain, SCHEMA) == FieldSegmenter(SCHEMA).cut(plain) == texts
+
+
+def test_a_plain_text_has_the_filled_keys_in_the_order_of_the_schema():
+    value = {"open": True, "price": 3.5, "name": "A; B|C: D", "a:b;": ["x|y", "", " z "], "seats": None}
+    texts = value_texts(value, SCHEMA, "x:1")
+    assert texts == ("A; B|C: D", "x||y | z", "3.5", "", "true", "")
+    assert plain_text(texts, SCHEMA) == "name: A;; B|C: D; a::b;;: x||y | z; price: 3.5; open: true"
+    assert [field.opening for field in SCHEMA[:2]] == ["name:", "a:b;:"]
+    assert value_texts({"name": " ", "a:b;": [None, ""], "price": None}, SCHEMA, "x:1") == ("",) * 6
+
+
+def test_what_is_not_a_value_of_its_kind_is_null_and_counted():
+    texts = ("", "|", "3,5", "2.0", "yes", "Greek")
+    lost = dict.fromkeys(("a:b;", "price", "seats", "open", "food"))
+    assert read_values(texts, SCHEMA) == (lost, 5)
+    assert read_values(texts, SCHEMA, free=True) == ({**lost, "food": "Greek"}, 4)
+    cut = read_plain("name: A; price: 3; seats: 12", SCHEMA, cut=True)
+    assert cut == ("A", "", "3", None, "", "")
+    assert read_values(cut, SCHEMA) == ({"name": "A", "price": 3, "seats": None}, 1)
+    for text in ("1e999", "-", "NaN", "01", "9" * 5000):
+        assert read_values([text], [Field("x", "number")]) == ({"x": None}, 1)
+
+
+def test_text_that_no_object_would_be_written_as_is_read_as_far_as_it_goes():
+    wild = "no key; NAME: x;name:A ;  name: B; price : 3; unknown: 1;;"
+    assert read_plain(wild, (Field("name"), Field("price", "number"))) == ("A", "3")
+    assert read_plain("full width: y", (Field("ｆull  width"),)) == ("y",)
+    assert read_plain("", SCHEMA) == ("",) * len(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"name": {"first": "A"}}, "'name' is an object; a value is a string"),
+        ({"a:b;": ["a", {"b": 1}]}, "'a:b;' holds an object at place 2"),
+        ({"a:b;": ["a", 3]}, "'a:b;' holds no string at place 2"),
+        ({"name": 3}, "'name' is of kind integer here and string in the schema"),
+        ({"seats": 1.5}, "'seats' is of kind number here and integer in the schema"),
+        ({"price": float("inf")}, "'price' is no finite number"),
+        ({"food": "Greek"}, "'food' is 'Greek', which is not in the schema's enum"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_place(value, told):
+    with pytest.raises(UserError) as refusal:
+        value_texts(value, SCHEMA, "data.jsonl:7")
+    assert str(refusal.value).startswith(f"data.jsonl:7: {told}")

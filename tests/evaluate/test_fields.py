@@ -1,0 +1,115 @@
+"""F1 of objects: values computed by hand, the computation beside them, and again by sets of pairs over a whole corpus."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.fields import pairs_of
+from pipedec_cli.data.records import generated_of
+from pipedec_cli.evaluate.metrics.fields import Fields, normalise_value
+from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+from pipedec_cli.evaluate.scoring import scoring_item
+from tests.evaluate.documents import scored, told
+
+NOTHING_RIGHT = {"fields_p": 0.0, "fields_r": 0.0, "fields_f1": 0.0, "fields_exact": 0.0}
+VALUES = st.sampled_from(["a", "A ", "b", 3, 3.0, 2.5, True, None, "", [], ["a", "b"], ["b", "a", "a"]])
+OBJECTS = st.dictionaries(st.sampled_from(["k", "l", "m: n"]), VALUES)
+
+
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        # Micro: 2 of 3 predicted and of 3 right pairs, and 0 of 1 and of 1. P = R = F1 = 2/4 (the examples' mean: 1/3)
+        (
+            ["k: a; l: b; m: c | k: a; l: b; m: d", "k: a | k: b"],
+            {"fields_p": 50.0, "fields_r": 50.0, "fields_f1": 50.0, "fields_exact": 0.0},
+        ),
+        # A value under another key is wrong. P = 0/1, R = 0/1
+        (["k: a | l: a"], NOTHING_RIGHT),
+        # Nothing predicted of 2, then 1 of 1: P = 1/1, R = 1/3, F1 = 2 · 1/3 / (4/3) = 1/2; 1 of 2 objects is exact
+        (
+            ["| k: a; l: b", "k: a | k: a"],
+            {"fields_p": 100.0, "fields_r": 100 / 3, "fields_f1": 50.0, "fields_exact": 50.0},
+        ),
+        (["| k: a"], NOTHING_RIGHT),
+        (["k: a |"], NOTHING_RIGHT),
+        # Nothing to find and nothing found is right
+        (["|"], dict.fromkeys(NOTHING_RIGHT, 100.0)),
+        # Items are sets: a twice is a once. 1 hit of 2 and of 2
+        (["k: a; k: a; k: b | k: a; k: c"], {"fields_p": 50.0, "fields_r": 50.0}),
+        # Case, white space and forms of letters do not count; anything else does
+        (["k: THE  Mill; l: ½ | k: the mill; l: 1⁄2"], dict.fromkeys(NOTHING_RIGHT, 100.0)),
+        (["k: the mill. | k: the mill"], NOTHING_RIGHT),
+    ],
+)
+def test_values_are_as_computed_by_hand(objects, expected):
+    assert told(scored(Fields(), *objects), expected) == pytest.approx(expected)
+
+
+def as_set(value):
+    """The pairs of an object, plainly."""
+    found = set()
+    for key, one in value.items():
+        for item in one if isinstance(one, list) else [one]:
+            if item is not None and item != "":
+                number = isinstance(item, float) and item == int(item)
+                text = str(int(item) if number else item)
+                found.add((key, text.lower().strip()))
+    return found
+
+
+@given(st.lists(st.tuples(OBJECTS, OBJECTS), min_size=1, max_size=6))
+def test_a_corpus_scores_as_its_sets_of_pairs_do(objects):
+    lines = [{"id": i, "prediction": made, "target": right} for i, (made, right) in enumerate(objects)]
+    items = [scoring_item(generated_of(line, "x:1", 1), "fields") for line in lines]
+    sets = [(as_set(made), as_set(right)) for made, right in objects]
+    hits = sum(len(made & right) for made, right in sets)
+    predicted, expected = (sum(len(pair[side]) for pair in sets) for side in (0, 1))
+    values = score(items, Fields()).values
+    if predicted and expected:
+        assert values["fields_p"] == pytest.approx(100 * hits / predicted)
+        assert values["fields_r"] == pytest.approx(100 * hits / expected)
+        assert values["fields_f1"] == pytest.approx(200 * hits / (predicted + expected))
+    assert values["fields_exact"] == pytest.approx(100 * sum(a == b for a, b in sets) / len(sets))
+    parts = Fields().parts(items)
+    assert parts.keys() == {key for pair in sets for side in pair for key, _ in side}
+    for key, found in parts.items():
+        alone = [[{pair for pair in side if pair[0] == key} for side in pair] for pair in sets]
+        assert found["right_pairs"] == sum(len(right) for _, right in alone)
+        assert found["predicted_pairs"] == sum(len(made) for made, _ in alone)
+        assert found["fields_exact"] == pytest.approx(100 * sum(a == b for a, b in alone) / len(sets))
+        if found["right_pairs"]:
+            hits = sum(len(made & right) for made, right in alone)
+            assert found["fields_r"] == pytest.approx(100 * hits / found["right_pairs"])
+
+
+def test_an_object_is_predicted_as_fields_as_json_text_or_not_at_all():
+    target = {"a: b": ["x", "y"], "n": 2.0, "t": True}
+    ways = [
+        {"prediction": "…", "fields": target},
+        {"prediction": '{"a: b": ["x", "y"], "n": 2, "t": true}'},
+        {"prediction": target, "segments": []},
+        {"prediction": "no object"},
+        {"prediction": '["x"]'},
+        {"prediction": '{"a: b": {"x": [1]}, "n": null}'},
+    ]
+    lines = [{"id": i, "target": target, **way} for i, way in enumerate(ways)]
+    items = [scoring_item(generated_of(line, "x:1", 1), "fields") for line in lines]
+    assert {item.gold for item in items} == {("a:: b: x", "a:: b: y", "n: 2", "t: true")}
+    assert [item.segments == item.gold for item in items] == [True] * 3 + [False] * 3
+    assert [item.segments for item in items[3:]] == [(), (), ('a:: b: {"x": [1]}',)]
+    assert score(items, Fields()).counts["predicted_pairs"] == 13
+
+
+def test_keys_with_the_most_right_values_come_first_and_a_key_without_any_is_right():
+    right = [{"k": "a", "l": "b"}, {"k": "c"}]
+    made = [{"k": "a", "m": "x"}, {"k": "c"}]
+    items = [
+        ScoringItem(str(i), "", pairs_of(one), gold=pairs_of(other))
+        for i, (one, other) in enumerate(zip(made, right, strict=True))
+    ]
+    parts = Fields().parts(items)
+    assert list(parts) == ["k", "l", "m"]
+    assert [part["fields_exact"] for part in parts.values()] == [100.0, 50.0, 50.0]
+    assert [part["fields_f1"] for part in parts.values()] == [100.0, 0.0, 0.0]
+    assert normalise_value("  ＡB\u00a0 c") == "ab c"

@@ -1,0 +1,252 @@
+"""Fields as a checkpoint writes them: rows behind their keys, values that the schema allows, objects that read back."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from msgspec import structs
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, value_texts
+from pipedec_cli.data.records import Record, Segmentation
+from pipedec_cli.data.segmentation import make_segmenter
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
+from pipedec_cli.model.collate import IGNORED, collator, encode, fit_time_max
+from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.exact import ExactDecoder
+from pipedec_cli.model.fields import FieldCodec
+from pipedec_cli.model.order import Turn
+from pipedec_cli.model.scratch import make_model, train_tokenizer
+from pipedec_cli.model.teacher_forcing import TeacherForcing
+from pipedec_cli.pipeline.decode import Finished
+from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.schedule import Together
+from tests.checkpoints import TOY_SHAPE
+
+SCHEMA = (
+    Field("name"),
+    Field("food", enum=("Thai", "Thai food", "fish; chips", "½ price")),
+    Field("likes", "list", enum=("jazz", "jazz|funk", "soul")),
+    Field("stars", "integer"),
+    Field("price", "number"),
+    Field("open", "boolean"),
+)
+OBJECTS = (
+    {"name": "The Mill", "food": "Thai", "stars": 5, "open": True},
+    {"name": "The Vaults", "food": "fish; chips", "likes": ["soul", "jazz|funk"], "price": 12.5},
+    {"likes": ["jazz"], "stars": -20, "price": 7, "open": False},
+    {"name": "The Mill; pub: a", "food": "½ price", "stars": 105, "price": 1e-07},
+    {},
+)
+SOURCES = ("a Thai mill", "vaults of soul", "jazz, 7", "a pub", "nothing")
+
+
+def records():
+    found = []
+    for number, (source, value) in enumerate(zip(SOURCES, OBJECTS, strict=True), start=1):
+        texts = value_texts(value, SCHEMA, "told:1")
+        found.append(Record(str(number), source, json.dumps(value), texts, (), f"told:{number}", {}, value))
+    return found
+
+
+def fresh(decoder="pipelined", schema=SCHEMA, seed=0):
+    """A model of random weights that writes fields."""
+    told = [text for record in records() for text in (record.source, *record.target_segments)]
+    tokenizer = train_tokenizer([*told, *(field.opening for field in schema)] * 2, 400)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = make_model(TOY_SHAPE, len(tokenizer)).eval()
+    segmentation = Segmentation("field", (), "; ", fields=schema)
+    settings = MethodSettings(decoder, "together" if decoder == "pipelined" else "any", segmentation)
+    segmenter = make_segmenter("field", fields=schema)
+    return Checkpoint(model, tokenizer, settings, "fields", segmenter=segmenter)
+
+
+@pytest.fixture(scope="module")
+def taught():
+    """By decoder, a checkpoint that has learnt the objects by heart."""
+    made = {}
+    for decoder in ("pipelined", "sequential"):
+        checkpoint = fresh(decoder)
+        examples = [(Turn(0, at), one) for at, one in enumerate(encode(checkpoint, records()))]
+        batch, module = collator(checkpoint, 0)(examples), TeacherForcing(checkpoint.model).train()
+        optimizer = torch.optim.Adam(module.parameters(), lr=3e-3)
+        for _ in range(180):
+            module(**batch)["loss"].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        checkpoint.model.eval()
+        made[decoder] = checkpoint
+    return made
+
+
+def test_keys_stand_before_the_start_and_are_not_learnt():
+    """A key without a value is answered by <eos>; no empty row closes the target."""
+    checkpoint = fresh()
+    examples = list(encode(checkpoint, records()))
+    batch = {
+        name: rows[0].tolist() for name, rows in collator(checkpoint, 0)([(Turn(0, 0), examples[0])]).items()
+    }
+    keys = FieldCodec(checkpoint.codec(), SCHEMA).known
+    columns = zip(
+        *(batch[name] for name in ("decoder_input_ids", "subsequence", "time", "labels")), strict=True
+    )
+    expected = []
+    for number, (key, text) in enumerate(zip(keys, examples[0].texts, strict=True), start=1):
+        row = [checkpoint.bos, *key, *text, checkpoint.eos]
+        learnt = [IGNORED] * len(key) + [*text, checkpoint.eos, IGNORED]
+        times = range(-len(key), len(text) + 2)
+        expected += [
+            (token, number, time, label) for token, time, label in zip(row, times, learnt, strict=True)
+        ]
+    assert list(columns) == expected
+    assert len(keys[0]) > 1
+    assert [bool(text) for text in examples[0].texts] == [True, True, False, True, False, True]
+    assert len(examples[0].texts) == len(SCHEMA)
+
+
+def test_time_max_holds_the_longest_value():
+    checkpoint = fresh()
+    long = replace_segments(records()[0], ("a " * 80,))
+    assert fit_time_max([*encode(checkpoint, [long])], checkpoint.settings) > 80
+    assert fit_time_max([*encode(checkpoint, records())], checkpoint.settings) == 50
+
+
+def replace_segments(record, first):
+    texts = (*first, *record.target_segments[len(first) :])
+    return Record(record.id, record.source, record.target, texts, (), record.where)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_what_was_learnt_is_written_in_as_many_steps_as_the_longest_value_and_its_end(taught, batch_size):
+    for checkpoint in taught.values():
+        made = list(Decoder(checkpoint, batch_size=batch_size).texts(SOURCES))
+        assert [one.fields for one in made] == list(OBJECTS)
+        assert [json.loads(one.text) for one in made] == list(OBJECTS)
+        assert [one.segments for one in made] == [
+            tuple(filter(None, record.target_segments)) for record in records()
+        ]
+        longest = [max(map(len, one.texts)) for one in encode(checkpoint, records())]
+        assert [one.steps for one in made] == [length + 1 for length in longest]
+        assert {one.truncated for one in made} == {None}
+
+
+def test_a_value_that_is_cut_is_null(taught):
+    decoder = Decoder(taught["pipelined"])
+    (made,) = decoder.texts(SOURCES[1:2], decoder.method(time_max=2))
+    assert made.truncated == "time_max"
+    assert made.fields == {"name": None, "food": None, "likes": None, "price": None}
+    plain = Decoder(taught["sequential"])
+    (made,) = plain.texts(SOURCES[1:2], plain.method(max_tokens=8))
+    assert made.fields == {"name": "The Vaults", "food": None}
+
+
+def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_apply(taught, tmp_path):
+    save_checkpoint(replace(taught["pipelined"], name=str(tmp_path)), tmp_path)
+    decoder = Decoder(load_checkpoint(str(tmp_path)))
+    assert [one.fields for one in decoder.texts(SOURCES)] == list(OBJECTS)
+    method = decoder.method(time_max=9, max_tokens=30)
+    assert (method.schedule, method.limits) == (Together(), Limits(9, None, 30))
+    for name, value in {"delay": 2, "explore": "fresh", "start_when": 0.5, "sub_max": 3}.items():
+        with pytest.raises(UserError, match=f"--{name.replace('_', '-')} does not apply"):
+            decoder.method(**{name: value})
+
+
+def test_a_pipelined_object_drafts_the_plain_t5s_text(taught):
+    plain, pipelined = (Decoder(taught[decoder]) for decoder in ("sequential", "pipelined"))
+    exact = ExactDecoder(plain, pipelined)
+    exact.costs = tuple([1.0] * 16)
+    made, usual = list(exact.texts(SOURCES)), list(plain.texts(SOURCES))
+    assert [one.fields for one in made] == [one.fields for one in usual]
+    assert sum(one.steps for one in made) < sum(one.steps for one in usual)
+    events = list(pipelined.run(SOURCES))
+    worded = [pipelined.joined(event)[0] for event in events if isinstance(event, Finished)]
+    assert worded[0] == "name: The Mill; food: Thai; stars: 5; open: true"
+
+
+# --- What is allowed --------------------------------------------------------------------------------------------------
+
+
+def allowed_of(codec, field):
+    (opening,) = FieldCodec(codec, (field,)).openings()
+    return opening.allowed
+
+
+@pytest.mark.parametrize("field", SCHEMA, ids=lambda field: field.name)
+def test_whatever_an_object_may_hold_can_be_written(field):
+    """Along the tokenizer's own way to write it; and nothing at all, for no value."""
+    codec = fresh().codec()
+    allowed = allowed_of(codec, field)
+    more = (
+        {"stars": 0},
+        {"price": -0.5},
+        {"price": 10},
+        {"price": 3.25e20},
+        {"likes": ["soul", "jazz", "soul"]},
+    )
+    for value in (*OBJECTS, *more):
+        made = []
+        for token in (
+            *codec.ids(value_texts({field.name: value.get(field.name)}, (field,), "x:1"))[0],
+            codec.eos,
+        ):
+            choice = list(allowed(made))
+            assert choice == sorted(set(choice))
+            assert token in choice or not choice
+            made.append(token)
+
+
+def test_what_cannot_become_a_number_is_not_allowed():
+    codec = fresh().codec()
+    price, stars = (allowed_of(codec, Field("x", kind)) for kind in ("number", "integer"))
+    ids = {text: codec.ids([text])[0] for text in ("-", "0", "1.", "1.5", "1")}
+
+    def says(allowed, made):
+        return {codec.decode([*made, token]) for token in allowed(made)}
+
+    assert codec.eos not in price(ids["-"])
+    assert codec.eos not in price(ids["1."])
+    assert codec.eos in price(ids["1.5"])
+    assert says(price, ids["0"]) <= {"0", "0.", "0e", "0E", *(f"0.{digits}" for digits in range(100))}
+    assert says(stars, ids["0"]) == {"0"}
+    assert "1." not in says(stars, ids["1"])
+    assert "15" in says(stars, ids["1"])
+    for allowed in (price, stars):
+        assert codec.eos in allowed([])
+        assert not {"a", "+1"} & says(allowed, [])
+
+
+def test_a_thousand_random_texts_hold_no_value_that_the_schema_does_not_allow():
+    """Of a model that has learnt nothing; with `free` it says anything."""
+    rng = random.Random(0)
+    schema = tuple(field for field in SCHEMA if field.name != "name")
+    sources = ["".join(rng.choices("abcdefgh 0123", k=12)) + "x" for _ in range(1000)]
+    decoder = Decoder(fresh(schema=schema, seed=5), batch_size=8)
+    method = decoder.method(time_max=7)
+    found = list(decoder.texts(sources, method))
+    seen = {field.name: set() for field in schema}
+    for one in found:
+        for name, value in one.fields.items():
+            seen[name].update(value if isinstance(value, list) else [value])
+    assert seen["food"] <= {*SCHEMA[1].enum, None}
+    assert seen["likes"] <= {*SCHEMA[2].enum, None}
+    assert seen["open"] <= {True, False, None}
+    assert all(isinstance(value, int | None) for value in seen["stars"])
+    assert all(isinstance(value, int | float | None) for value in seen["price"])
+    assert sum(len(values) > 1 for values in seen.values()) >= 3
+    assert {one.truncated for one in found} <= {None, "time_max"}
+    decoder.free = True
+    (free,) = decoder.texts(sources[:1], decoder.method(time_max=7))
+    assert all(opening.allowed([]) == () for opening in decoder.method().openings)
+    assert free.truncated
+
+
+def test_a_checkpoint_for_fields_that_has_none_is_refused():
+    """As a config.json that somebody has changed may say."""
+    checkpoint = fresh()
+    checkpoint.settings = structs.replace(checkpoint.settings, segmentation=Segmentation("field", (), "; "))
+    with pytest.raises(UserError, match="trained for delay together only"):
+        Decoder(checkpoint).method()

@@ -1,0 +1,183 @@
+"""Products of int8 and of bfloat16 in every way that this CPU has, an engine with weights in int8, and what chooses."""
+
+import copy
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.decoder import load
+from pipedec_cli.model.native import kinds
+from pipedec_cli.model.native.library import BuildError, library
+from pipedec_cli.model.native.weights import NativeEncoder
+from pipedec_cli.model.steps.engine import Engine, lay_out
+from tests.checkpoints import tiny_checkpoint
+from tests.model.engines import (
+    KINDS,
+    SOURCES,
+    grid_rows,
+    missing,
+    needs_int8,
+    needs_kernels,
+    odd_model,
+    small_model,
+)
+
+WAYS = [] if missing else kinds.ways(library())
+MOST = torch.tensor(127.0)
+#: Rows, inputs and outputs: around the sizes of tiles, panels and words.
+SIZES = [(1, 768, 64), (4, 4, 32), (13, 100, 71), (16, 64, 33), (33, 63, 5), (70, 1100, 96)]
+
+
+# --- Products ---------------------------------------------------------------------------------------------------------
+
+
+def rounded(numbers):
+    """The int8 of each row and the row's scale."""
+    largest = numbers.abs().amax(dim=1)
+    return (numbers * (MOST / largest)[:, None]).round().long(), largest / MOST
+
+
+def multiplied(dtype, way, x, matrix):
+    """x · matrixᵀ by the kernels."""
+    kernels = library()
+    kind = kinds._kind(dtype, way)
+    panels = kinds.packed(kernels, kind, matrix)
+    return kernels.multiply(kind, x, panels.data_ptr(), len(matrix))[:, : len(matrix)]
+
+
+@needs_int8
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), SIZES)
+def test_every_way_to_multiply_int8_gives_the_integers_of_torch_times_the_scales(rows, inputs, outputs):
+    torch.manual_seed(rows)
+    x, matrix = 3 * torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    x[0, 0], matrix[0] = 1000.0, 0.0  # an outlier, and an output without weights
+    (given, scales), (weights, by) = rounded(x), rounded(matrix)
+    weights[0] = 0
+    expected = (given @ weights.T).float() * by * scales[:, None]
+    for way in WAYS:
+        assert torch.equal(multiplied(torch.int8, way, x, matrix), expected)
+
+
+@needs_int8
+def test_what_is_no_number_or_infinite_stays_so_in_its_own_row_and_output():
+    x, matrix = torch.randn(5, 40), torch.randn(50, 40)
+    x[1, 3], x[2, 4], x[3], matrix[7, 0] = torch.nan, torch.inf, 0.0, torch.nan
+    out = multiplied(torch.int8, WAYS[-1], x, matrix)
+    assert not out[1].isfinite().any()
+    assert not out[2].isfinite().any()
+    assert not out[:, 7].isfinite().any()
+    finite = out[[0, 3, 4]]
+    assert finite[:, :7].isfinite().all()
+    assert not finite[1, :7].any()
+
+
+@needs_kernels
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [size for size in SIZES if size[1] % 2 == 0])
+def test_every_way_to_multiply_bfloat16_is_as_near_as_its_rounding_allows(rows, inputs, outputs):
+    torch.manual_seed(rows)
+    x, matrix = torch.randn(rows, inputs), torch.randn(outputs, inputs).bfloat16()
+    for way in WAYS:
+        given = x if way == "wide" else x.bfloat16()
+        exact = given.double() @ matrix.double().T
+        found = multiplied(torch.bfloat16, way, x, matrix)
+        assert (found - exact).abs().max() < 1e-5 * exact.abs().max()
+        for row in range(rows):  # whatever stands beside it
+            assert torch.equal(multiplied(torch.bfloat16, way, x[row : row + 1], matrix)[0], found[row])
+
+
+@needs_int8
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags", ["-mno-avx512f", "-mno-avx512f -mno-avxvnni", "-mno-avx512vnni", "-mno-amx-int8"]
+)
+def test_cpus_with_fewer_instructions_compute_the_same(flags):
+    """Compiled without what they lack, which only older compilers' flags or an older CPU cannot run."""
+    tests = [__file__, "tests/model/test_native.py"]
+    more = {"PIPEDEC_NATIVE_FLAGS": flags}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        env=os.environ | more,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+# --- The engine -------------------------------------------------------------------------------------------------------
+
+
+def logits_of(weights, model, calls, *sources):
+    engine = Engine(model, len(sources), weights=weights)
+    engine.admit(list(enumerate(sources)))
+    return [engine.logits(rows) for rows in calls][-1]
+
+
+@needs_int8
+@pytest.mark.parametrize("kind", [*KINDS, "sizes that fill no panel"])
+def test_logits_are_near_those_of_float32(kind):
+    """Within 6 in 100, in the root of the mean square, of random weights, which round worst."""
+    model = odd_model() if kind.startswith("sizes") else small_model(kind)
+    calls = [grid_rows(0, 12), grid_rows(0, 9, first=12)]
+    exact = logits_of(lay_out(model, native=True), model, calls, SOURCES[0])
+    weights = lay_out(model, quantize=True)
+    rough = logits_of(weights, model, calls, SOURCES[0])
+    assert 0 < (rough - exact).norm() < 0.06 * exact.norm()
+    assert (weights.dtype, isinstance(weights.encoder, NativeEncoder)) == (torch.int8, True)
+
+
+@needs_int8
+def test_a_model_that_is_consumed_gives_the_same_and_one_that_is_not_stays_as_it_is():
+    model = copy.deepcopy(small_model("t5"))
+    whole = sum(parameter.nbytes for parameter in model.parameters())
+    rows = [grid_rows(0, 6)]
+    kept = logits_of(lay_out(model, quantize=True), model, rows, SOURCES[0])
+    assert all(map(torch.equal, model.parameters(), small_model("t5").parameters()))
+    assert torch.equal(logits_of(lay_out(model, quantize=True, consume=True), model, rows, SOURCES[0]), kept)
+    assert sum(parameter.nbytes for parameter in model.parameters()) < whole / 4
+
+
+# --- What chooses -----------------------------------------------------------------------------------------------------
+
+
+@needs_kernels
+@pytest.mark.parametrize("kept", ["", "tiles of something else", "\udcff"])
+def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept_with_the_library(
+    kept, monkeypatch, tmp_path
+):
+    kernels = copy.copy(library())
+    kernels.path = tmp_path / "kernels.so"
+    file = tmp_path / "kernels.bfloat16"
+    file.write_bytes(kept.encode(errors="surrogateescape"))
+    monkeypatch.setattr(kinds, "fastest", lambda kernels: WAYS[-1])
+    assert kinds.bfloat16_way(kernels) == WAYS[-1]
+    if len(WAYS) > 1:
+        assert file.read_text() == WAYS[-1]
+    file.write_text("wide")  # made before
+    assert kinds.bfloat16_way.__wrapped__(kernels) == "wide"
+    tmp_path.chmod(0o500)  # where nothing can be kept, it is made each time
+    kernels.path = tmp_path / "other" / "kernels.so"
+    assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
+    tmp_path.chmod(0o700)
+
+
+@needs_kernels
+def test_the_trial_names_a_way_that_there_is():
+    assert kinds.fastest(library()) in WAYS
+
+
+def test_int8_is_refused_in_one_line_where_it_cannot_be(monkeypatch, tmp_path):
+    folder = tiny_checkpoint(tmp_path / "model")
+    if not missing:
+        few = copy.copy(library())
+        few.kinds, few.features = 0, "NEON"
+        with pytest.raises(BuildError, match="int8 needs an x86 with AVX2 or AVX-512, and this is NEON"):
+            kinds.kind_of(few, torch.int8)
+    monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+    decoder = load(folder, dtype="int8", device="cpu")
+    with pytest.raises(UserError, match="int8 cannot be had here: PIPEDEC_NATIVE is 0; use --dtype bfloat16"):
+        list(decoder.texts(["a"]))

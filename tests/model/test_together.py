@@ -1,0 +1,97 @@
+"""Rows that start together, each behind its key, on the engine: the oracle's tokens, whatever computes the steps."""
+
+import random
+from functools import cache
+
+import pytest
+import torch
+
+from pipedec_cli.model.steps import engine as engines
+from pipedec_cli.pipeline.decode import Method
+from pipedec_cli.pipeline.grid import Limits, Opening
+from pipedec_cli.pipeline.schedule import Together
+from tests.model.engines import (
+    BOS,
+    EOS,
+    KINDS,
+    SOURCES,
+    STEPPINGS,
+    TIE,
+    VOCABULARY,
+    Recorder,
+    make_engine,
+    outcome_of,
+    run_engine,
+    small_model,
+)
+from tests.oracle import next_logits_of, oracle_together
+
+KEYS = ((7, 3), (12,), (30, 8, 3, 9), (), (7, 3))
+LIMITS = Limits(time_max=9, sub_max=2)
+
+
+def narrowed(row, made):
+    """Of every second row the first tokens are some of many, and the later ones of few, the end among them."""
+    some = random.Random(f"{row} {len(made)}").sample(range(2, VOCABULARY), 3 if made else 30)
+    return () if row % 2 else sorted([EOS, *some])
+
+
+def free(row, made):
+    """Any token may follow."""
+    return ()
+
+
+def method(keys=KEYS, allowed=free, limits=LIMITS):
+    openings = [Opening(key, lambda made, row=row: allowed(row, made)) for row, key in enumerate(keys)]
+    return Method(Together(), BOS, EOS, limits, openings=tuple(openings))
+
+
+@cache
+def expected(kind, allowed):
+    """The oracle's answers to the sources, kept for the steppings."""
+    bounds = {"bos": BOS, "eos": EOS, "time_max": LIMITS.time_max}
+    asked = [
+        oracle_together(next_logits_of(small_model(kind), source), KEYS, allowed=allowed, **bounds)
+        for source in SOURCES
+    ]
+    assert min(result.gap for result in asked) >= TIE
+    return [outcome_of(result) for result in asked]
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_are_the_oracles(kind, stepping):
+    """One at a time, and as many as leave and enter at different times."""
+    for allowed in (free, narrowed):
+        told = expected(kind, allowed)
+        assert len({len(tokens) for rows, _, _ in told for _, tokens in rows}) > 2
+        for sequences in (1, 3, 8):
+            engine = make_engine(kind, stepping, sequences)
+            assert run_engine(engine, SOURCES, method(allowed=allowed)) == told
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("kind", KINDS)
+def test_cached_steps_give_the_logits_of_the_full_pass(kind):
+    """All tokens of a key in one call, at times before 0."""
+    recorder = Recorder(make_engine(kind, "plain", 2), SOURCES[:2], method())
+    for sequence in (0, 1):
+        torch.testing.assert_close(*recorder.both(small_model(kind), sequence), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_many_rows_are_fed_in_parts(stepping, monkeypatch):
+    """Whose places are within keys as well as between them; with two examples in flight, 500 keys where that is quick."""
+    rng, count = random.Random(3), 500 if stepping == "native" else 40
+    keys = tuple(tuple(rng.choices(range(2, VOCABULARY), k=rng.randrange(5))) for _ in range(count))
+    how, found, calls = method(keys, narrowed, Limits(3)), [], []
+    for most in (engines.MOST_ROWS if count == 500 else 50, 10_000):
+        monkeypatch.setattr(engines, "MOST_ROWS", most)
+        engine = make_engine("t5", stepping, 2)
+        step, sizes = engine.stepper.step, []
+        monkeypatch.setattr(engine.stepper, "step", lambda rows: sizes.append(len(rows)) or step(rows))  # noqa: B023
+        found.append(run_engine(engine, SOURCES[:2], how))
+        calls.append(sizes)
+    assert max(calls[0]) < max(calls[1]) == 2 * sum(1 + len(key) for key in keys)
+    assert found[0] == found[1]
+    assert [len(rows) for rows, _, _ in found[0]] == [count, count]
