@@ -181,6 +181,10 @@ class _Result(Struct):
     curve: tuple[_Look, ...] = ()
 
 
+class _Cut(Struct):
+    level: str | None = None
+
+
 class Manifest(Struct):
     """What is looked at of a manifest, of generating or of training; each may be missing or null."""
 
@@ -188,7 +192,7 @@ class Manifest(Struct):
     versions: dict[str, str | None] | None = None
     model: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
-    segmentation: dict[str, Any] | None = None
+    segmentation: _Cut | None = None
     examples: Count | None = None
     costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = (
         None  # in exact mode

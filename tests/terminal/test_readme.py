@@ -37,6 +37,7 @@ def test_every_figure_stands_below_a_command_that_prints_it():
         # The update that is meant, and not the next one with these words; nobody has trained here
         ("update 20 of 20: loss 1.4", "update 20 of 20: loss 1.5", False),
         ("$ pipedec train\nupdate 20 of 20: loss 1.4", "update 20 of 20: loss 1.5", True),
+        ("$ pipedec demo\nupdate 20 of 20: loss 1.4", "update 20 of 20: loss 1.5", True),
         ("$ pipedec train\nupdate 20 of 20: loss 3.4", "update 20 of 20: loss 1.5", False),
         # The machine's own
         ("  speedup  1.0 ×  3.5 ×", "  speedup  1.0 ×  2.5 ×", True),

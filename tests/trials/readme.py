@@ -62,7 +62,7 @@ def compared(lines: Sequence[str], output: str) -> Iterator[Line]:
     for line in lines:
         words = " ".join(line.replace("─", "").split())
         if line.startswith("$ ") or not words:
-            trained |= "pipedec train" in line
+            trained |= any(command in line for command in ("pipedec train", "pipedec demo"))
             yield Line(line, line, holds=True)
             continue
         pattern = re.compile(f"({_NUMBER.pattern})".join(map(re.escape, _NUMBER.split(words))))
