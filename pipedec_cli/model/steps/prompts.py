@@ -1,0 +1,48 @@
+"""Where the tokens of a decoder-only model stand: behind the prompt of their sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pipedec_cli.pipeline.attention import PADDING
+from pipedec_cli.pipeline.decode import Row
+from pipedec_cli.pipeline.grid import Slot
+
+#: A prompt is subsequence 0 of the grid, at times from here on: before everything, and causal among itself.
+PROMPT_TIME: Final = -PADDING
+
+
+class Prompts:
+    """The prompts of a number of sequences, S tokens each, and the K places that known tokens take behind them.
+
+    Prompt tokens stand at positions 0 … S − 1, a later token at S + K + time + subsequence − 1. K is how far before time 0 the
+    first call after the prompt begins: later calls do not move what stands.
+    """
+
+    def __init__(self, sequences: int) -> None:
+        self._lengths = [0] * sequences
+        self._known: list[int | None] = [None] * sequences
+
+    def begin(self, sequence: int, length: int) -> None:
+        """A sequence starts anew, with a prompt of so many tokens, 0 included."""
+        self._lengths[sequence], self._known[sequence] = length, None
+
+    def settle(self, rows: Sequence[Row]) -> None:
+        """Take K from these rows for the sequences that have none yet: before the rows of a call are taken in parts."""
+        earliest: dict[int, int] = {}
+        for sequence, slot in rows:
+            if self._known[sequence] is None:
+                earliest[sequence] = min(slot.time, earliest.get(sequence, 0))
+        for sequence, time in earliest.items():
+            self._known[sequence] = -time
+
+    def position(self, sequence: int, slot: Slot) -> int:
+        """Where a slot's token stands; the sequence is settled."""
+        return self._lengths[sequence] + (self._known[sequence] or 0) + slot.time + slot.subsequence - 1
+
+    def prompt_rows(self, sequence: int, prompt: Sequence[int]) -> list[Row]:
+        """A prompt's tokens as rows of the grid that want no answer; token j stands at position j, whatever K is."""
+        return [
+            Row(sequence, Slot(0, PROMPT_TIME + j, token, answers=False)) for j, token in enumerate(prompt)
+        ]
