@@ -1,6 +1,6 @@
 #pragma once
 
-// What encoder and decoder have in common: a T5's sizes and weights, and the parts of a layer over a number of rows.
+// What encoders and decoders have in common: a model's sizes and weights, and the parts of a layer over a number of rows.
 //
 // A row's sums are always taken in the same order, whichever rows stand beside it and however many threads there are:
 // what is computed for it does not depend on them.
@@ -11,42 +11,53 @@
 
 extern "C" { // what Python hands over, mirrored in library.py
 
-struct Layer { // an encoder's has no cross_… parts
+struct Layer { // an encoder's and a decoder-only model's have no cross_… parts
     const float *self_norm, *cross_norm, *feed_norm;
     const float *bias; // decoder: [heads][reach + 1], by distance up to reach − 1; column `reach` is −∞
                        // encoder: [heads][2 · reach + 1], by place of the key − place of the query
     const Word *qkv, *self_out, *cross_q, *cross_kv, *cross_out, *feed_in, *feed_out; // panels
+    // Of decoder-only models alone; null where there is none:
+    const float *self_post, *feed_post; // norms of what a part adds
+    const float *query_norm, *key_norm; // of each head, [head_width]
+    int64_t rotary;                     // by which frequencies a head is turned; −1: by none
+    int64_t windowed;                   // flag: only what is nearer than the model's window is seen
 };
 
 struct Model {
-    int64_t layers, heads, head_width, width, feed_width, vocabulary, reach;
-    int64_t weights; // as `Weights` has it
-    int64_t pairs, tiles, gated, gelu; // flags: bfloat16 multiplied in pairs; tile registers in use
+    int64_t layers, heads, key_heads, head_width, width, feed_width, vocabulary, reach;
+    int64_t weights, activation; // as `Weights` and `Activation` have them
+    int64_t pairs, tiles, gated; // flags: bfloat16 multiplied in pairs; tile registers in use
+    int64_t causal;              // flag: a decoder-only model, whose prompt is row 0 of the grid
+    int64_t window, rotaries;    // positions that a windowed layer sees; how many kinds of frequencies there are
     double epsilon, scale;
-    const void *embedding; // [vocabulary][width] in the weights' dtype; bfloat16 beside int8
+    double embedding_scale, query_scale, cap; // cap: of logits, to ±cap; 0: none
+    const void *embedding; // [vocabulary][width] in the weights' dtype; bfloat16 beside int8; null: the head's columns
     const float *final_norm;
+    const float *frequencies, *amplitudes; // radians a position, [rotaries][head_width / 2]; of cosine and sine, [rotaries]
     const Word *head; // the decoder's
     const Layer *layer;
 };
 
 struct Cache {
     int64_t sequences, room, source_room; // columns; multiples of PANEL
-    Word *keys, *values;                  // [layers][sequences][heads][room / PANEL panels], [room / NUMBERS][padded width]
+    Word *keys, *values; // [layers][sequences][key heads][room / PANEL panels], [room / NUMBERS][padded width]
     Word *source_keys, *source_values;
-    int32_t *subsequence, *time;  // [sequences][room]
-    const int64_t *source_length; // [sequences]
+    int32_t *subsequence, *time, *position; // [sequences][room]
+    const int64_t *source_length;           // [sequences]
 };
 
 // One row of a call; rows are ordered by sequence, and within a sequence by column.
 struct Row {
     int64_t token, sequence, column, subsequence, time;
-    int64_t choices; // of how many tokens the answer is one; 0: of all, −1: no answer is wanted
+    int64_t choices;  // of how many tokens the answer is one; 0: of all, −1: no answer is wanted
+    int64_t position; // of decoder-only models alone
 };
 }
 
 namespace {
 
 enum Weights { FLOAT32, BFLOAT16, INT8 };
+enum Activation { RELU, GELU, SILU };
 
 // Rows as products take them.
 struct Prepared {
@@ -72,9 +83,9 @@ template <class E, class K = E> class Block {
   public:
     // `piece`: the most rows that a panel is multiplied with in one piece of work.
     Block(const Model &model, long rows, long piece, int threads)
-        : m(model), team(threads), n(rows), pieces((rows + piece - 1) / piece), few(rows <= FEW), inner(m.heads * m.head_width),
+        : m(model), team(threads), n(rows), pieces((rows + piece - 1) / piece), few(rows <= FEW), inner(m.heads * m.head_width), inner_kv(m.key_heads * m.head_width),
           head_units(units<K>(m.head_width)), head_room(round_up(m.head_width, PANEL)), x_row(round_up(m.width, PANEL) + LANES),
-          qkv_row(round_up(3 * inner, PANEL) + LANES), attended_row(inner + LANES), fed_row(round_up(m.feed_width, PANEL) + LANES),
+          qkv_row(round_up(inner + 2 * inner_kv, PANEL) + LANES), attended_row(inner + LANES), fed_row(round_up(m.feed_width, PANEL) + LANES),
           words_row(round_up(units<E>(std::max({m.width, inner, m.feed_width})), LANES) + LANES), h(n * x_row), scratch(threads), everyone(n) {
         std::iota(everyone.begin(), everyone.end(), 0L);
         for (auto &s : scratch) {
@@ -123,6 +134,7 @@ template <class E, class K = E> class Block {
     // Room for attention of up to `queries` rows at once over up to `longest` columns, and for the layers' products.
     void make_room(long queries, long longest) {
         attended.resize(n * attended_row);
+        if (m.layer->self_post) made.resize(n * x_row);
         if (AS_THEY_ARE) fed.resize(n * fed_row);
         else halves.resize(n * halves_row());
         score_row = round_up(longest, PANEL) + LANES;
@@ -136,23 +148,35 @@ template <class E, class K = E> class Block {
     }
 
 
-    float embedded(long i) const {
+    float embedded(int64_t token, long i) const {
+        if constexpr (E::HEADER == 0)
+            if (!m.embedding) {
+                const Word *panel = m.head + token / PANEL * panel_words<E>(m.width);
+                return E::get(panel + i / E::NUMBERS * PANEL + token % PANEL, i % E::NUMBERS);
+            }
+        i += token * m.width;
         return m.weights == FLOAT32 ? Float32::get(m.embedding, i) : BFloat16::get(m.embedding, i);
     }
 
     void embed(long row, int64_t token) {
-        for (long i = 0; i < m.width; ++i) h[row * x_row + i] = embedded(token * m.width + i);
+        const auto scale = static_cast<float>(m.embedding_scale);
+        for (long i = 0; i < m.width; ++i) h[row * x_row + i] = embedded(token, i) * scale;
+    }
+
+    // 1 / sqrt(mean of squares + epsilon)
+    float normalising(const float *from, long width) const {
+        Floats squares = {};
+        long i = 0;
+        for (; i + LANES <= width; i += LANES) squares = squares + load(from + i) * load(from + i);
+        float sum = sum_of(squares);
+        for (; i < width; ++i) sum += from[i] * from[i];
+        return 1.0f / std::sqrt(sum / width + static_cast<float>(m.epsilon));
     }
 
     // x = h / sqrt(mean of squares + epsilon) · weight · scale
     void normalise(long row, const float *weight, float scale, float *x) const {
         const float *from = h.data() + row * x_row;
-        Floats squares = {};
-        long i = 0;
-        for (; i + LANES <= m.width; i += LANES) squares = squares + load(from + i) * load(from + i);
-        float sum = sum_of(squares);
-        for (; i < m.width; ++i) sum += from[i] * from[i];
-        const float factor = 1.0f / std::sqrt(sum / m.width + static_cast<float>(m.epsilon));
+        const float factor = normalising(from, m.width);
         for (long j = 0; j < m.width; ++j) x[j] = from[j] * factor * weight[j] * scale;
     }
 
@@ -219,9 +243,11 @@ template <class E, class K = E> class Block {
         });
     }
 
-    // h += y · matrix
-    template <class N> void add_product(Scratch &s, const Buffer<N> &y, long y_row, const Word *matrix, long inputs) {
+    // h += y · matrix, or the norm of that
+    template <class N>
+    void add_product(Scratch &s, const Buffer<N> &y, long y_row, const Word *matrix, long inputs, const float *norm = nullptr) {
         const Rows x = given(s, y, y_row, inputs);
+        if (norm) return add_normalised(x, matrix, inputs, norm);
         panels(m.width, n, [&](long first, long count, long p) {
             float *sums = s.sums.data();
             multiply(x, first, count, matrix, p, inputs, sums, PANEL);
@@ -232,6 +258,19 @@ template <class E, class K = E> class Block {
                 }
         });
     }
+
+    void add_normalised(const Rows &x, const Word *matrix, long inputs, const float *norm) {
+        panels(m.width, n, [&](long first, long count, long p) {
+            multiply(x, first, count, matrix, p, inputs, made.data() + first * x_row + p * PANEL, x_row);
+        });
+        team.share(n, [&](long r) {
+            const float *from = made.data() + r * x_row, factor = normalising(from, m.width);
+            float *to = h.data() + r * x_row;
+            for (long j = 0; j < m.width; ++j) to[j] += from[j] * factor * norm[j];
+        });
+    }
+
+    Floats activated(Floats x) const { return m.activation == GELU ? gelu(x) : m.activation == SILU ? silu(x) : relu(x); }
 
     // h += act(x · wi) · wo, or act(x · wi_0) · (x · wi_1) · wo where it is gated: there panels of the two take turns.
     // What lies between is bfloat16, unless products take floats: with many rows it does not stay in the caches.
@@ -247,18 +286,25 @@ template <class E, class K = E> class Block {
             if (m.gated) multiply(x, first, count, layer.feed_in, 2 * p + 1, m.width, more, PANEL);
             for (long r = 0; r < count; ++r)
                 for (long j = 0; j < PANEL; j += LANES) {
-                    const Floats in = load(sums + r * PANEL + j), value = m.gelu ? gelu(in) : relu(in);
+                    const Floats in = load(sums + r * PANEL + j), value = activated(in);
                     store(between.data() + (first + r) * row + p * PANEL + j, m.gated ? value * load(more + r * PANEL + j) : value);
                 }
         });
-        add_product(s, between, row, layer.feed_out, m.feed_width);
+        add_product(s, between, row, layer.feed_out, m.feed_width, layer.feed_post);
     }
 
     // Attention of neighbouring rows, the first of which is `row`, over the first columns of a head's cache; their queries lie
-    // `query_row` numbers apart. `biased(r, c, scores)` are the scores of a row from column c on with all that is added to them.
+    // `query_row` numbers apart. `biased(r)` takes (c, scores), the scores of a row from column c on, to those with all that is added to them.
     template <class F>
     void attend(Scratch &s, const float *query, long query_row, long row, long count, long head, long length, Head cache, F biased) {
-        const long padded = round_up(length, PANEL);
+        const auto out = [&](long r) { return attended.data() + (row + r) * attended_row + head * m.head_width; };
+        attend(s, query, query_row, count, 0, length, cache, biased, out);
+    }
+
+    // The same for `count` queries over the columns from `begin`, where a panel begins, to `end`; results go to out(r).
+    template <class F, class G>
+    void attend(Scratch &s, const float *query, long query_row, long count, long begin, long end, Head cache, F biased, G out) {
+        const long length = end - begin, padded = round_up(length, PANEL);
         float *scores = s.scores.data(), *sums = s.sums.data();
         // Rows as the cache is multiplied with, which `s.words` hold if they are words.
         const auto product_with = [&](const float *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row) {
@@ -268,12 +314,13 @@ template <class E, class K = E> class Block {
         if constexpr (IN_WORDS)
             for (long r = 0; r < count; ++r) K::give(query + r * query_row, m.head_width, head_units, s.words.data() + r * seen_row);
         for (long c = 0; c < padded; c += PANEL)
-            product_with(query, query_row, cache.keys + c * head_units, PANEL, head_units, scores + c, score_row);
+            product_with(query, query_row, cache.keys + (begin + c) * head_units, PANEL, head_units, scores + c, score_row);
         for (long r = 0; r < count; ++r) {
             float *mine = scores + r * score_row;
+            const auto added = biased(r);
             Floats most = all(-INF), total = {};
             for (long c = 0; c < padded; c += LANES) {
-                const Floats seen = until(length - c, biased(r, c, load(mine + c)));
+                const Floats seen = until(length - c, added(begin + c, load(mine + c)));
                 store(mine + c, seen);
                 most = seen > most ? seen : most;
             }
@@ -287,10 +334,10 @@ template <class E, class K = E> class Block {
             mine[score_row - 1] = sum_of(total); // behind them
         }
         for (long j = 0; j < head_room; j += PANEL)
-            product_with(scores, score_row, cache.values + j, head_room, units<K>(length), sums + j, head_room);
+            product_with(scores, score_row, cache.values + begin / K::NUMBERS * head_room + j, head_room, units<K>(length), sums + j, head_room);
         for (long r = 0; r < count; ++r) {
             const float factor = 1.0f / scores[r * score_row + score_row - 1];
-            float *to = attended.data() + (row + r) * attended_row + head * m.head_width;
+            float *to = out(r);
             for (long j = 0; j < m.head_width; ++j) to[j] = sums[r * head_room + j] * factor;
         }
     }
@@ -303,7 +350,7 @@ template <class E, class K = E> class Block {
     // Put the key of row r and the value behind it into a column; keys begin at number `from` of a row.
     void keep(Head cache, long column, long r, long head, long from) const {
         const float *key = qkv.data() + r * qkv_row + from + head * m.head_width;
-        remember(cache, column, key, key + inner);
+        remember(cache, column, key, key + inner_kv);
     }
 
     // Put one token's key and value into its column.
@@ -334,11 +381,11 @@ template <class E, class K = E> class Block {
     Team team;
     const long n, pieces;
     const bool few;
-    const long inner, head_units, head_room;
+    const long inner, inner_kv, head_units, head_room; // numbers of all heads' queries, and keys; of one head in a cache
     // Numbers from one row to the next; not multiples of 4 KB, which would put all rows into the same places of a cache.
     const long x_row, qkv_row, attended_row, fed_row, words_row;
     long score_row = 0, seen_row = 0;
-    Buffer<float> h, qkv, attended, fed;
+    Buffer<float> h, qkv, attended, fed, made;
     Buffer<uint16_t> halves;
     Prepared common; // of many rows
     std::vector<Scratch> scratch;

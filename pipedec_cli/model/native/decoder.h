@@ -6,14 +6,13 @@
 // read front to back, every panel serves all rows while it is in the cache, and the threads meet eight times a layer.
 // With many rows it is bound by arithmetic, for which a tile of rows × one panel is kept in registers.
 
-#include "block.h"
+#include "answers.h"
 
 namespace {
 
-template <class E, class K = E> class Step : Block<E, K> {
-    using B = Block<E, K>;
-    using typename B::Rows;
-    using B::m, B::n, B::team, B::inner, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::everyone;
+template <class E, class K = E> class Step : Answering<E, K> {
+    using B = Answering<E, K>;
+    using B::m, B::n, B::team, B::inner, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::everyone, B::rows;
 
     struct Span { // the rows of one sequence
         long first, count, sequence, length;
@@ -21,7 +20,7 @@ template <class E, class K = E> class Step : Block<E, K> {
 
   public:
     Step(const Model &model, const Cache &cache, long count, const Row *rows, int threads)
-        : B(model, count, count, threads), cache(cache), rows(rows) {
+        : B(model, count, rows, count, threads), cache(cache) {
         long most = 0, longest_source = 0;
         for (long r = 0; r < n; ++r) {
             if (r == 0 || rows[r].sequence != rows[r - 1].sequence) spans.push_back({r, 0, rows[r].sequence, 0});
@@ -30,7 +29,6 @@ template <class E, class K = E> class Step : Block<E, K> {
             longest = std::max<long>(longest, spans.back().length);
             longest_source = std::max<long>(longest_source, cache.source_length[rows[r].sequence]);
             most = std::max(most, spans.back().count);
-            if (rows[r].choices >= 0) asked.push_back(r);
         }
         B::make_room(most, std::max(longest, longest_source));
         qkv.resize(n * qkv_row);
@@ -38,15 +36,8 @@ template <class E, class K = E> class Step : Block<E, K> {
         distances.assign(n * distance_row, static_cast<int32_t>(m.reach));
     }
 
-    // `logits` gets [rows that want an answer][vocabulary in whole panels]; `probabilities`, if not null, the softmax of
-    // each answer, and then there are no logits left. Rows with choices take theirs from `allowed` in turn.
+    // See `Answering::answer`.
     void run(const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
-        const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
-        std::vector<const int64_t *> choices;
-        for (long r : asked) {
-            choices.push_back(allowed);
-            allowed += rows[r].choices;
-        }
         place_rows();
         team.run([&](int thread) {
             Scratch &s = scratch[thread];
@@ -60,27 +51,7 @@ template <class E, class K = E> class Step : Block<E, K> {
                 B::add_product(s, attended, attended_row, layer.cross_out, inner);
                 B::feed_forward(s, B::normalised(s, everyone, layer.feed_norm), layer);
             }
-            const Rows x = B::normalised(s, asked, m.final_norm, static_cast<float>(m.scale));
-            B::panels(vocabulary, wanted, [&](long first, long count, long p) {
-                B::multiply(x, first, count, m.head, p, m.width, logits + first * vocabulary + p * PANEL, vocabulary);
-            });
-            team.share(wanted, [&](long k) { // the lowest id wins among equals
-                float *row = logits + k * vocabulary;
-                std::fill(row + m.vocabulary, row + vocabulary, -INF);
-                const long r = asked[k], count = rows[r].choices;
-                const int64_t *from = choices[k];
-                if (count) {
-                    const auto less = [&](int64_t a, int64_t b) { return row[a] < row[b]; };
-                    answers[r] = *std::max_element(from, from + count, less);
-                } else {
-                    const float largest = largest_of(row, vocabulary);
-                    const long best = std::find(row, row + m.vocabulary, largest) - row;
-                    answers[r] = best < m.vocabulary ? best : 0; // of numbers that are none, none is the largest
-                }
-                if (!probabilities) return;
-                const float sum = exponentials(row, vocabulary);
-                probabilities[r] = row[answers[r]] / sum;
-            });
+            B::answer(s, allowed, answers, logits, probabilities);
         });
     }
 
@@ -113,11 +84,13 @@ template <class E, class K = E> class Step : Block<E, K> {
             const Head mine = B::head_at(cache.keys, cache.values, place, cache.room);
             const float *by_distance = bias + head * (m.reach + 1);
             for (long r = span.first; r < span.first + span.count; ++r) B::keep(mine, rows[r].column, r, head, inner);
-            attend(s, span, head, span.length, mine, [&](long r, long c, Floats scores) {
-                const int32_t *distance = distances.data() + (span.first + r) * distance_row + c;
-                Floats added;
-                for (int lane = 0; lane < LANES; ++lane) added[lane] = by_distance[distance[lane]];
-                return added == all(-INF) ? added : scores + added;
+            attend(s, span, head, span.length, mine, [&](long r) {
+                const int32_t *distance = distances.data() + (span.first + r) * distance_row;
+                return [=](long c, Floats scores) {
+                    Floats added;
+                    for (int lane = 0; lane < LANES; ++lane) added[lane] = by_distance[distance[c + lane]];
+                    return added == all(-INF) ? added : scores + added;
+                };
             });
         });
     }
@@ -125,7 +98,8 @@ template <class E, class K = E> class Step : Block<E, K> {
     void attend_source(Scratch &s, long layer) {
         each_head(layer, [&](const Span &span, long head, long place) {
             const Head source = B::head_at(cache.source_keys, cache.source_values, place, cache.source_room);
-            attend(s, span, head, cache.source_length[span.sequence], source, [](long, long, Floats scores) { return scores; });
+            attend(s, span, head, cache.source_length[span.sequence], source,
+                   [](long) { return [](long, Floats scores) { return scores; }; });
         });
     }
 
@@ -142,10 +116,8 @@ template <class E, class K = E> class Step : Block<E, K> {
     }
 
     const Cache &cache;
-    const Row *rows;
     long longest = 0, distance_row = 0;
     std::vector<Span> spans;
-    std::vector<long> asked; // the rows that want an answer
     std::vector<int32_t> distances;
 };
 

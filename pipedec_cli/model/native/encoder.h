@@ -90,8 +90,9 @@ template <class E, class K = E> class Encoding : Block<E, K> {
             for (long first = 0; first < source.length; first += QUERIES) {
                 const long count = std::min(QUERIES, source.length - first);
                 B::attend(s, query + first * head_row, head_row, source.first + first, count, head, source.length, cache,
-                          [&](long r, long c, Floats scores) {
-                              return scores + load(bias.data() + head * bias_row + (longest - 1) - (first + r) + c);
+                          [&](long r) {
+                              const float *mine = bias.data() + head * bias_row + (longest - 1) - (first + r);
+                              return [=](long c, Floats scores) { return scores + load(mine + c); };
                           });
             }
         });

@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 
+#include "causal.h"
 #include "decoder.h"
 #include "encoder.h"
 
@@ -63,7 +64,8 @@ bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *ro
         const bool ordered = before.sequence < row.sequence || before.column < row.column || &row == rows;
         return ordered && before.sequence <= row.sequence && within(row.token, m.vocabulary) &&
                within(row.sequence, cache.sequences) && within(row.column, cache.room) && -FAR < row.time && row.time < FAR &&
-               within(row.subsequence, FAR) && within(cache.source_length[row.sequence], cache.source_room + 1);
+               within(row.subsequence, FAR) && -FAR < row.position && row.position < FAR &&
+               (m.causal || within(cache.source_length[row.sequence], cache.source_room + 1));
     });
 }
 
@@ -214,11 +216,15 @@ int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengt
 int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, const int64_t *allowed,
                      int64_t threads, int64_t *answers, float *logits, float *probabilities) {
     return attempt(all_within(*decoder, *cache, count, rows, allowed), [&] {
-        std::unique_ptr<float[]> own(logits ? nullptr : new float[count * round_up(decoder->vocabulary, PANEL)]);
+        const int64_t wanted = std::count_if(rows, rows + count, [](const Row &row) { return row.choices >= 0; });
+        std::unique_ptr<float[]> own(logits ? nullptr : new float[wanted * round_up(decoder->vocabulary, PANEL)]);
         if (!logits) logits = own.get();
         as_kinds(*decoder, [&](auto e, auto kept) {
-            using S = Step<decltype(e), decltype(kept)>;
-            S(*decoder, *cache, count, rows, static_cast<int>(threads)).run(allowed, answers, logits, probabilities);
+            using E = decltype(e);
+            using K = decltype(kept);
+            const int team = static_cast<int>(threads);
+            if (decoder->causal) Causal<E, K>(*decoder, *cache, count, rows, team).run(allowed, answers, logits, probabilities);
+            else Step<E, K>(*decoder, *cache, count, rows, team).run(allowed, answers, logits, probabilities);
         });
     });
 }

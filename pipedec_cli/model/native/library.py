@@ -1,4 +1,4 @@
-"""``kernels.cpp`` as Python sees it: compiled for this machine, once; its structures and its functions."""
+"""``kernels.cpp`` as Python sees it: compiled for this machine, once; its functions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_double, c_int64, c_void_p, sizeof
+from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_int64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+
+from pipedec_cli.model.native.structures import CacheStruct, LayerStruct, ModelStruct, RowStruct
 
 #: Set to 0, this environment variable turns the kernels off.
 VARIABLE: Final = "PIPEDEC_NATIVE"
@@ -118,46 +120,6 @@ def _cpu() -> str:
         return f"{platform.machine()} {platform.processor()}"
     wanted = ("model name", "flags", "Features", "CPU part")
     return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
-
-
-def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
-    return [(name, kind) for name in names.split()]
-
-
-class LayerStruct(Structure):
-    """``Layer``: where one layer's norms, bias table and packed matrices lie; an encoder's has no cross parts."""
-
-    _fields_ = _fields(
-        c_void_p,
-        "self_norm cross_norm feed_norm bias qkv self_out cross_q cross_kv cross_out feed_in feed_out",
-    )
-
-
-class ModelStruct(Structure):
-    """``Model``: an encoder's or a decoder's sizes and flags, and where its weights lie."""
-
-    _fields_ = [
-        *_fields(c_int64, "layers heads head_width width feed_width vocabulary reach"),
-        *_fields(c_int64, "weights pairs tiles gated gelu"),
-        *_fields(c_double, "epsilon scale"),
-        *_fields(c_void_p, "embedding final_norm head"),
-        ("layer", POINTER(LayerStruct)),
-    ]
-
-
-class CacheStruct(Structure):
-    """``Cache``: its sizes, and where keys, values and places lie."""
-
-    _fields_ = [
-        *_fields(c_int64, "sequences room source_room"),
-        *_fields(c_void_p, "keys values source_keys source_values subsequence time source_length"),
-    ]
-
-
-class RowStruct(Structure):
-    """``Row``: a token, where it stands, and of how many tokens the answer is one: 0 is of all, −1 that none is wanted."""
-
-    _fields_ = _fields(c_int64, "token sequence column subsequence time choices")
 
 
 _MODEL, _CACHE, _INT, _ADDRESS = POINTER(ModelStruct), POINTER(CacheStruct), c_int64, c_void_p

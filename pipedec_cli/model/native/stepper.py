@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.native.library import CacheStruct
-from pipedec_cli.model.native.weights import NativeWeights
+from pipedec_cli.model.native.packing import NativeWeights
+from pipedec_cli.model.native.structures import CacheStruct
 from pipedec_cli.model.steps.operators import FIRST_ROOM
+from pipedec_cli.model.steps.prompts import Prompts
 from pipedec_cli.pipeline.decode import Row
+
+#: Tokens of prompts that are read in one call: enough to use the arithmetic fully, few enough for the buffers to stay small.
+READ_TOGETHER: Final = 512
 
 
 class NativeStepper:
@@ -29,6 +34,7 @@ class NativeStepper:
         self._numbers = 1 if weights.dtype == torch.float32 else 2  # in a 32-bit word
         self._filled = [0] * sequences
         self._source_length = torch.zeros(sequences, dtype=torch.long)
+        self.prompts = Prompts(sequences)
         self._room = self._source_room = 0
         self._grid, self._source = self._buffers(0), self._buffers(0)
         self._reserve(FIRST_ROOM)
@@ -44,6 +50,18 @@ class NativeStepper:
         cache, memory = self._struct(), memory.float().contiguous()
         for states, (sequence, source) in zip(memory, newcomers, strict=True):
             self.weights.library.remember_source(self.weights.struct, cache, sequence, states[: len(source)])
+
+    def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Read prompts, of which any may be empty, into sequences that are then empty of other tokens; of decoder-only models."""
+        rows, positions = list[Row](), list[int]()
+        for sequence, prompt in sorted(newcomers):
+            self.release(sequence)
+            self.prompts.begin(sequence, len(prompt))
+            rows += self.prompts.prompt_rows(sequence, prompt)
+            positions += range(len(prompt))
+        for first in range(0, len(rows), READ_TOGETHER):
+            portion = slice(first, first + READ_TOGETHER)
+            self._run(rows[portion], positions[portion])
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call: each row's token, and its softmax over the vocabulary."""
@@ -71,10 +89,23 @@ class NativeStepper:
         self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
     ) -> list[int]:
         """The same; see `Library.step`."""
+        if not self.weights.struct.causal:
+            return self._run(rows, [0] * len(rows), logits, probabilities)
+        self.prompts.settle(rows)
+        return self._run(rows, [self.prompts.position(*row) for row in rows], logits, probabilities)
+
+    def _run(
+        self,
+        rows: Sequence[Row],
+        positions: Sequence[int],
+        logits: Tensor | None = None,
+        probabilities: Tensor | None = None,
+    ) -> list[int]:
+        """The same for rows at such positions, which join the cache behind what is there."""
         placed, allowed = [], list[int]()
-        for sequence, slot in rows:
+        for (sequence, slot), position in zip(rows, positions, strict=True):
             column, choices = self._filled[sequence], len(slot.allowed) if slot.answers else -1
-            placed.append((slot.token, sequence, column, slot.subsequence, slot.time, choices))
+            placed.append((slot.token, sequence, column, slot.subsequence, slot.time, choices, position))
             allowed += slot.allowed
             self._filled[sequence] += 1
         self._reserve(max(self._filled))
@@ -84,6 +115,7 @@ class NativeStepper:
     def release(self, sequence: int) -> None:
         """Forget what is in a sequence, likewise."""
         self._filled[sequence] = self._source_length[sequence] = 0
+        self.prompts.begin(sequence, 0)
 
     def _reserve(self, columns: int) -> None:
         """Make room for this many columns a sequence, keeping what is there."""
@@ -98,14 +130,14 @@ class NativeStepper:
         """Keys, [layers, sequences, heads, panels, d, panel], values, [layers, sequences, heads, room, padded d], places.
 
         Keys and values are 32-bit words: of bfloat16 keys two neighbours in d share one, of values two neighbouring
-        columns. Places are the subsequences and the times, [sequences, room] each; a source has no use for them.
+        columns. Places are the subsequences, the times and the positions, [sequences, room] each; a source has no use for them.
         """
         shape, words = self.weights.struct, self._numbers
-        outer = (shape.layers, self.sequences, shape.heads)
+        outer = (shape.layers, self.sequences, shape.key_heads)
         keys = (*outer, room // self._panel, self.weights.library.key_words(shape), self._panel)
         values = (*outer, room // words, self._rounded(shape.head_width))
         places = (self.sequences, room)
-        return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places))
+        return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places, places))
 
     def _struct(self) -> CacheStruct:
         buffers = (*self._grid[:2], *self._source[:2], *self._grid[2:], self._source_length)

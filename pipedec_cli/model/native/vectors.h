@@ -104,14 +104,24 @@ inline Floats exponential(Floats x) {
 
 inline Floats relu(Floats x) { return x > Floats{} ? x : Floats{}; }
 
-// T5 v1.1's GELU: x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), with tanh u = ±(1 − e^−2|u|) / (1 + e^−2|u|).
-inline Floats gelu(Floats x) {
-    const Floats u = all(0.79788456f) * (x + all(0.044715f) * x * x * x);
+// tanh u = ±(1 − e^−2|u|) / (1 + e^−2|u|)
+inline Floats hyperbolic_tangent(Floats u) {
     const Ints sign = reinterpret_cast<Ints>(u) & all_words(0x80000000u);
     const Floats size = as_floats(reinterpret_cast<Ints>(u) ^ sign);
     const Floats e = exponential(all(-2.0f) * size);
-    const Floats tanh = as_floats(reinterpret_cast<Ints>((all(1.0f) - e) / (all(1.0f) + e)) ^ sign);
-    return all(0.5f) * x * (all(1.0f) + tanh);
+    return as_floats(reinterpret_cast<Ints>((all(1.0f) - e) / (all(1.0f) + e)) ^ sign);
+}
+
+// T5 v1.1's GELU: x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+inline Floats gelu(Floats x) {
+    const Floats u = all(0.79788456f) * (x + all(0.044715f) * x * x * x);
+    return all(0.5f) * x * (all(1.0f) + hyperbolic_tangent(u));
+}
+
+// x / (1 + e^−x), with e to a power that is not above 0.
+inline Floats silu(Floats x) {
+    const Floats e = exponential(x > Floats{} ? -x : x);
+    return x * (x > Floats{} ? all(1.0f) : e) / (all(1.0f) + e);
 }
 
 inline float sum_of(Floats v) {

@@ -1,13 +1,8 @@
-"""A T5's weights packed for the compiled kernels, and the compiled encoder.
-
-Matrices are in panels, one behind the other in the order of reading.
-"""
+"""A model's weights packed for the compiled kernels: a T5's here, with the compiled encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from ctypes import Structure
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -15,67 +10,36 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from pipedec_cli.model.native.kinds import kind_of
-from pipedec_cli.model.native.library import BuildError, LayerStruct, Library, ModelStruct, library
+from pipedec_cli.model.native.causal import pack_causal
+from pipedec_cli.model.native.library import BuildError, Library
+from pipedec_cli.model.native.packing import NativeWeights, Packing, floats, require_suited, team_library
+from pipedec_cli.model.native.structures import ACTIVATIONS, LayerStruct, ModelStruct
 from pipedec_cli.model.t5 import distance_buckets, layers, offset_buckets, output_scale
 
-DTYPES: Final = (torch.float32, torch.bfloat16)
-ACTIVATIONS: Final = ("relu", "gelu_new")
-#: Bytes of a large page, to which packed weights are aligned.
-LARGE_PAGE: Final = 1 << 21
-WORD: Final = 4
 #: Tokens that are encoded together, unless a single source has more: enough to use the arithmetic fully, few enough
 #: for the buffers to stay small.
 TOKENS_TOGETHER: Final = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class NativeWeights:
-    """What the compiled kernels need of an encoder or a decoder: `struct` points into the tensors that are `kept`.
-
-    The dtype is that of the weights and, but for int8, of what is cached.
-    """
-
-    library: Library
-    struct: ModelStruct
-    dtype: torch.dtype
-    kept: list[object]
-
-    @property
-    def kernels(self) -> str:
-        """What computes, for tables and logs."""
-        return f"native ({self.library.features})"
-
-
-def _unsuited(model: Any) -> str | None:
-    """Why the compiled step cannot run a model, in a few words; None if it can."""
-    weights = [parameter for parameter in model.decoder.parameters() if parameter.dim() > 1]
-    dtype, device = model.lm_head.weight.dtype, model.lm_head.weight.device
-    if device.type != "cpu":
-        return f"the device is {device.type}"
-    if dtype not in DTYPES or any(weight.dtype != dtype for weight in weights):
-        return "the weights are neither all float32 nor all bfloat16"
-    if model.config.dense_act_fn not in ACTIVATIONS:
-        return f"the activation is {model.config.dense_act_fn}"
-    if model.config.d_kv % 2:
-        return "the heads' width is odd"
-    return None
-
-
 def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool = False) -> NativeWeights:
-    """Pack the decoder of a T5ForConditionalGeneration (or mT5, UMT5), on the CPU; a BuildError where that cannot be.
+    """Pack a decoder-only model, or the decoder of a T5ForConditionalGeneration (or mT5, UMT5), on the CPU.
+
+    A BuildError where that cannot be.
 
     The dtype is the model's own, or int8 to have its matrices rounded to that, with a scale for each output.
     Matrices are copied, but for the embedding; `consume` empties what is copied, so that it is not in memory twice. The
     model is of no use afterwards.
     """
-    if (reason := _unsuited(model)) is not None:
-        raise BuildError(reason)
-    kernels = library()
-    if torch.get_num_threads() > 1 and "one thread" in kernels.features:
-        raise BuildError("the compiler has no OpenMP")
+    if not model.config.is_encoder_decoder:
+        return pack_causal(model, dtype, consume=consume)
+    require_suited(model.decoder, model.lm_head)
+    if model.config.dense_act_fn not in ("relu", "gelu_new"):
+        raise BuildError(f"the activation is {model.config.dense_act_fn}")
+    if model.config.d_kv % 2:
+        raise BuildError("the heads' width is odd")
+    kernels = team_library()
     buckets = distance_buckets(model.config)
-    packing = _Packing(kernels, dtype or model.decoder.embed_tokens.weight.dtype, consume=consume)
+    packing = Packing(kernels, dtype or model.decoder.embed_tokens.weight.dtype, consume=consume)
     tables = _tables(model.decoder, lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf))
     scale = output_scale(model.config)
     return _pack(model.decoder, packing, tables, len(buckets), head=model.lm_head, scale=scale)
@@ -91,7 +55,7 @@ class NativeEncoder(nn.Module):
         self, encoder: Any, kernels: Library, dtype: torch.dtype = torch.float32, *, consume: bool = False
     ) -> None:
         super().__init__()
-        config, packing = encoder.config, _Packing(kernels, dtype, consume=consume)
+        config, packing = encoder.config, Packing(kernels, dtype, consume=consume)
         buckets = offset_buckets(config)
         tables = _tables(encoder, lambda weight: weight[buckets].T)
         self.weights = _pack(encoder, packing, tables, config.relative_attention_max_distance)
@@ -112,55 +76,15 @@ class NativeEncoder(nn.Module):
         return BaseModelOutput(last_hidden_state=states)
 
 
-class _Packing:
-    """Matrices that are to lie one behind the other in one piece of memory."""
-
-    def __init__(self, kernels: Library, dtype: torch.dtype, *, consume: bool) -> None:
-        self.kernels, self.dtype, self.consume = kernels, dtype, consume
-        self.kind = kind_of(kernels, dtype)
-        self.narrow = torch.bfloat16 if dtype == torch.int8 else dtype  # what is looked up and not multiplied
-        self._added: list[tuple[Structure, str, int, list[list[nn.Parameter]]]] = []
-        self._size = 0
-
-    def add(
-        self, struct: Structure, name: str, outputs: int, inputs: int, *modules: Any, in_turn: bool = False
-    ) -> None:
-        """Add modules [outputs, inputs] for a field: one after the other, or panels of each take turns; else a BuildError."""
-        parts = [module.weight for module in modules]
-        if any(part.shape != (outputs, inputs) for part in parts):
-            raise BuildError(f"{name} is not of the size that the config says")
-        matrices = [[part] for part in parts] if in_turn else [parts]
-        self._added.append((struct, name, self._size, matrices))
-        words = self.kernels.words(self.kind, outputs * len(matrices[0]), inputs)
-        self._size += len(matrices) * words * WORD
-
-    def fill(self, keep: Tensor) -> Tensor:
-        """The memory, to which all fields point now; `keep` is not emptied."""
-        size = -(-self._size // LARGE_PAGE) * LARGE_PAGE
-        arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
-        start = -(-arena.data_ptr() // LARGE_PAGE) * LARGE_PAGE
-        self.kernels.use_large_pages(start, size)
-        given = torch.float32 if self.dtype == torch.int8 else self.dtype
-        for struct, name, offset, matrices in self._added:
-            setattr(struct, name, start + offset)
-            for number, parts in enumerate(matrices):
-                matrix = torch.cat([part.detach().to(given) for part in parts]).contiguous()
-                self.kernels.pack(self.kind, matrix, start + offset, number, len(matrices))
-                for part in parts:
-                    if self.consume and part.data_ptr() != keep.data_ptr():
-                        part.data = part.data.new_empty(0)
-        return arena
-
-
 def _tables(stack: Any, table: Callable[[Tensor], Tensor]) -> dict[int, Tensor]:
     """The bias by distance for each embedding's id: layers that share an embedding share the table."""
     embeddings = {id(layer.bias): layer.bias for layer in layers(stack)}
-    return {key: table(_floats(embedding)).contiguous() for key, embedding in embeddings.items()}
+    return {key: table(floats(embedding)).contiguous() for key, embedding in embeddings.items()}
 
 
 def _pack(
     stack: Any,
-    packing: _Packing,
+    packing: Packing,
     tables: Mapping[int, Tensor],
     reach: int,
     *,
@@ -171,12 +95,13 @@ def _pack(
     config, found, add = stack.config, layers(stack), packing.add
     looked_up = stack.embed_tokens.weight
     embedding = looked_up.detach().to(packing.narrow, copy=packing.consume and head is not None)
-    last, structs = _floats(stack.final_layer_norm), (LayerStruct * len(found))()
+    last, structs = floats(stack.final_layer_norm), (LayerStruct * len(found))()
     width, inner, wide = config.d_model, config.num_heads * config.d_kv, config.d_ff
     gated = hasattr(found[0].feed_forward.DenseReluDense, "wi_0")
     whole = ModelStruct(
         layers=len(found),
         heads=config.num_heads,
+        key_heads=config.num_heads,
         head_width=config.d_kv,
         width=width,
         feed_width=wide,
@@ -186,9 +111,10 @@ def _pack(
         pairs=packing.kind.pairs,
         tiles=packing.kind.tiles,
         gated=gated,
-        gelu=config.dense_act_fn == "gelu_new",
+        activation=ACTIVATIONS[config.dense_act_fn],
         epsilon=config.layer_norm_epsilon,
         scale=scale,
+        embedding_scale=1.0,
         embedding=embedding.data_ptr(),
         final_norm=last.data_ptr(),
         layer=structs,
@@ -206,7 +132,7 @@ def _pack(
         inward = (dense.wi_0, dense.wi_1) if gated else (dense.wi,)
         add(struct, "feed_in", wide, width, *inward, in_turn=True)
         add(struct, "feed_out", width, wide, dense.wo)
-        scales, bias = {name: _floats(norm) for name, norm in norms.items()}, tables[id(layer.bias)]
+        scales, bias = {name: floats(norm) for name, norm in norms.items()}, tables[id(layer.bias)]
         if len(bias) != config.num_heads or any(len(scale) != width for scale in scales.values()):
             raise BuildError("norms or position biases are not of the size that the config says")
         tensors = scales | {"bias": bias}
@@ -223,9 +149,3 @@ def _pack(
             parameter.data = parameter.data.clone()
         looked_up.data = embedding
     return NativeWeights(packing.kernels, whole, packing.dtype, kept)
-
-
-def _floats(module: Any) -> Tensor:
-    """A module's weight in float32, in one piece, and no part of the file that it was loaded from."""
-    values: Tensor = module.weight.detach().to(torch.float32, copy=True).contiguous()
-    return values

@@ -19,8 +19,9 @@ from torch import Tensor
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.native.library import BuildError
+from pipedec_cli.model.native.packing import NativeWeights
 from pipedec_cli.model.native.stepper import NativeStepper
-from pipedec_cli.model.native.weights import NativeEncoder, NativeWeights, pack_native
+from pipedec_cli.model.native.weights import NativeEncoder, pack_native
 from pipedec_cli.model.steps.operators import Matrices, TorchStepper
 from pipedec_cli.pipeline.decode import Row
 

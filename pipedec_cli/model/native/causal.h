@@ -1,0 +1,169 @@
+#pragma once
+
+// One call of a decoder-only model, from token ids to the most probable next token of each row that wants one.
+//
+// A prompt is row 0 of the grid, so that reading one is a call of many rows that want no answer, and its keys lie in the
+// grid's own columns. Such a call is bound by arithmetic: rows are taken in pieces, queries in blocks whose scores stay near,
+// and columns that no query of a block sees are passed over.
+
+#include "answers.h"
+
+namespace {
+
+template <class E, class K = E> class Causal : Answering<E, K> {
+    using B = Answering<E, K>;
+    using B::m, B::n, B::team, B::inner, B::inner_kv, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::everyone, B::rows,
+        B::asked;
+
+    struct Span { // the rows of one sequence
+        long first, count, sequence;
+    };
+    struct Queries { // neighbouring rows whose attention is computed at once, and the columns that they see
+        long first, count, sequence;
+        long length, window; // up to which column; from which on in a windowed layer
+    };
+
+  public:
+    Causal(const Model &model, const Cache &cache, long count, const Row *rows, int threads)
+        : B(model, count, rows, PIECE, threads), cache(cache) {
+        long longest = 0;
+        for (long r = 0; r < n; ++r) {
+            const Row &row = rows[r];
+            const long place = row.sequence * cache.room + row.column;
+            cache.subsequence[place] = static_cast<int32_t>(row.subsequence);
+            cache.time[place] = static_cast<int32_t>(row.time);
+            cache.position[place] = static_cast<int32_t>(row.position);
+            const bool new_span = spans.empty() || row.sequence != spans.back().sequence;
+            if (new_span) spans.push_back({r, 0, row.sequence});
+            ++spans.back().count;
+            if (new_span || blocks.back().count == together) blocks.push_back({r, 0, row.sequence, 0, 0});
+            ++blocks.back().count;
+            blocks.back().length = row.column + 1;
+            longest = std::max<long>(longest, row.column + 1);
+        }
+        for (Queries &block : blocks) block.window = m.window ? first_near(block) : 0;
+        const long queries = std::min<long>(together, n) * group;
+        B::make_room(queries, longest);
+        qkv.resize(n * qkv_row);
+        turns.resize(m.rotaries * n * turn_row);
+        for (int i = 0; i < threads; ++i) turned.emplace_back((queries + 1) * head_row);
+    }
+
+    // See `Answering::answer`.
+    void run(const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
+        team.run([&](int thread) {
+            Scratch &s = scratch[thread];
+            team.share(n, [&](long r) {
+                B::embed(r, rows[r].token);
+                find_turns(r);
+            });
+            for (long l = 0; l < m.layers; ++l) {
+                const Layer &layer = m.layer[l];
+                B::project(B::normalised(s, everyone, layer.self_norm), layer.qkv, inner + 2 * inner_kv);
+                keep_all(turned[thread].data(), layer, l);
+                if (l == m.layers - 1 && asked.empty()) return; // nobody asks for what comes of them
+                attend_all(s, turned[thread].data(), layer, l);
+                B::add_product(s, attended, attended_row, layer.self_out, inner, layer.self_post);
+                B::feed_forward(s, B::normalised(s, everyone, layer.feed_norm), layer);
+            }
+            B::answer(s, allowed, answers, logits, probabilities);
+        });
+    }
+
+  private:
+    static constexpr long QUERIES = B::IN_WORDS ? BLOCK : 4 * TILE_ROWS; // whose scores stay near
+
+    static Ints numbers(const int32_t *p) { return *reinterpret_cast<const LooseInts *>(p); }
+    static Ints everywhere(int64_t x) { return all_words(static_cast<Word>(x)); }
+
+    // The first column, or one somewhat before it, that is near enough for a row of the block.
+    long first_near(const Queries &block) const {
+        const auto earlier = [](const Row &a, const Row &b) { return a.position < b.position; };
+        const int64_t near = std::min_element(rows + block.first, rows + block.first + block.count, earlier)->position - m.window;
+        const int32_t *position = cache.position + block.sequence * cache.room;
+        long column = 0;
+        while (position[column] <= near) ++column; // a row is near itself
+        return column / PANEL * PANEL;
+    }
+
+    // Cosines and sines of a row's angles, for each kind of frequencies.
+    void find_turns(long r) {
+        for (long kind = 0; kind < m.rotaries; ++kind) {
+            float *cosines = turns.data() + (kind * n + r) * turn_row, *sines = cosines + half;
+            for (long j = 0; j < half; ++j) {
+                const float angle = static_cast<float>(rows[r].position) * m.frequencies[kind * half + j];
+                cosines[j] = std::cos(angle) * m.amplitudes[kind];
+                sines[j] = std::sin(angle) * m.amplitudes[kind];
+            }
+        }
+    }
+
+    // A head of row r, which begins at number `from`: normalised and turned as the layer has it, times a factor.
+    void turn(const Layer &layer, const float *norm, long r, long from, float factor, float *to) const {
+        const float *x = qkv.data() + r * qkv_row + from;
+        if (norm) factor *= B::normalising(x, m.head_width);
+        for (long j = 0; j < m.head_width; ++j) to[j] = x[j] * factor * (norm ? norm[j] : 1.0f);
+        if (layer.rotary < 0) return;
+        const float *cosines = turns.data() + (layer.rotary * n + r) * turn_row, *sines = cosines + half;
+        for (long j = 0; j < half; ++j) {
+            const float left = to[j], right = to[half + j];
+            to[j] = left * cosines[j] - right * sines[j];
+            to[half + j] = right * cosines[j] + left * sines[j];
+        }
+    }
+
+    Head head_at(long layer, long sequence, long head) const {
+        return B::head_at(cache.keys, cache.values, (layer * cache.sequences + sequence) * m.key_heads + head, cache.room);
+    }
+
+    // Put the keys and values of all rows into their columns.
+    void keep_all(float *key, const Layer &layer, long l) {
+        team.share(static_cast<long>(spans.size()) * m.key_heads, [&](long i) {
+            const Span &span = spans[i / m.key_heads];
+            const long head = i % m.key_heads, from = inner + head * m.head_width;
+            for (long r = span.first; r < span.first + span.count; ++r) {
+                turn(layer, layer.key_norm, r, from, 1.0f, key);
+                B::remember(head_at(l, span.sequence, head), rows[r].column, key, qkv.data() + r * qkv_row + from + inner_kv);
+            }
+        });
+    }
+
+    // Attention, block by block of each head's keys; the heads of queries that share them are queries of their own.
+    void attend_all(Scratch &s, float *query, const Layer &layer, long l) {
+        const long count = static_cast<long>(blocks.size());
+        team.share(m.key_heads * count, [&](long i) {
+            const Queries &block = blocks[i % count];
+            const long first_head = i / count * group, place = block.sequence * cache.room;
+            for (long r = 0; r < block.count; ++r)
+                for (long g = 0; g < group; ++g)
+                    turn(layer, layer.query_norm, block.first + r, (first_head + g) * m.head_width, static_cast<float>(m.query_scale),
+                         query + (r * group + g) * head_row);
+            const int32_t *subsequences = cache.subsequence + place, *times = cache.time + place, *positions = cache.position + place;
+            const bool windowed = layer.windowed;
+            const auto seen = [&](long q) {
+                const Row &row = rows[block.first + q / group];
+                const Ints subsequence = everywhere(row.subsequence), time = everywhere(row.time), far = everywhere(row.position - m.window);
+                return [=](long c, Floats scores) {
+                    Ints hidden = (numbers(subsequences + c) > subsequence) | (numbers(times + c) > time);
+                    if (windowed) hidden |= numbers(positions + c) <= far;
+                    return hidden ? all(-INF) : scores;
+                };
+            };
+            const auto out = [&](long q) {
+                return attended.data() + (block.first + q / group) * attended_row + (first_head + q % group) * m.head_width;
+            };
+            B::attend(s, query, head_row, block.count * group, windowed ? block.window : 0, block.length, head_at(l, block.sequence, i / count), seen, out);
+        });
+    }
+
+    const Cache &cache;
+    const long group = m.heads / m.key_heads, half = m.head_width / 2;
+    const long together = std::max(1L, QUERIES / group); // rows in a block, at most
+    const long turn_row = round_up(m.head_width, LANES), head_row = round_up(m.head_width, PANEL) + LANES;
+    std::vector<Span> spans;
+    std::vector<Queries> blocks;
+    Buffer<float> turns;                // [kinds][rows][turn_row]: cosines, then sines
+    std::vector<Buffer<float>> turned; // of each thread: heads of rows
+};
+
+} // namespace
