@@ -244,7 +244,9 @@ def _stay(among: Sequence[Competitor], baseline: Competitor, called: str, few: s
     """Why nothing that was tried is worth it; the fastest comes first, then those that are as good."""
     best, gain, steps = among[0], among[0].gain, _fewer("steps", among[0], baseline)
     spread = f"{gain.low:.1f} to {gain.high:.1f} times as fast as {called}"
-    if gain.speedup >= WORTHWHILE:
+    # Repeats that go from no gain to a good one say nothing, whatever their median.
+    scattered = gain.low <= 1 and min(gain.high, steps) >= WORTHWHILE
+    if gain.speedup >= WORTHWHILE or (scattered and not few):
         factor, name = max((_fewer("steps", one, baseline), one.name) for one in among[1:] or among)
         text = (
             f"No advice: the times differ too much from repeat to repeat. {best.name} was {spread}. Time again while the "
