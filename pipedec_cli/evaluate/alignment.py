@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pipedec_cli.data.fields import alike, split_pair
 from pipedec_cli.evaluate.failures import said
 
 
@@ -37,3 +38,35 @@ def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
         places += [partner] if end < len(mine) else []
         i, j = end + 1, partner + 1
     return places
+
+
+def aligned_by_key(objects: Sequence[Sequence[str]], beside: Sequence[str]) -> list[list[int]]:
+    """For each pair of each object (``key: value``) the row it belongs in, whatever the order; the rows of `beside` come first.
+
+    Of several with one key, the items of a list, those that are equal stand side by side, and the rest as they come. A pair
+    that has no partner gets a row of its own, behind these.
+    """
+    rows = list(beside)
+    places = []
+    for pairs in objects:
+        found, free = dict[int, int](), dict(enumerate(rows))
+        for same in (_pair, _key):
+            for at, pair in enumerate(pairs):
+                partner = next((row for row, one in free.items() if same(one) == same(pair)), None)
+                if at not in found and partner is not None:
+                    found[at] = partner
+                    del free[partner]
+        for at, pair in enumerate(pairs):
+            if at not in found:
+                found[at] = len(rows)
+                rows.append(pair)
+        places.append([found[at] for at in range(len(pairs))])
+    return places
+
+
+def _key(pair: str) -> str:
+    return alike(split_pair(pair)[0])
+
+
+def _pair(pair: str) -> tuple[str, str]:
+    return _key(pair), said(pair)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipedec_cli.evaluate.alignment import aligned
+from pipedec_cli.evaluate.alignment import aligned, aligned_by_key
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,10 @@ from pipedec_cli.evaluate.alignment import aligned
 def test_what_says_the_same_stands_side_by_side_in_order_and_the_rest_as_it_comes(segments, beside, places):
     one, other = (tuple(filter(None, text.split(", "))) for text in (segments, beside))
     assert aligned(one, other) == places
+
+
+def test_pairs_of_objects_stand_beside_their_keys_in_whatever_order():
+    right = ("name: Fitzbillies", "rating: 3", "area: riverside", "tag: a", "tag: b")
+    plain = ("name: Fitzbillies", "area: city", "tag: b", "tag: c", "near: Crowne", "rating: 3")
+    other = ("rating: 5", "near: Bakers", "kind: pub")
+    assert aligned_by_key([plain, other], right) == [[0, 2, 4, 3, 5, 1], [1, 5, 6]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pipedec_cli.evaluate.alignment import aligned
+from pipedec_cli.evaluate.alignment import aligned, aligned_by_key
 from pipedec_cli.evaluate.failures import dropped, duplicates
 from pipedec_cli.terminal.page.page import Section, template
 from pipedec_cli.terminal.page.shown import shortened, shown_places, size
@@ -42,9 +42,10 @@ def examples(report: Report) -> Section | None:
     chosen, of, left, entries = shown_places(report), len(runs[0].items), BUDGET, list[dict[str, Any]]()
     scored = report.first.scored
     metrics = {} if scored is None or scored.is_blind else scored.scores.measure.headline
+    objects = scored is not None and scored.scores.measure.name == "fields"
     for number, place in enumerate(chosen):
         for screen in SCREENS:
-            made = _example(place, runs, tuple(metrics), screen)
+            made = _example(place, runs, tuple(metrics), screen, objects=objects)
             if (taken := size(made)) <= left / (len(chosen) - number):
                 break
         left -= taken
@@ -63,11 +64,15 @@ def examples(report: Report) -> Section | None:
     return Section("examples", "Examples", body, data, "examples.js")
 
 
-def _example(place: int, runs: Sequence[_Texts], metrics: Sequence[str], screen: int) -> dict[str, Any]:
+def _example(
+    place: int, runs: Sequence[_Texts], metrics: Sequence[str], screen: int, *, objects: bool
+) -> dict[str, Any]:
     """One example, with as much of its texts as fills a screen or two."""
     first = runs[0].items[place]
     gold = None if first.gold is None else _part(first.gold, screen)
     beside = _part(runs[0].items[place].segments, screen) if gold is None else gold
+    made = [_part(one.items[place].segments, screen) for one in runs]
+    rows = aligned_by_key(made, beside) if objects else [aligned(texts, beside) for texts in made]
     more = [one for one in first.references if gold is None or one != first.target]
     return {
         "id": shortened(first.id, 80),
@@ -77,22 +82,21 @@ def _example(place: int, runs: Sequence[_Texts], metrics: Sequence[str], screen:
         "count": len(first.segments if first.gold is None else first.gold),
         "references": _part(more, screen),
         "otherReferences": len(more),
-        "runs": [_run(one, place, beside, metrics, screen, first) for one in runs],
+        "runs": [
+            {"texts": texts, "rows": at, **_run(one, place, len(texts), metrics, first)}
+            for one, texts, at in zip(runs, made, rows, strict=True)
+        ],
     }
 
 
-def _run(
-    run: _Texts, place: int, beside: Sequence[str], metrics: Sequence[str], screen: int, first: ScoringItem
-) -> dict[str, Any]:
-    """What one decoder made of an example, each subsequence with its row and whether it says what an earlier one says."""
-    item, made, texts = run.items[place], run.made[place], _part(run.items[place].segments, screen)
+def _run(run: _Texts, place: int, shown: int, metrics: Sequence[str], first: ScoringItem) -> dict[str, Any]:
+    """What one decoder made of an example: which of the subsequences shown say what an earlier one says, and its scores."""
+    item, made = run.items[place], run.made[place]
     scores = run.scores.get(item.id, {})
     repeated = duplicates(item.segments)
     return {
-        "texts": texts,
-        "rows": aligned(texts, beside),
-        "again": [at for at in repeated if at < len(texts)],
-        "left": len(item.segments) - len(texts),
+        "again": [at for at in repeated if at < shown],
+        "left": len(item.segments) - shown,
         "duplicated": len(repeated),
         "dropped": dropped(item),
         "cut": item.truncated,

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from pipedec_cli.evaluate.metrics.fields import Fields
+from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.pipeline.grid import Opening
 from pipedec_cli.terminal.page import examples as examples_of
 from pipedec_cli.terminal.page import replay as replay_of
@@ -83,6 +85,18 @@ def test_texts_stand_beside_the_targets_with_scores_and_what_went_wrong():
     )
     assert 0 < own["scores"][data["metric"]] < 100
     assert (birds["runs"][1]["cut"], birds["runs"][1]["again"]) == ("time_max", [2])
+
+
+def test_the_pairs_of_objects_stand_beside_their_keys_though_rows_are_in_the_schemas_order():
+    right, made = (
+        ["name: Fitzbillies", "rating: 3", "area: riverside"],
+        ["name: The Eagle", "area: riverside", "rating: 3"],
+    )
+    report = traced_report([("a pub", right, made)])
+    for one in report.entries:
+        if one.scored:
+            one.scored = replace(one.scored, scores=score(one.scored.items, Fields()))
+    assert examples(report).data["examples"][0]["runs"][1]["rows"] == [0, 2, 1]
 
 
 def test_what_is_too_long_is_shortened_and_says_by_how_much():
