@@ -156,7 +156,9 @@ class EngineRunner:
         Lengths are forced whatever the model was trained for, at a delay (None for the whole target as one string).
         """
         self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
-        ends = (decoder.checkpoint.bos, decoder.checkpoint.eos)
+        # What lengths are forced on may be the same model, whichever way it decodes.
+        bos = decoder.checkpoint.bos if choice.get("delay") is None else decoder.checkpoint.opener
+        ends = (bos, decoder.checkpoint.eos)
         self.method = decoder.method(**choice) if lengths is None else lengths.method(*ends, **choice)
         self._whole = isinstance(self.method.schedule, Whole)
 

@@ -77,7 +77,7 @@ class Lengths:
         return f"{self.source:,} source tokens, {written}{plain} ({self.origin})"
 
     def method(
-        self, bos: int, eos: int, delay: int | Literal["together"] | None, explore: Explore = "retry"
+        self, bos: int | None, eos: int, delay: int | Literal["together"] | None, explore: Explore = "retry"
     ) -> Method:
         """How to decode so that nothing but these lengths ends it; without a delay, the whole target as one string.
 

@@ -1,133 +1,60 @@
-"""What loading, the training pass and the engine ask of a family of models. T5 is the first; another is another file."""
+"""What loading, the training pass and the engine ask of a family of models; a new family is another entry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-import torch.nn.functional as F
 from msgspec import Struct
-from torch import Tensor, nn
+from torch import nn
 
-#: From states to states: [..., in] → [..., out].
-Function = Callable[[Tensor], Tensor]
-#: Rows for which a weight is packed; one packing serves any number of rows.
-PACKED_ROWS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """In which form the parts of a model compute: as its modules, which are trained, or laid out for stepping."""
-
-    linear: Callable[[Any], Function]
-    apart: Callable[..., Callable[[Tensor], Sequence[Tensor]]]  # one input times several matrices of one size
-    norm: Callable[[Any, float], Function]  # a norm, and a factor for its result
-    dropout: Callable[[Any], Function]
+if TYPE_CHECKING:
+    from pipedec_cli.model.block import Blocks
+    from pipedec_cli.model.modules import Modules
 
 
-MODULES: Final = Form(
-    linear=lambda module: module,
-    apart=lambda *modules: lambda x: [module(x) for module in modules],
-    norm=lambda module, scale: module if scale == 1 else lambda x: module(x) * scale,
-    dropout=lambda module: module,
-)
+class Sizes(NamedTuple):
+    """Of a decoder: its layers, the heads and the heads' width of its keys and values, and the widths that buffers take."""
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One layer of a decoder that looks at a source, as functions; the caller says how attention is computed."""
-
-    norm: Function
-    qkv: Callable[[Tensor], Sequence[Tensor]]  # of the grid's tokens
-    out: Function
-    source_norm: Function
-    source_q: Function
-    source_kv: Callable[[Tensor], Sequence[Tensor]]  # of the source's states
-    source_out: Function
-    feed_norm: Function
-    feed: Function  # without norm and residual
-    drop: Function  # of what each of the three parts adds
-    bias: nn.Embedding  # buckets × heads; layers may share one
-
-    def __call__(
-        self, hidden: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor], attend_source: Function
-    ) -> Tensor:
-        """From the states of the layer before, [..., d_model], to this one's.
-
-        `attend` takes query, key and value, [..., heads · d] each, to what the grid's tokens see; `attend_source` takes
-        queries to what they see of the source.
-        """
-        hidden = hidden + self.drop(self.out(attend(*self.qkv(self.norm(hidden)))))
-        hidden = hidden + self.drop(self.source_out(attend_source(self.source_q(self.source_norm(hidden)))))
-        return hidden + self.drop(self.feed(self.feed_norm(hidden)))
+    layers: int
+    heads: int
+    head_width: int
+    width: int
+    feed_width: int
 
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """A family of models: the names of its members, and functions that find the parts of a model, ids in its config."""
+    """A family of models: the names of its members, and functions that find the parts of a model, ids in its config.
 
+    The layers of its decoder are `parts`: written here as functions, or driven through transformers' modules. Where there
+    is no encoder, the source is a prompt: row 0 of the grid.
+    """
+
+    name: str  # what users call it
     model_types: tuple[str, ...]  # what transformers calls its members
     auto_class: str  # the class of transformers that loads them
     config: type[Struct]  # what is taken from a config.json, with types and bounds
     opener: Callable[[Any], int]  # the id that opens a subsequence, from the config
     eos: Callable[[Any], int]  # the id that ends a subsequence or a source, from the config
-    encoder: Callable[[Any], Any]  # a module from input_ids and attention_mask to last_hidden_state
+    encoder: Callable[[Any], Any] | None  # a module from input_ids and attention_mask to last_hidden_state
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
-    dropout: Callable[[Any], Function]  # the one after the embedding
-    blocks: Callable[[Any, Form], list[Block]]  # the decoder's layers, first to last
-    head: Callable[[Any, Form], Function]  # from the last states to logits, the family's scale included
-    buckets: Callable[[Any], Tensor]  # each distance's, int64 [farthest + 1]; the last goes on
+    sizes: Callable[[Any], Sizes]  # from the config
+    parts: Blocks | Modules
 
-
-def can_prepack(dtype: torch.dtype) -> bool:
-    """Whether this build and CPU have oneDNN's prepacked linear for a dtype."""
-    if not torch._C._has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return False
-    if dtype == torch.bfloat16:
-        supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        return supported
-    return dtype == torch.float32
-
-
-def laid_out(dtype: torch.dtype, epsilon: float, *, prepack: bool) -> Form:
-    """The form for stepping: the residual stream in float32, products in the matrices' dtype, nothing left out.
-
-    A step at batch 1 reads every weight once for a few rows: it is bound by memory, and plain `F.linear` is far from
-    the bound on a CPU. Weights laid out once for oneDNN's kernels (`prepack`) are about twice as fast in float32.
-    """
-
-    def linear(*modules: Any) -> Function:
-        weights = [module.weight.detach() for module in modules]
-        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
-        if not prepack or weight.dtype != dtype:
-            return lambda x: F.linear(x, weight)
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKED_ROWS)
-        run: Callable[..., Tensor] = torch.ops.mkldnn._linear_pointwise
-        return lambda x: run(x, packed, None, "none", [], "")
-
-    def apart(*modules: Any) -> Callable[[Tensor], Sequence[Tensor]]:
-        product, parts = linear(*modules), len(modules)
-        return lambda x: product(x).chunk(parts, dim=-1)
-
-    def norm(module: Any, scale: float) -> Function:
-        weight = module.weight.detach().float()
-
-        def normed(x: Tensor) -> Tensor:
-            result = F.rms_norm(x, weight.shape, weight, epsilon)
-            return (result if scale == 1 else result * scale).to(dtype)
-
-        return normed
-
-    return Form(linear, apart, norm, dropout=lambda _: lambda x: x)
+    @property
+    def prompted(self) -> bool:
+        """Whether the source is a prompt, which the decoder's own layers read."""
+        return self.encoder is None
 
 
 def backbones() -> dict[str, Backbone]:
     """Every family there is, by what transformers calls its members."""
+    from pipedec_cli.model.families import FAMILIES
     from pipedec_cli.model.t5 import T5
 
-    return {name: family for family in (T5,) for name in family.model_types}
+    return {name: family for family in (T5, *FAMILIES) for name in family.model_types}
 
 
 def backbone_of(config: Any) -> Backbone:

@@ -19,8 +19,8 @@ from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
-from pipedec_cli.model.backbone import backbone_of, backbones
-from pipedec_cli.model.text import TextCodec
+from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
+from pipedec_cli.model.text import PROMPT, TextCodec, prompt_around
 from pipedec_cli.pipeline.grid import Explore
 
 _CONFIG: Final = "config.json"
@@ -50,6 +50,8 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     delay: Positive | Literal["any", "together"]
     segmentation: Segmentation
     source_prefix: str = ""
+    prompt: str = PROMPT  # of a decoder-only model: what stands around a source
+    chat: bool = False  # within its chat template
     max_source_tokens: Positive = 2048
     time_max: Positive = 50
     explore: Explore = "retry"
@@ -60,8 +62,8 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return self.delay if isinstance(self.delay, int) else 2
 
 
-#: The settings of a checkpoint that this tool has not trained: those of an ordinary T5.
-PLAIN_T5: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), " "))
+#: The settings of a checkpoint that this tool has not trained: those of an ordinary model.
+PLAIN: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), " "))
 
 
 @dataclass(slots=True)
@@ -80,14 +82,25 @@ class Checkpoint:
     segmenter: Segmenter | None = None
 
     @property
-    def bos(self) -> int:
-        """The id that opens a subsequence."""
-        return backbone_of(self.model.config).opener(self.model.config)
+    def backbone(self) -> Backbone:
+        """The model's family."""
+        return backbone_of(self.model.config)
+
+    @property
+    def opener(self) -> int:
+        """The id that opens a subsequence of a grid."""
+        return self.backbone.opener(self.model.config)
+
+    @property
+    def bos(self) -> int | None:
+        """The id that opens what is written; None where a plain decoder-only model goes on behind its prompt."""
+        plain = self.settings is None or self.settings.decoder == "sequential"
+        return None if plain and self.backbone.prompted else self.opener
 
     @property
     def eos(self) -> int:
         """The id that ends a subsequence or a source."""
-        return backbone_of(self.model.config).eos(self.model.config)
+        return self.backbone.eos(self.model.config)
 
     @property
     def together(self) -> bool:
@@ -97,8 +110,11 @@ class Checkpoint:
 
     def codec(self) -> TextCodec:
         """Texts to ids as this checkpoint wants them."""
-        used = self.settings or PLAIN_T5
-        return TextCodec(self.tokenizer, used.source_prefix, used.max_source_tokens, self.eos)
+        used = self.settings or PLAIN
+        prompt = (
+            prompt_around(self.tokenizer, used.prompt, chat=used.chat) if self.backbone.prompted else None
+        )
+        return TextCodec(self.tokenizer, used.source_prefix, used.max_source_tokens, self.eos, prompt)
 
 
 def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Checkpoint:
@@ -157,13 +173,14 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
         raise ValueError("its config.json names no model_type")
     if kind not in (families := backbones()):
         todo = f"use a checkpoint of one of these families: {', '.join(families)}"
-        raise UserError(f"{name} is a {kind!r} model, not a T5", todo=todo)
+        raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
     given = {**transformers.AutoConfig.for_model(kind).to_dict(), **raw}
-    if given.get("decoder_start_token_id") is None:
+    encoded = not families[kind].prompted
+    if encoded and given.get("decoder_start_token_id") is None:
         with suppress(OSError):  # there need not be one
             made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
             given["decoder_start_token_id"] = made.decoder_start_token_id
-    if given.get("decoder_start_token_id") is None:
+    if encoded and given.get("decoder_start_token_id") is None:
         given["decoder_start_token_id"] = given["pad_token_id"]
     try:
         checked = msgspec.to_builtins(msgspec.convert(given, families[kind].config))

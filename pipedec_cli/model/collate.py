@@ -21,6 +21,7 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.order import Turn
 from pipedec_cli.pipeline.attention import PADDING
+from pipedec_cli.pipeline.decode import opened
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Whole, draw_schedule, place
 
 IGNORED: Final = -100
@@ -86,7 +87,7 @@ def collator(
 ) -> Callable[[Sequence[tuple[Turn, Encoded]]], dict[str, Tensor]]:
     """How this checkpoint's training batches are laid out, with schedules drawn by the seed and each example's turn."""
     settings, pad = _settings(checkpoint), int(checkpoint.model.config.pad_token_id or 0)
-    ids = {"bos": checkpoint.bos, "eos": checkpoint.eos, "pad": pad}
+    bos, eos = checkpoint.bos, checkpoint.eos
     known = FieldCodec(checkpoint.codec(), settings.segmentation.fields).known if checkpoint.together else ()
     closing = settings.decoder == "pipelined" and not known
 
@@ -94,7 +95,7 @@ def collator(
         turns, examples = zip(*batch, strict=True)
         lengths = (1 + len(example.texts) for example in examples)
         plans = [schedule(settings, seed, *each) for each in zip(turns, lengths, strict=True)]
-        return collate(examples, plans, **ids, closing=closing, known=known)
+        return collate(examples, plans, bos=bos, eos=eos, pad=pad, closing=closing, known=known)
 
     return lay_out
 
@@ -121,7 +122,7 @@ def collate(
     batch: Sequence[Encoded],
     plans: Sequence[Schedule],
     *,
-    bos: int,
+    bos: int | None,
     eos: int,
     pad: int,
     closing: bool,
@@ -129,25 +130,25 @@ def collate(
 ) -> dict[str, Tensor]:
     """Tensors for `teacher_forcing.TeacherForcing.forward`, all int64 [batch, longest].
 
-    Any id serves as `pad`, since padding is told by position. With `closing`, the empty subsequence Y^F closes every
+    Without a `bos` a source's last token opens its one subsequence. Any id serves as `pad`, since padding is told by position. With `closing`, the empty subsequence Y^F closes every
     target; not so for the sequential decoder. Tokens that are `known`, a row's each, stand before its start and are not
     learnt.
     """
-    sources = [example.source for example in batch]
+    parted = [opened(bos, example.source) for example in batch]
     grids = []
-    for example, schedule in zip(batch, plans, strict=True):
+    for example, (_, opener), schedule in zip(batch, parted, plans, strict=True):
         texts = [*example.texts, *[[]] * closing]
         cells: list[tuple[int, int, int, int]] = []
         starts = place(schedule, [*map(len, texts)])
         for number, (start, text) in enumerate(zip(starts, texts, strict=True), start=1):
             key = known[number - 1] if known else ()
-            row, learnt = [bos, *key, *text, eos], [*[IGNORED] * len(key), *text, eos, IGNORED]
+            row, learnt = [opener, *key, *text, eos], [*[IGNORED] * len(key), *text, eos, IGNORED]
             cells += zip(row, repeat(number), count(start - len(key)), learnt, strict=False)
         grids.append(zip(*cells, strict=True))
     tokens, subsequences, times, labels = zip(*grids, strict=True)
     return {
-        "input_ids": _padded(sources, pad),
-        "attention_mask": _padded([[1] * len(source) for source in sources], 0),
+        "input_ids": _padded([source for source, _ in parted], pad),
+        "attention_mask": _padded([[1] * len(source) for source, _ in parted], 0),
         "decoder_input_ids": _padded(tokens, pad),
         "subsequence": _padded(subsequences, PADDING),
         "time": _padded(times, PADDING),

@@ -22,7 +22,8 @@ from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.arguments import choose_device, choose_dtype, several, whole
-from pipedec_cli.model.checkpoint import PLAIN_T5, Checkpoint, load_checkpoint
+from pipedec_cli.model.backbone import backbone_of
+from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
@@ -76,7 +77,7 @@ class Decoder:
         `max_source_tokens` is another limit than the checkpoint's.
         """
         self.checkpoint = checkpoint
-        self.settings = checkpoint.settings or PLAIN_T5
+        self.settings = checkpoint.settings or PLAIN
         self.text = checkpoint.codec()
         if (longest := whole("max_source_tokens", max_source_tokens)) is not None:
             self.text.max_source_tokens = longest
@@ -209,7 +210,8 @@ class Decoder:
         how = method or self.method()
         if not isinstance(how, Method | Verify):
             raise UserError(f"the method is {how!r}", todo="give what decoder.method(...) gives")
-        require_ids("the method", (how.bos, how.eos), self.weights.vocabulary)
+        ends = (how.eos if how.bos is None else how.bos, how.eos)
+        require_ids("the method", ends, self.weights.vocabulary)
         window = 1 if size == 1 else size * SORTED_BATCHES
         for event in decode(self.engine(size), self._sorted(sources, waiting, window), how, size):
             if isinstance(event, Admitted):
@@ -333,9 +335,9 @@ def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:
 
 def bytes_per_example(model: Any, source_tokens: int) -> int:
     """Memory that one example in flight takes at most: in the encoder, and in the decoder's cache."""
-    config, width = model.config, torch.finfo(model.dtype).bits // 8
+    sizes, width = backbone_of(model.config).sizes(model.config), torch.finfo(model.dtype).bits // 8
     # scores of every head over all pairs of source tokens, before and after the softmax, which is in float32
-    attention = 3 * config.num_heads * source_tokens**2 * 4
-    hidden = source_tokens * (4 * config.d_model + 2 * config.d_ff) * 4
-    column = 2 * config.num_decoder_layers * config.num_heads * config.d_kv * width
+    attention = 3 * sizes.heads * source_tokens**2 * 4
+    hidden = source_tokens * (4 * sizes.width + 2 * sizes.feed_width) * 4
+    column = 2 * sizes.layers * sizes.heads * sizes.head_width * width
     return int(attention + hidden + column * (source_tokens + _GRID_TOKENS))

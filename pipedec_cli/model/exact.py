@@ -104,7 +104,7 @@ class ExactDecoder(Decoder):
         """What a decoder call costs by the guesses, 0 to 15, that each of so many examples has in it, relative to none."""
         engine, source = self.engine(batch_size), [self.checkpoint.eos] * _SOURCE
         engine.admit([(number, source) for number in range(batch_size)])
-        bos, began = self.checkpoint.bos, time.perf_counter()
+        bos, began = self.checkpoint.opener, time.perf_counter()
         calls = [[Row(n, Slot(1, t, bos)) for n in range(batch_size) for t in range(rows)] for rows in _ROWS]
         rounds: list[list[float]] = []
         while len(rounds) < _TIMES and (len(rounds) < 3 or time.perf_counter() - began < _LONG):

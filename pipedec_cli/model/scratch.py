@@ -1,9 +1,9 @@
-"""What training starts from: a T5 shape with fresh weights and a tokenizer of the user's own data, or a checkpoint."""
+"""What training starts from: a shape with fresh weights and a tokenizer of the user's own data, or a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
@@ -11,11 +11,19 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.segmentation import Segmenter
+from pipedec_cli.model.backbone import backbones
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
+from pipedec_cli.model.text import text_end
+
+#: What fresh weights are of.
+Family = Literal["t5", "llama", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]
 
 
 class Shape(NamedTuple):
-    """The sizes of a T5: `layers` of the encoder and of the decoder, at most `vocabulary` tokens of its tokenizer."""
+    """The sizes of a model: `layers` of the encoder and of the decoder, at most `vocabulary` tokens of its tokenizer.
+
+    A decoder-only model has the layers of both.
+    """
 
     d_model: int
     d_ff: int
@@ -24,6 +32,8 @@ class Shape(NamedTuple):
     vocabulary: int
     dropout: float = 0.1  # none for the smallest, which sees its data a few times at most
     d_kv: int = 64
+    kv_heads: int | None = None  # of grouped queries; half of the heads by default
+    family: Family = "t5"  # where none is asked for
 
 
 SHAPES: Final = {
@@ -31,9 +41,10 @@ SHAPES: Final = {
     "scratch-small": Shape(d_model=512, d_ff=2048, layers=6, heads=8, vocabulary=16_000),
     "scratch-base": Shape(d_model=768, d_ff=3072, layers=12, heads=12, vocabulary=32_000),
     "scratch-large": Shape(d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000),
+    "scratch-qwen3-0.6b": Shape(1024, 3072, 14, 16, 151_936, 0.0, d_kv=128, kv_heads=8, family="qwen3"),
 }
 ALIKE: Final = "scratch"
-PAD, EOS, UNKNOWN = 0, 1, 2
+PAD, EOS, UNKNOWN, BOS = 0, 1, 2, 3
 #: Records that a fresh tokenizer is trained on; more of them change it little.
 _TOKENIZER_RECORDS: Final = 20_000
 
@@ -45,29 +56,39 @@ def start_checkpoint(
     seed: int,
     segmenter: Segmenter | None = None,
     like: Checkpoint | None = None,
+    family: Family | None = None,
 ) -> Checkpoint:
     """The model that training begins with, of a shape, a local folder or a hub name; a UserError if there is none.
 
     The seed is that of fresh weights, and the training records are for a fresh tokenizer. ``scratch`` is the shape and the
-    tokenizer of a checkpoint that it is to be `like`.
+    tokenizer of a checkpoint that it is to be `like`. The `family` is of fresh weights.
     """
     if name == ALIKE and like is not None:
         torch.manual_seed(seed)
         model = type(like.model)(like.model.config)
         return Checkpoint(model, like.tokenizer, settings, name, segmenter=segmenter)
+    if family is not None and name not in SHAPES:
+        raise UserError(
+            f"--family {family} is for fresh weights", todo="leave it out, or use --model scratch-tiny"
+        )
     if name in SHAPES:
         torch.manual_seed(seed)
         some = records[:_TOKENIZER_RECORDS]
         fields = settings.segmentation.fields
         texts = (text for record in some for text in (record.source, *_written(record, fields)))
-        tokenizer = train_tokenizer(texts, SHAPES[name].vocabulary)
-        model = make_model(SHAPES[name], len(tokenizer))
+        shape = SHAPES[name]._replace(family=family or SHAPES[name].family)
+        tokenizer = train_tokenizer(texts, shape.vocabulary, begins=shape.family not in ("t5", "bart"))
+        model = make_model(shape, len(tokenizer))
         return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
     if name.startswith("scratch"):
         todo = f"use one of {', '.join(SHAPES)}, or {ALIKE} with --teacher"
         raise UserError(f"there is no shape {name!r}", todo=todo)
     checkpoint = load_checkpoint(name)
     checkpoint.settings, checkpoint.segmenter = settings, segmenter
+    if checkpoint.backbone.prompted:
+        checkpoint.model.config.eos_token_id = text_end(
+            checkpoint.tokenizer, checkpoint.eos, chat=settings.chat
+        )
     return checkpoint
 
 
@@ -77,8 +98,11 @@ def _written(record: Record, fields: Sequence[Field]) -> Sequence[str]:
     return [plain_text(segments, fields)] if fields and segments else segments
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
-    """A byte-level BPE tokenizer of at most so many tokens, with T5's special ones; no text is lost to it."""
+def train_tokenizer(texts: Iterable[str], vocabulary: int, *, begins: bool = False) -> Any:
+    """A byte-level BPE tokenizer of at most so many tokens, with T5's special ones; no text is lost to it.
+
+    Where a text `begins` with a token of its own, there is one for that, too.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -88,30 +112,81 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=["<pad>", "</s>", "<unk>"],
+        special_tokens=["<pad>", "</s>", "<unk>", *["<s>"] * begins],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
-    backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", EOS)])
+    around = ("<s> $A", [("<s>", BOS)]) if begins else ("$A </s>", [("</s>", EOS)])
+    backend.post_processor = processors.TemplateProcessing(single=around[0], special_tokens=around[1])
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "extra_special_tokens": []}
+    special |= {"bos_token": "<s>"} if begins else {}
     return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
 
 def make_model(shape: Shape, vocabulary: int) -> Any:
-    """A T5ForConditionalGeneration with fresh weights, drawn from torch's global generator."""
-    from transformers import T5Config, T5ForConditionalGeneration
+    """A model of the shape's family with fresh weights, drawn from torch's global generator."""
+    import transformers
 
-    config = T5Config(
-        vocab_size=-(-vocabulary // 8) * 8,  # a multiple of 8 suits the matrix kernels
-        d_model=shape.d_model,
-        d_kv=shape.d_kv,
-        d_ff=shape.d_ff,
-        num_layers=shape.layers,
-        num_heads=shape.heads,
-        dropout_rate=shape.dropout,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        decoder_start_token_id=PAD,
+    kind = _TRANSFORMERS_NAMES.get(shape.family, shape.family)
+    ids = {"pad_token_id": PAD, "eos_token_id": EOS}
+    # A multiple of 8 suits the matrix kernels.
+    config = transformers.AutoConfig.for_model(
+        kind, **ids, vocab_size=-(-vocabulary // 8) * 8, **_SIZES.get(shape.family, _rotary)(shape)
     )
-    return T5ForConditionalGeneration(config)
+    return getattr(transformers, backbones()[kind].auto_class).from_config(config)
+
+
+def _t5(shape: Shape) -> dict[str, Any]:
+    widths = {"d_model": shape.d_model, "d_kv": shape.d_kv, "d_ff": shape.d_ff, "num_heads": shape.heads}
+    return {
+        **widths,
+        "num_layers": shape.layers,
+        "dropout_rate": shape.dropout,
+        "decoder_start_token_id": PAD,
+    }
+
+
+def _rotary(shape: Shape) -> dict[str, Any]:
+    """Of a decoder alone, with as many layers as an encoder and a decoder."""
+    return {**_half(shape), "num_hidden_layers": 2 * shape.layers, "tie_word_embeddings": True}
+
+
+def _half(shape: Shape) -> dict[str, Any]:
+    return {
+        "hidden_size": shape.d_model,
+        "intermediate_size": shape.d_ff,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads or max(1, shape.heads // 2),
+        "head_dim": shape.d_kv,
+        "bos_token_id": BOS,
+        "max_position_embeddings": 32_768,
+    }
+
+
+def _t5gemma(shape: Shape) -> dict[str, Any]:
+    half = {**_half(shape), "pad_token_id": PAD, "eos_token_id": EOS}
+    return {"encoder": half, "decoder": half, "bos_token_id": BOS}
+
+
+def _bart(shape: Shape) -> dict[str, Any]:
+    halves = {
+        f"{half}_{name}": value
+        for half in ("encoder", "decoder")
+        for name, value in {
+            "layers": shape.layers,
+            "ffn_dim": shape.d_ff,
+            "attention_heads": shape.heads,
+        }.items()
+    }
+    ids = {"bos_token_id": PAD, "decoder_start_token_id": PAD, "forced_eos_token_id": None}
+    return {"d_model": shape.d_model, "dropout": shape.dropout, **halves, **ids}
+
+
+_TRANSFORMERS_NAMES: Final = {"gemma3": "gemma3_text"}
+_SIZES: Final[Mapping[str, Callable[[Shape], dict[str, Any]]]] = {
+    "t5": _t5,
+    "t5gemma": _t5gemma,
+    "bart": _bart,
+}

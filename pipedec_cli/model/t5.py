@@ -14,7 +14,8 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import Backbone, Block, Form, Function
+from pipedec_cli.model.backbone import Backbone, Sizes
+from pipedec_cli.model.block import Block, Blocks, Form, Function
 
 TokenId = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -170,7 +171,12 @@ def _eos(config: Any) -> int:
     return int(eos[0] if isinstance(eos, list) else eos)
 
 
+def _sizes(config: Any) -> Sizes:
+    return Sizes(config.num_decoder_layers, config.num_heads, config.d_kv, config.d_model, config.d_ff)
+
+
 T5 = Backbone(
+    name="T5",
     model_types=("t5", "mt5", "umt5"),
     auto_class="AutoModelForSeq2SeqLM",
     config=Config,
@@ -178,8 +184,6 @@ T5 = Backbone(
     eos=_eos,
     encoder=lambda model: model.encoder,
     embedding=lambda model: model.decoder.embed_tokens,
-    dropout=lambda model: model.decoder.dropout,
-    blocks=_blocks,
-    head=_head,
-    buckets=distance_buckets,
+    sizes=_sizes,
+    parts=Blocks(lambda model: model.decoder.dropout, _blocks, _head, distance_buckets),
 )

@@ -12,38 +12,58 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import MODULES, backbone_of
+from pipedec_cli.model import modules
+from pipedec_cli.model.backbone import backbone_of
+from pipedec_cli.model.block import MODULES, Blocks
 from pipedec_cli.pipeline.attention import distance, position, visible
+
+
+def full_logits(
+    model: Any, input_ids: Tensor, attention_mask: Tensor, tokens: Tensor, subsequence: Tensor, time: Tensor
+) -> Tensor:
+    """What a model predicts after every token of a grid: logits [batch, length, vocabulary], in the model's dtype.
+
+    The source is `input_ids`, int64 [batch, source length], with 1 in `attention_mask` where it is no padding, which stands behind it;
+    the grid is as in `decoder_logits`.
+    """
+    backbone = backbone_of(model.config)
+    if backbone.encoder is None:
+        return modules.prompted_logits(model, input_ids, attention_mask, tokens, subsequence, time)
+    memory = backbone.encoder(model)(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+    run = decoder_logits if isinstance(backbone.parts, Blocks) else modules.decoder_logits
+    return run(model, tokens, subsequence, time, memory, attention_mask)
 
 
 def decoder_logits(
     model: Any, tokens: Tensor, subsequence: Tensor, time: Tensor, memory: Tensor, memory_mask: Tensor
 ) -> Tensor:
-    """What the decoder predicts after every token of a grid: logits [batch, length, vocabulary], in the model's dtype.
+    """The same by a decoder of `Blocks`, of which the source is encoded.
 
     `tokens` are in any order, <bos> and <eos> included; `subsequence`, from 1, and `time` say where each stands, and are
     `attention.PADDING` for padding: int64 [batch, length] all. `memory` are the encoder's states H^E,
     [batch, source length, d_model], and `memory_mask` is true where the source is no padding, [batch, source length].
     """
     backbone = backbone_of(model.config)
+    blocks = backbone.parts
+    assert isinstance(blocks, Blocks), f"the parts of {backbone.name} are modules"
     sees = visible((subsequence, time), (subsequence, time))[:, None]
-    table = backbone.buckets(model.config).to(tokens.device)
+    table = blocks.buckets(model.config).to(tokens.device)
     place = position(subsequence, time)
     buckets = table[distance(place, place).clamp(0, table.numel() - 1)]
     dropout = model.config.dropout_rate if model.training else 0.0
     attend = partial(_attend, heads=model.config.num_heads, dropout=dropout)
     look_at_source = partial(attend, mask=memory_mask[:, None, None, :].bool())
 
-    hidden = backbone.dropout(model)(backbone.embedding(model)(tokens))
+    hidden = blocks.dropout(model)(backbone.embedding(model)(tokens))
     bias: Tensor | None = None
     before: nn.Embedding | None = None
-    for block in backbone.blocks(model, MODULES):
+    for block in blocks.layers(model, MODULES):
         if block.bias is not before:
             values = block.bias(buckets).permute(0, 3, 1, 2)
             bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), block.bias
         key, value = block.source_kv(memory)
         hidden = block(hidden, partial(attend, mask=bias), partial(look_at_source, key=key, value=value))
-    return backbone.head(model, MODULES)(hidden)
+    return blocks.head(model, MODULES)(hidden)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor, heads: int, dropout: float) -> Tensor:
@@ -62,9 +82,9 @@ class TeacherForcing(nn.Module):
     #: Tells the Trainer that `forward` divides by the number of predictions in the whole accumulated batch.
     accepts_loss_kwargs = True
 
-    def __init__(self, t5: Any) -> None:
+    def __init__(self, plain: Any) -> None:
         super().__init__()
-        self.t5 = t5
+        self.plain = plain
 
     def forward(
         self,
@@ -82,9 +102,7 @@ class TeacherForcing(nn.Module):
         grid `decoder_input_ids`, `subsequence` and `time` as in `decoder_logits`; `labels` holds the next token of each,
         −100 where nothing is predicted. `num_items_in_batch` are the predictions of the accumulated batch.
         """
-        encoder = backbone_of(self.t5.config).encoder(self.t5)
-        memory = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        logits = decoder_logits(self.t5, decoder_input_ids, subsequence, time, memory, attention_mask)
+        logits = full_logits(self.plain, input_ids, attention_mask, decoder_input_ids, subsequence, time)
         total = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
         count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
         return {"loss": total / count}

@@ -6,8 +6,9 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import whole_text
 
 #: Characters of a long source that are tokenized first, for each token that is kept: more than most tokens have.
@@ -17,16 +18,34 @@ _MARGIN: Final = 256
 _WORD_END: Final = re.compile(r"(?<=\S) ")
 
 
-class TextCodec:
-    """A transformers tokenizer, the prefix of every source, and the number of tokens, <eos> included, that one is cut to."""
+#: What stands around a source that is a decoder-only model's prompt, where nothing else is asked for.
+PROMPT: Final = "{source}\n\n"
+_SOURCE: Final = "{source}"
 
-    def __init__(self, tokenizer: Any, prefix: str, max_source_tokens: int, eos: int) -> None:
+
+class Prompt(NamedTuple):
+    """The ids of what stands before and behind a source in a decoder-only model's prompt."""
+
+    head: list[int]
+    tail: list[int]
+
+
+class TextCodec:
+    """A transformers tokenizer, the prefix of every source, and the number of tokens that one is cut to.
+
+    An encoder's source has an <eos> behind it; a decoder-only model's stands in a `prompt`. Either counts.
+    """
+
+    def __init__(
+        self, tokenizer: Any, prefix: str, max_source_tokens: int, eos: int, prompt: Prompt | None = None
+    ) -> None:
         self.tokenizer = tokenizer
         # Special tokens that stand in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True
         self.prefix = prefix
         self.max_source_tokens = max_source_tokens
         self.eos = eos
+        self.prompt = prompt or Prompt([], [eos])
         self._reserved = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -62,18 +81,19 @@ class TextCodec:
         return Tokenizer.from_str(json.dumps({**content, "post_processor": None}))
 
     def source(self, text: str) -> tuple[list[int], bool]:
-        """The ids of a source with prefix and <eos>, and whether it was cut.
+        """The ids of a source with prefix and all that stands around it, and whether it was cut, which that never is.
 
         Of a long one no more is tokenized than is sure to hold what is kept: tokens take a hundred times the text's memory.
         """
-        text, room = self.prefix + text, self.max_source_tokens - 1
+        text, (head, tail) = self.prefix + text, self.prompt
+        room = max(0, self.max_source_tokens - len(head) - len(tail))
         end = _CHARACTERS_A_TOKEN * (room + _MARGIN) if self._splits_at_spaces else len(text)
         while True:
             found = _WORD_END.search(text, end)
             end = found.start() if found else len(text)
             ids = self.ids([text[:end]])[0]
             if end == len(text) or len(ids) > room + _MARGIN:
-                return [*ids[:room], self.eos], len(ids) > room
+                return [*head, *ids[:room], *tail] or [self.eos], len(ids) > room
             end *= 2
 
     @cached_property
@@ -89,3 +109,41 @@ class TextCodec:
         """The text of ids, without special tokens and outer white space."""
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return str(self.tokenizer.decode(list(ids), **options)).strip()
+
+
+def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
+    """What a template, which says ``{source}`` once, puts around a source; a UserError if it cannot be.
+
+    In a `chat` it is what the user says, and the model's own template stands around it. Where the tokenizer begins a text
+    with a token of its own, so does a prompt. Special tokens in either template are what they are.
+    """
+    if template.count(_SOURCE) != 1:
+        what = f"the prompt template {template[:60]!r} does not say {_SOURCE} once"
+        raise UserError(what, todo=f"write for example --prompt-template 'Summarize: {_SOURCE}'")
+    if chat:
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise UserError("the model's tokenizer has no chat template", todo="leave --chat out")
+        said = [{"role": "user", "content": template}]
+        options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        template = tokenizer.apply_chat_template(said, **options)
+        if template.count(_SOURCE) != 1:
+            raise UserError(
+                "the model's chat template does not take a user's words once", todo="leave --chat out"
+            )
+    told = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
+    head, tail = (tokenizer(part, **told)["input_ids"] if part else [] for part in template.split(_SOURCE))
+    begins = tokenizer.bos_token_id is not None and tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id
+    if begins and head[:1] != [tokenizer.bos_token_id]:
+        head = [tokenizer.bos_token_id, *head]
+    return Prompt(head, tail)
+
+
+def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
+    """The id that ends what a decoder-only model writes: its own eos token or, in a `chat`, what ends a turn."""
+    if not chat:
+        return eos if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _SOURCE}]
+    _, _, behind = tokenizer.apply_chat_template(turns, tokenize=False).rpartition(_SOURCE)
+    told = {"add_special_tokens": False, "split_special_tokens": False}
+    special = frozenset(tokenizer.all_special_ids)
+    return next((token for token in tokenizer(behind, **told)["input_ids"] if token in special), eos)

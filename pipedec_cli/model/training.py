@@ -271,7 +271,9 @@ class _Trainer(Trainer):
             return
         if state_dict is not None:  # FSDP's, put together again
             plain = type(self.checkpoint.model)(self.checkpoint.model.config)
-            plain.load_state_dict({name.removeprefix("t5."): weight for name, weight in state_dict.items()})
+            plain.load_state_dict(
+                {name.removeprefix("plain."): weight for name, weight in state_dict.items()}
+            )
         whole = self.checkpoint if state_dict is None else replace(self.checkpoint, model=plain.eval())
         save_checkpoint(whole, Path(output_dir or self.args.output_dir))
 

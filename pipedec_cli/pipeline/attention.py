@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from torch import Tensor
 
 #: Stands for the subsequence and the time of padding: nothing real sees it, and it sees everything, so that no
 #: row of attention is empty. Padding is told by position, never by token id: T5's <bos> is its pad token.
 PADDING: Final = 1 << 20
+#: A prompt is row 0 of the grid, before everything and causal in itself: its first token stands at this time.
+PROMPT_TIME: Final = -PADDING
+
+_Place = TypeVar("_Place", int, Tensor)
 
 
 def position(subsequence: Tensor, time: Tensor) -> Tensor:
@@ -18,6 +22,11 @@ def position(subsequence: Tensor, time: Tensor) -> Tensor:
     p1 − p2: one number a token gives it to T5's relative buckets and to any rotary or ALiBi model.
     """
     return subsequence + time
+
+
+def behind(subsequence: _Place, time: _Place, before: _Place) -> _Place:
+    """The same, counted from what stands before the grid: a prompt and the longest key, S + K tokens; p = S + K + t + i − 1."""
+    return before + time + subsequence - 1
 
 
 def visible(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:

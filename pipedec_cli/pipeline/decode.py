@@ -45,12 +45,13 @@ class StepModel(Protocol):
 class Method:
     """How to decode: everything but the model and the sources; `bos` opens a subsequence, `eos` ends it.
 
+    Without a `bos` the source's last token opens the one there is, as a decoder-only model goes on behind its prompt.
     `start_when` is the least probability with which a subsequence may start early, and `openings` are the rows that are
     known to come; see `Grid`.
     """
 
     schedule: Schedule
-    bos: int
+    bos: int | None
     eos: int
     limits: Limits = field(default_factory=Limits)
     explore: Explore = "retry"
@@ -59,8 +60,13 @@ class Method:
 
     def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Grid:
         """An empty grid under this method."""
-        ids: dict[str, Any] = {"bos": self.bos, "eos": self.eos, "openings": self.openings}
+        ids: dict[str, Any] = {"bos": opened(self.bos, source)[1], "eos": self.eos, "openings": self.openings}
         return Grid(self.schedule, self.limits, self.explore, start_when=self.start_when, **ids)
+
+
+def opened(bos: int | None, source: Sequence[int]) -> tuple[Sequence[int], int]:
+    """What of a source stands before the grid, and the token that opens a subsequence; see `Method`."""
+    return (source[:-1], source[-1]) if bos is None else (source, bos)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,7 @@ def decode(
                     for number, (example, source) in newcomers
                 }
                 yield from (Admitted(*entered) for entered in entering.values())
-                model.admit([(number, source) for number, (_, source) in newcomers])
+                model.admit([(number, opened(method.bos, source)[0]) for number, (_, source) in newcomers])
                 running |= entering
             if not running:
                 return

@@ -186,7 +186,7 @@ def _alike(one: Sequence[int], other: Sequence[int]) -> int:
 class Verify:
     """How to decode in exact mode: what `Method` is to the pipelined decoder. `drafts` are by example, each used once."""
 
-    bos: int
+    bos: int | None
     eos: int
     limits: Limits
     jacobi: bool = False
@@ -196,5 +196,5 @@ class Verify:
 
     def new_grid(self, example: int, source: Sequence[int]) -> Verification:
         """A text of which nothing is written yet."""
-        draft = Grams(self.drafts.pop(example, ()))
-        return Verification(Grams(source), self.limits, draft, self.bos, self.eos, self.jacobi, self.costs)
+        draft, bos = Grams(self.drafts.pop(example, ())), source[-1] if self.bos is None else self.bos
+        return Verification(Grams(source), self.limits, draft, bos, self.eos, self.jacobi, self.costs)

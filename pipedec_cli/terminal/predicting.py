@@ -21,7 +21,7 @@ from pipedec_cli.data.predictions import GenerationFiles, Inputs, first_lines, l
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, write_json_lines
-from pipedec_cli.model.backbone import can_prepack
+from pipedec_cli.model.block import can_prepack
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole

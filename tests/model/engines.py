@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipedec_cli.model.backbone import can_prepack
+from pipedec_cli.model.block import can_prepack
 from pipedec_cli.model.native.library import BuildError, library
 from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.model.steps.operators import TorchStepper

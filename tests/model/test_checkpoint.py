@@ -127,13 +127,14 @@ def test_a_folder_that_is_not_there_is_said_not_to_be(name):
     assert refused(name).startswith(f"no checkpoint folder '{name}'; give a folder that `pipedec train` made")
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
-def test_what_is_no_t5_is_refused_by_name(tmp_path, family):
+@pytest.mark.parametrize("family", ["bert", "gpt2", "mistral"])
+def test_a_family_that_is_not_supported_is_refused_by_name(tmp_path, family):
     from transformers import AutoConfig
 
     AutoConfig.for_model(family).save_pretrained(tmp_path)
     assert refused(tmp_path) == (
-        f"{tmp_path} is a {family!r} model, not a T5; use a checkpoint of one of these families: t5, mt5, umt5"
+        f"{tmp_path} is a {family!r} model, which is not supported; use a checkpoint of one of these families: t5, mt5, "
+        "umt5, llama, qwen3, smollm3, gemma3_text, t5gemma, bart, pegasus"
     )
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pipedec_cli.model.backbone import can_prepack, laid_out
+from pipedec_cli.model.block import can_prepack, laid_out
 from pipedec_cli.model.steps import operators
 from pipedec_cli.model.steps.engine import Engine, lay_out
 from pipedec_cli.model.steps.operators import VARIABLE, Matrices, bucket, wants_graphs

@@ -132,7 +132,7 @@ def test_the_vocabulary_is_bounded_learnt_from_the_texts_and_the_same_every_time
     assert nothing.decode(nothing.ids(["né 漢"])[0]) == "né 漢"  # it has every byte all the same
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape.family == "t5"])
 def test_shapes_are_t5s(name):
     shape = SHAPES[name]
     with torch.device("meta"):  # sizes alone, no memory

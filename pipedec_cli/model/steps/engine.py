@@ -18,11 +18,14 @@ from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.backbone import backbone_of
+from pipedec_cli.model.block import Blocks
+from pipedec_cli.model.modules import ModuleLayers
 from pipedec_cli.model.native.library import BuildError
 from pipedec_cli.model.native.packing import NativeWeights
 from pipedec_cli.model.native.stepper import NativeStepper
 from pipedec_cli.model.native.weights import NativeEncoder, pack_native
-from pipedec_cli.model.steps.operators import Matrices, TorchStepper
+from pipedec_cli.model.steps.matrices import Matrices
+from pipedec_cli.model.steps.operators import TorchStepper
 from pipedec_cli.pipeline.decode import Row
 
 #: Rows that a call computes at once: memory grows with their number times that of the columns.
@@ -33,8 +36,8 @@ MOST_ROWS: Final = 1024
 class DecoderWeights:
     """All that decoding needs of a model: an encoder, and the decoder packed for the compiled kernels or for torch's."""
 
-    stepping: NativeWeights | Matrices
-    encoder: Any
+    stepping: NativeWeights | Matrices | ModuleLayers
+    encoder: Any  # None where the decoder itself reads its source, a prompt
     vocabulary: int  # rows of the embedding
     kernels: str  # which compute the steps, for tables and logs, and why no faster ones
     dtype: torch.dtype
@@ -56,13 +59,14 @@ def lay_out(
     the compiled step was asked for and cannot be had, a UserError where there is none for int8. With `consume` the compiled kernels empty the matrices that they
     have copied, so that they are not in memory twice; of the model only its config is of use afterwards.
     """
-    embedding = backbone_of(model.config).embedding(model).weight
+    backbone = backbone_of(model.config)
+    embedding = backbone.embedding(model).weight
     dtype, device = torch.int8 if quantize else embedding.dtype, embedding.device
     reason = ""
     if native or (native is None and prepack is None):
         try:
             packed = pack_native(model, dtype, consume=consume)
-            encoder = make_encoder(model, packed, consume=consume)
+            encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
             return DecoderWeights(packed, encoder, len(embedding), packed.kernels, dtype, device)
         except BuildError as error:
             if quantize:
@@ -71,9 +75,11 @@ def lay_out(
             if native:
                 raise
             reason = f"; not compiled: {error}" if device.type == "cpu" else ""
-    matrices = Matrices(model, prepack=prepack)
-    matrices.kernels += reason
-    return DecoderWeights(matrices, make_encoder(model), len(embedding), matrices.kernels, dtype, device)
+    blocks = isinstance(backbone.parts, Blocks)
+    layers = Matrices(model, prepack=prepack) if blocks else ModuleLayers(model)
+    layers.kernels += reason
+    encoder = None if backbone.prompted else make_encoder(model)
+    return DecoderWeights(layers, encoder, len(embedding), layers.kernels, dtype, device)
 
 
 def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
@@ -104,7 +110,9 @@ def make_encoder(model: Any, packed: NativeWeights | None = None, *, consume: bo
     tiles, else in float32, with the very same weights. For bfloat16 there are matrix instructions on Arm, and on an x86
     whose AMX the compiler does not know, which torch uses.
     """
-    encoder = backbone_of(model.config).encoder(model)
+    backbone = backbone_of(model.config)
+    assert backbone.encoder is not None, f"{backbone.name} has no encoder"
+    encoder = backbone.encoder(model)
     if packed is not None and (packed.dtype == torch.int8 or has_slow_products()):
         dtype = torch.float32 if packed.dtype == torch.bfloat16 and not packed.struct.pairs else packed.dtype
         if dtype == packed.dtype or not has_bfloat16_products():
@@ -126,9 +134,9 @@ class Engine:
         self.weights = weights or lay_out(model)
         self.encoder, self.sequences, stepping = self.weights.encoder, sequences, self.weights.stepping
         self.stepper: TorchStepper | NativeStepper = (
-            TorchStepper(stepping, sequences)
-            if isinstance(stepping, Matrices)
-            else NativeStepper(stepping, sequences)
+            NativeStepper(stepping, sequences)
+            if isinstance(stepping, NativeWeights)
+            else TorchStepper(stepping, sequences)
         )
 
     @property
@@ -138,9 +146,16 @@ class Engine:
 
     @torch.inference_mode()
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Encode sources together, each with an id at least; the stepper makes keys and values of the states."""
+        """Encode sources together, each with an id at least; the stepper makes keys and values of the states.
+
+        Without an encoder they are prompts, which may be empty, and which the stepper reads.
+        """
         for _, source in newcomers:
-            require_ids("a source", source, self.weights.vocabulary)
+            if source or self.encoder is not None:
+                require_ids("a source", source, self.weights.vocabulary)
+        if self.encoder is None:
+            self.stepper.read(newcomers)
+            return
         longest = max(len(source) for _, source in newcomers)
         ids = torch.zeros(2, len(newcomers), longest, dtype=torch.long)
         for row, (_, source) in enumerate(newcomers):

@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from pipedec_cli.model.backbone import Block, backbone_of, can_prepack, laid_out
-from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
+from pipedec_cli.model.modules import ModuleLayers
+from pipedec_cli.model.steps.matrices import Matrices
+from pipedec_cli.model.steps.prompts import Prompts
+from pipedec_cli.pipeline.attention import PADDING, visible
 from pipedec_cli.pipeline.decode import Row
 
 #: Set to 0, this environment variable turns CUDA graphs off: the steps are then launched kernel by kernel.
@@ -29,6 +29,8 @@ FIRST_ROOM = 128
 ROW_BUCKETS: Final = (1, 2, 4, 8, 12, 16, 20, 32)
 COLUMNS = 64
 SOURCE_TOKENS = 128
+#: Tokens of a prompt that are read in one call.
+PROMPT_TOKENS = 512
 
 
 def wants_graphs(device: torch.device) -> bool:
@@ -46,39 +48,11 @@ def _rounded(count: int, unit: int) -> int:
     return -(-count // unit) * unit
 
 
-class Matrices:
-    """A decoder's weights laid out for stepping, in the dtype and on the device of its embedding.
-
-    `tables` hold each layer's position bias by distance, [heads, farthest + 2]; the last column is for what is not
-    visible. Layers that share one share the tensor. There are `heads` of `width` numbers each.
-    """
-
-    def __init__(self, model: Any, *, prepack: bool | None = None) -> None:
-        """Lay a model out, prepacked for oneDNN by default wherever that is possible."""
-        backbone, config = backbone_of(model.config), model.config
-        self.embedding: Tensor = backbone.embedding(model).weight.detach()
-        self.dtype, self.device = self.embedding.dtype, self.embedding.device
-        if prepack is None:
-            prepack = self.device.type == "cpu" and can_prepack(self.dtype)
-        self.kernels = "oneDNN prepacked" if prepack else "plain operators"
-        form = laid_out(self.dtype, float(config.layer_norm_epsilon), prepack=prepack)
-        self.blocks: list[Block] = backbone.blocks(model, form)
-        self.head = backbone.head(model, form)
-        self.heads: int = config.num_heads
-        self.width: int = config.d_kv
-        buckets, lowest = backbone.buckets(config).to(self.device), torch.finfo(self.dtype).min
-        tables = {
-            bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
-            for bias in {block.bias for block in self.blocks}
-        }
-        self.tables = [tables[block.bias] for block in self.blocks]
-
-
 @dataclass(slots=True)
 class Call:
-    """A decoder call of one shape, over the first n sequences with at most r rows each."""
+    """A decoder call of one shape, over n lanes with at most r rows each."""
 
-    #: Token, sequence, column, subsequence, time of each row and which of its sequence's rows it is: int64 [6, rows].
+    #: Token, lane, column, subsequence, time and position of each row, and which of its lane's rows it is: int64 [7, rows].
     given: Tensor
     shape: tuple[int, int]  # n and r; if there are n · r rows, they stand in the order of their sequences
     columns: int  # how many of the cache's columns are looked at
@@ -86,6 +60,52 @@ class Call:
     logits: Tensor  # what came out, [rows, vocabulary]; of no meaning before a run
     answers: Tensor  # the most probable tokens
     graph: Any = None  # the recorded CUDA graph, if there is one
+    lanes: Tensor | None = None  # the sequence of each lane; the first n, if there are none
+
+
+class Look:
+    """A call as the layers of a decoder see it: its rows, where their keys go, and what they look at."""
+
+    def __init__(self, stepper: TorchStepper, call: Call) -> None:
+        """Write down where the rows stand."""
+        self.tokens, self._lane, self._column, *where, self._place = call.given
+        self.position = where[2]
+        self._stepper, self._call, (n, r) = stepper, call, call.shape
+        self._full = n * r == len(self.tokens)
+        self._lanes = slice(n) if call.lanes is None else call.lanes
+        self._sequence = self._lane if call.lanes is None else call.lanes[self._lane]
+        stepper.places[:, self._sequence, self._column] = call.given[3:6]
+        subsequence, time, self.key_position = stepper.places[:, self._lanes, : call.columns]
+        #: Who looks and who may be looked at, by subsequence and time.
+        self.places = (self.spread(where[0], PADDING), self.spread(where[1], PADDING)), (subsequence, time)
+        self.sees = visible(*self.places)  # [n, r, columns]
+        self.source_hidden = stepper.source_hidden[self._lanes, : call.source]  # [n, source tokens]
+
+    def spread(self, rows: Tensor, filling: int = 0) -> Tensor:
+        """The rows by lane: [n, r, ...] of [rows, ...]."""
+        shape = (*self._call.shape, *rows.shape[1:])
+        if self._full:
+            return rows.view(shape)
+        spread = rows.new_full(shape, filling)
+        spread[self._lane, self._place] = rows
+        return spread
+
+    def rows(self, spread: Tensor) -> Tensor:
+        """The other way round."""
+        return spread.flatten(0, 1) if self._full else spread[self._lane, self._place]
+
+    def keep(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Put keys and values, [rows, heads, width], into their columns; what may be looked at, [n, heads, columns, width]."""
+        keys, values = self._stepper.grid[layer]
+        keys[self._sequence, :, self._column] = key
+        values[self._sequence, :, self._column] = value
+        columns = self._call.columns
+        return keys[self._lanes, :, :columns], values[self._lanes, :, :columns]
+
+    def source(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the sources, [n, heads, source tokens, width]."""
+        keys, values = self._stepper.sources[layer][:, self._lanes, :, : self._call.source]
+        return keys, values
 
 
 class TorchStepper:
@@ -96,13 +116,15 @@ class TorchStepper:
     Attributes:
         grid: each layer's keys and values, [2, sequences, heads, room, width].
         sources: the same of the sources, whose room is the longest's.
-        places: whose token stands in a column and when, int64 [2, sequences, room]; PADDING where none does.
+        places: of the token in a column subsequence, time and position, int64 [3, sequences, room]; PADDING where there is none.
         filled: columns in use, by sequence.
         source_hidden: true where a sequence's source is padding, [sequences, source room].
         source_length: tokens of each sequence's source.
     """
 
-    def __init__(self, weights: Matrices, sequences: int, *, fixed: bool | None = None) -> None:
+    def __init__(
+        self, weights: Matrices | ModuleLayers, sequences: int, *, fixed: bool | None = None
+    ) -> None:
         """Make the buffers.
 
         `fixed` says whether calls are filled up to a few shapes, each of which a GPU records once and then replays; by
@@ -112,10 +134,11 @@ class TorchStepper:
         dtype, device = weights.dtype, weights.device
         self.fixed = wants_graphs(device) if fixed is None else fixed
         empty = torch.empty(2, sequences, weights.heads, 0, weights.width, dtype=dtype, device=device)
-        self.grid = self.sources = [empty] * len(weights.blocks)
-        self.places = torch.empty(2, sequences, 0, dtype=torch.long, device=device)
+        self.grid = self.sources = [empty] * weights.layers
+        self.places = torch.empty(3, sequences, 0, dtype=torch.long, device=device)
         self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=device)
         self.filled, self.source_length = [0] * sequences, [0] * sequences
+        self._prompts = Prompts(sequences)
         self._calls: dict[tuple[int, int], Call] = {}
         self._pool: Any = None
         self._reserve(FIRST_ROOM)
@@ -145,13 +168,34 @@ class TorchStepper:
             self.sources = [_widened(both, needed, 3, 0) for both in self.sources]
         for sequence, source in newcomers:
             self.release(sequence)
+            self._prompts.begin(sequence, 0)
             self.source_length[sequence] = len(source)
             self.source_hidden[sequence, : len(source)] = False
         numbers = [sequence for sequence, _ in newcomers]
         states = memory.flatten(0, 1).to(self.weights.dtype)
-        for block, both in zip(self.weights.blocks, self.sources, strict=True):
-            for kept, made in zip(both, block.source_kv(states), strict=True):
+        for layer, both in zip(self.weights.source_kv(states), self.sources, strict=True):
+            for made, kept in zip(layer, both, strict=True):
                 kept[numbers, :, :length] = made.view(batch, length, self.weights.heads, -1).transpose(1, 2)
+
+    def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Put prompts, which may be empty, into free sequences as row 0 of their grids, some of their tokens at a time."""
+        for sequence, prompt in newcomers:
+            self.release(sequence)
+            self._prompts.begin(sequence, len(prompt))
+        lanes = torch.tensor([sequence for sequence, _ in newcomers], device=self.weights.device)
+        for first in range(0, max(len(prompt) for _, prompt in newcomers), PROMPT_TOKENS):
+            given: list[tuple[int, ...]] = []
+            for lane, (sequence, prompt) in enumerate(newcomers):
+                rows = self._prompts.prompt_rows(sequence, prompt)[first : first + PROMPT_TOKENS]
+                for place, (_, slot) in enumerate(rows):
+                    column = first + place
+                    given.append((slot.token, lane, column, 0, slot.time, column, place))
+                self.filled[sequence] += len(rows)
+            columns = max(self.filled[sequence] for sequence, _ in newcomers)
+            self._reserve(columns)
+            table = torch.tensor(list(zip(*given, strict=True)), device=self.weights.device)
+            shape = (len(newcomers), min(columns - first, PROMPT_TOKENS))
+            self.weights.states(Look(self, Call(table, shape, columns, 0, table, table, lanes=lanes)))
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call; see `engine.Engine.step`."""
@@ -196,8 +240,10 @@ class TorchStepper:
         """Run the call that holds these rows; and which of its rows they are."""
         filled, counts = self.filled, [0] * self.sequences
         given: list[tuple[int, ...]] = []
+        self._prompts.settle(rows)
         for sequence, slot in rows:
-            place = (slot.subsequence, slot.time, counts[sequence])
+            position = self._prompts.position(sequence, slot)
+            place = (slot.subsequence, slot.time, position, counts[sequence])
             given.append((slot.token, sequence, filled[sequence], *place))
             counts[sequence] += 1
             filled[sequence] += 1
@@ -223,10 +269,10 @@ class TorchStepper:
         width, columns = bucket(width), _rounded(max(self.filled), COLUMNS)
         self._reserve(columns + 1)
         # Rows that fill up put their keys into the last column, which is never looked at.
-        table = torch.full((6, self.sequences * width), PADDING)
-        table[0], table[2] = 0, self.places.shape[2] - 1
-        table[1], table[5] = torch.arange(table.shape[1]) // width, torch.arange(table.shape[1]) % width
-        where = [row[1] * width + row[5] for row in given]
+        table = torch.full((7, self.sequences * width), PADDING)
+        table[0], table[2], table[5] = 0, self.places.shape[2] - 1, 0
+        table[1], table[6] = torch.arange(table.shape[1]) // width, torch.arange(table.shape[1]) % width
+        where = [row[1] * width + row[6] for row in given]
         table[:, where] = torch.tensor(given).T
         if (width, columns) not in self._calls:
             empty = torch.empty_like(table, device=self.weights.device)
@@ -250,50 +296,7 @@ class TorchStepper:
         call.graph.replay()
 
     def _compute(self, call: Call) -> None:
-        weights, (n, r), columns = self.weights, call.shape, call.columns
-        tokens, sequence, column, _, _, place = call.given
-        heads, full = weights.heads, n * r == len(tokens)
-
-        def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-            """T5's unscaled attention: [rows, heads · d] over keys and values [n, heads, length, d]."""
-            if full:
-                spread = query.view(n, r, heads, -1)
-            else:
-                spread = query.new_zeros(n, r, heads, weights.width)
-                spread[sequence, place] = query.view(len(query), heads, -1)
-            scores = torch.matmul(spread.transpose(1, 2), keys.transpose(2, 3)) + bias
-            mixed = torch.matmul(torch.softmax(scores, dim=-1), values).transpose(1, 2)
-            return (mixed.flatten(0, 1) if full else mixed[sequence, place]).flatten(1)
-
-        def look_at_grid(query: Tensor, key: Tensor, value: Tensor, *, layer: int, bias: Tensor) -> Tensor:
-            keys, values = self.grid[layer]
-            keys[sequence, :, column] = key.view(len(key), heads, -1)
-            values[sequence, :, column] = value.view(len(value), heads, -1)
-            return attend(query, keys[:n, :, :columns], values[:n, :, :columns], bias)
-
-        self.places[:, sequence, column] = call.given[3:5]
-        if full:
-            looking = call.given[3:5].view(2, n, r)
-        else:
-            looking = torch.full((2, n, r), PADDING, device=weights.device)
-            looking[:, sequence, place] = call.given[3:5]
-        query, key = (looking[0], looking[1]), (self.places[0, :n, :columns], self.places[1, :n, :columns])
-        invisible = weights.tables[0].shape[1] - 1
-        apart = distance(position(*query), position(*key)).clamp(0, invisible - 1)
-        pairs = torch.where(visible(query, key), apart, invisible)
-        sources = self.source_hidden[:n, None, None, : call.source]
-        mask = torch.zeros(sources.shape, dtype=weights.dtype, device=weights.device)
-        mask = mask.masked_fill_(sources, torch.finfo(mask.dtype).min)
-
-        hidden = weights.embedding[tokens].float()
-        bias: Tensor | None = None
-        for layer, (block, table) in enumerate(zip(weights.blocks, weights.tables, strict=True)):
-            if bias is None or table is not weights.tables[layer - 1]:
-                bias = table[:, pairs].transpose(0, 1)
-            keys, values = self.sources[layer][:, :n, :, : call.source]
-            look_at_source = partial(attend, keys=keys, values=values, bias=mask)
-            hidden = block(hidden, partial(look_at_grid, layer=layer, bias=bias), look_at_source)
-        call.logits = weights.head(hidden)
+        call.logits = self.weights.head(self.weights.states(Look(self, call)))
         call.answers = call.logits.argmax(dim=-1)
 
 

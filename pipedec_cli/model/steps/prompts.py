@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from pipedec_cli.pipeline.attention import PADDING
+from pipedec_cli.pipeline.attention import PROMPT_TIME, behind
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
-
-#: A prompt is subsequence 0 of the grid, at times from here on: before everything, and causal among itself.
-PROMPT_TIME: Final = -PADDING
 
 
 class Prompts:
@@ -39,7 +35,8 @@ class Prompts:
 
     def position(self, sequence: int, slot: Slot) -> int:
         """Where a slot's token stands; the sequence is settled."""
-        return self._lengths[sequence] + (self._known[sequence] or 0) + slot.time + slot.subsequence - 1
+        before = self._lengths[sequence] + (self._known[sequence] or 0)
+        return behind(slot.subsequence, slot.time, before)
 
     def prompt_rows(self, sequence: int, prompt: Sequence[int]) -> list[Row]:
         """A prompt's tokens as rows of the grid that want no answer; token j stands at position j, whatever K is."""

@@ -45,7 +45,7 @@ class _Traced(NamedTuple):
         if not isinstance(one.runner, EngineRunner) or not any(each.grid for each in made):
             return None
         words, method = one.runner.decoder.text.decode, one.runner.method
-        piece = _pieces(words, {method.bos: BOS, method.eos: EOS})
+        piece = _pieces(words, ({} if method.bos is None else {method.bos: BOS}) | {method.eos: EOS})
         openings = [one_line(words(opening.known).strip()) for opening in method.openings]
         return cls(one.name, one.role, made, piece, method.eos, openings, _clock(one))
 

@@ -1,0 +1,232 @@
+"""Families that are driven through transformers' modules: decoder-only ones, and encoder-decoders that are no T5."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from pipedec_cli.model.backbone import Backbone, Sizes
+from pipedec_cli.model.block import Function
+from pipedec_cli.model.modules import Modules
+
+TokenId = Annotated[int, Meta(ge=0)]
+TokenIds = TokenId | Annotated[list[TokenId], Meta(min_length=1)]
+Size = Annotated[int, Meta(ge=1, le=1 << 20)]
+Layers = Annotated[int, Meta(ge=1, le=256)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Factor = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+def _require_ids(config: Any, *names: str) -> None:
+    """Refuse, with a ValueError, ids that are not in the vocabulary."""
+    for name in names:
+        given = getattr(config, name)
+        for value in given if isinstance(given, list) else [given or 0]:
+            if value >= config.vocab_size:
+                raise ValueError(f"{name} {value} is not below vocab_size {config.vocab_size}")
+
+
+class Rotary(Struct, omit_defaults=True):
+    """What is taken from the config.json of a decoder with rotary positions, alone or within another."""
+
+    vocab_size: Size
+    hidden_size: Size
+    intermediate_size: Size
+    num_hidden_layers: Layers
+    num_attention_heads: Size
+    num_key_value_heads: Size | None = None
+    head_dim: Size | None = None
+    max_position_embeddings: Annotated[int, Meta(ge=1)] | None = None
+    rms_norm_eps: Share | None = None
+    hidden_act: str | None = None
+    hidden_activation: str | None = None
+    attention_bias: bool | None = None
+    attention_dropout: Share | None = None
+    mlp_bias: bool | None = None
+    tie_word_embeddings: bool | None = None
+    initializer_range: float | None = None
+    rope_theta: Factor | None = None
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+    rope_local_base_freq: Factor | None = None
+    no_rope_layers: list[int] | None = None
+    no_rope_layer_interval: Size | None = None
+    layer_types: list[str] | None = None
+    sliding_window: Size | None = None
+    use_sliding_window: bool | None = None
+    max_window_layers: int | None = None
+    query_pre_attn_scalar: Factor | None = None
+    attn_logit_softcapping: Factor | None = None
+    final_logit_softcapping: Factor | None = None
+    dropout_rate: Share | None = None
+    is_decoder: bool | None = None
+    cross_attention_hidden_size: Size | None = None
+    pad_token_id: TokenId | None = None
+    bos_token_id: TokenId | None = None
+    eos_token_id: TokenIds | None = None
+    tokenizer_class: str | None = None
+
+    def __post_init__(self) -> None:
+        _require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id")
+
+
+class Prompted(Rotary, omit_defaults=True):
+    """Of a decoder-only model, of which some id must end a text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eos_token_id is None:
+            raise ValueError("it names no eos_token_id, which ends a text")
+
+
+class T5GemmaConfig(Struct, omit_defaults=True):
+    """Of a T5Gemma: both of its halves."""
+
+    encoder: Rotary
+    decoder: Rotary
+    vocab_size: Size
+    tie_word_embeddings: bool | None = None
+    dropout_rate: Share | None = None
+    initializer_range: float | None = None
+    pad_token_id: TokenId | None = None
+    bos_token_id: TokenId | None = None
+    eos_token_id: TokenIds = 1
+    decoder_start_token_id: TokenId | None = None
+
+    def __post_init__(self) -> None:
+        _require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+
+
+class BartConfig(Struct, omit_defaults=True):
+    """Of a BART or a PEGASUS."""
+
+    vocab_size: Size
+    d_model: Size
+    encoder_layers: Layers
+    decoder_layers: Layers
+    encoder_attention_heads: Size
+    decoder_attention_heads: Size
+    encoder_ffn_dim: Size
+    decoder_ffn_dim: Size
+    max_position_embeddings: Annotated[int, Meta(ge=1, le=1 << 20)]
+    activation_function: str
+    eos_token_id: TokenIds
+    decoder_start_token_id: TokenId
+    dropout: Share | None = None
+    attention_dropout: Share | None = None
+    activation_dropout: Share | None = None
+    encoder_layerdrop: Share | None = None
+    decoder_layerdrop: Share | None = None
+    scale_embedding: bool | None = None
+    init_std: float | None = None
+    tie_word_embeddings: bool | None = None
+    pad_token_id: TokenId | None = None
+    bos_token_id: TokenId | None = None
+
+    def __post_init__(self) -> None:
+        _require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+
+
+def _eos(config: Any) -> int:
+    eos = config.eos_token_id
+    return int(eos[0] if isinstance(eos, list) else eos)
+
+
+def _opener(config: Any) -> int:
+    """The model's bos token; where it has none, its eos token."""
+    return _eos(config) if config.bos_token_id is None else int(config.bos_token_id)
+
+
+def _start(config: Any) -> int:
+    start = getattr(config, "decoder_start_token_id", None)
+    return int(config.bos_token_id if start is None else start)
+
+
+def _rotary_sizes(config: Any) -> Sizes:
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    shared = config.num_key_value_heads or heads
+    return Sizes(config.num_hidden_layers, shared, width, config.hidden_size, config.intermediate_size)
+
+
+def _bart_sizes(config: Any) -> Sizes:
+    heads = config.decoder_attention_heads
+    return Sizes(
+        config.decoder_layers, heads, config.d_model // heads, config.d_model, config.decoder_ffn_dim
+    )
+
+
+def _head(model: Any) -> Function:
+    return _capped(model.lm_head, getattr(model.config, "final_logit_softcapping", None))
+
+
+def _capped(head: Function, cap: float | None) -> Function:
+    if cap is None:
+        return head
+    return lambda states: (head(states) / cap).tanh() * cap
+
+
+def _bart_head(model: Any) -> Function:
+    return lambda states: model.lm_head(states) + model.final_logits_bias
+
+
+def _prompted(name: str, model_type: str) -> Backbone:
+    return Backbone(
+        name=name,
+        model_types=(model_type,),
+        auto_class="AutoModelForCausalLM",
+        config=Prompted,
+        opener=_opener,
+        eos=_eos,
+        encoder=None,
+        embedding=lambda model: model.model.embed_tokens,
+        sizes=_rotary_sizes,
+        parts=Modules(lambda model: model.model, _head),
+    )
+
+
+T5GEMMA: Final = Backbone(
+    name="T5Gemma",
+    model_types=("t5gemma",),
+    auto_class="AutoModelForSeq2SeqLM",
+    config=T5GemmaConfig,
+    opener=_start,
+    eos=_eos,
+    encoder=lambda model: model.model.encoder,
+    embedding=lambda model: model.model.decoder.embed_tokens,
+    sizes=lambda config: _rotary_sizes(config.decoder),
+    parts=Modules(
+        decoder=lambda model: model.model.decoder,
+        head=lambda model: _capped(model.lm_head, model.config.decoder.final_logit_softcapping),
+        config=lambda config: config.decoder,
+        source_kv=lambda layer: (layer.cross_attn.k_proj, layer.cross_attn.v_proj),
+    ),
+)
+
+BART: Final = Backbone(
+    name="BART",
+    model_types=("bart", "pegasus"),
+    auto_class="AutoModelForSeq2SeqLM",
+    config=BartConfig,
+    opener=_start,
+    eos=_eos,
+    encoder=lambda model: model.model.encoder,
+    embedding=lambda model: model.model.decoder.embed_tokens,
+    sizes=_bart_sizes,
+    parts=Modules(
+        decoder=lambda model: model.model.decoder,
+        head=_bart_head,
+        source_kv=lambda layer: (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj),
+        learned=True,
+    ),
+)
+
+FAMILIES: Final = (
+    _prompted("Llama", "llama"),
+    _prompted("Qwen3", "qwen3"),
+    _prompted("SmolLM3", "smollm3"),
+    _prompted("Gemma 3", "gemma3_text"),
+    T5GEMMA,
+    BART,
+)
