@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
+from pipedec_cli.model.backbone import backbone_of
+from pipedec_cli.model.block import Blocks
 from pipedec_cli.model.native.causal import pack_causal
 from pipedec_cli.model.native.library import BuildError, Library
 from pipedec_cli.model.native.packing import NativeWeights, Packing, floats, require_suited, team_library
@@ -30,8 +32,11 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     Matrices are copied, but for the embedding; `consume` empties what is copied, so that it is not in memory twice. The
     model is of no use afterwards.
     """
-    if not model.config.is_encoder_decoder:
+    backbone = backbone_of(model.config)
+    if backbone.prompted:
         return pack_causal(model, dtype, consume=consume)
+    if not isinstance(backbone.parts, Blocks):
+        raise BuildError(f"there are no kernels for {backbone.name}")
     require_suited(model.decoder, model.lm_head)
     if model.config.dense_act_fn not in ("relu", "gelu_new"):
         raise BuildError(f"the activation is {model.config.dense_act_fn}")
