@@ -45,6 +45,8 @@ from pipedec_cli.terminal.threads import settle_threads
 SHARDS_A_WORKER, FEWEST_RECORDS = 16, 64
 #: How often a shard is tried whose worker dies behind the same line; Ray itself would go on for ever.
 TRIES: Final = 3
+#: Seconds in which a cluster's machine has to answer; Ray itself would try for minutes and say nothing.
+CONNECTING: Final = 10
 
 Row = dict[str, list[Any]]
 
@@ -176,7 +178,7 @@ def _ray(settings: GenerateSettings, talk: Talk) -> Iterator[Any]:
         import ray
         import ray.data
     except ImportError:
-        raise UserError("Ray is not installed here", todo="pip install 'pipedec[ray]'") from None
+        raise UserError("Ray is not installed here", todo="pip install '.[ray]'") from None
     address = settings.address or os.environ.get("RAY_ADDRESS")
     cores = settings.workers * (settings.threads or 1) if settings.workers else None
     here = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
@@ -184,8 +186,10 @@ def _ray(settings: GenerateSettings, talk: Talk) -> Iterator[Any]:
     talk.say("starting Ray …" if address is None else f"connecting to Ray at {address} …")
     try:
         try:
+            if address and (host := re.fullmatch(r"([^/:]+):(\d+)", address)):
+                socket.create_connection((host[1], int(host[2])), timeout=CONNECTING).close()
             ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
-        except (ConnectionError, ValueError) as error:
+        except (OSError, OverflowError, ValueError) as error:
             raise UserError(
                 f"no Ray cluster at {address}: {first_line(error)}", todo="see `ray status` there"
             ) from None

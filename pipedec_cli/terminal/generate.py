@@ -144,7 +144,7 @@ class GenerateSettings(WorkflowSettings):
     engine: Literal["ray"] | None = _shards(
         None,
         "Generate all shards with Ray Data, on this machine or a cluster, to the folder --out, which all workers must have under "
-        "this name; whole shards are left as they are. Needs `pip install 'pipedec\\[ray]'`.",
+        "this name; whole shards are left as they are. Needs `pip install '.\\[ray]'`.",
     )
     workers: int | None = _shards(
         None,

@@ -127,7 +127,20 @@ def test_what_ray_cannot_do_is_refused(place, arguments, told):
 
 def test_without_ray_one_line_says_what_to_install(corpus, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert refused(*JOB) == "Ray is not installed here; pip install 'pipedec[ray]'"
+    assert refused(*JOB) == "Ray is not installed here; pip install '.[ray]'"
+
+
+def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minutes(corpus, monkeypatch):
+    started = []
+    ray = SimpleNamespace(init=lambda *_, **__: started.append(1), shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
+    for port in ("1", "99999"):
+        told = refused(*JOB, "--address", f"127.0.0.1:{port}")
+        assert told.startswith(f"no Ray cluster at 127.0.0.1:{port}: ") and told.endswith(
+            "`ray status` there"
+        )
+    assert not started
 
 
 # ---- a real cluster ------------------------------------------------------------------------------------------------
