@@ -20,6 +20,13 @@ def is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def refuse_unsharded() -> None:
+    """Refuse FSDP where accelerate leaves it out: it would train, unsharded, and say nothing."""
+    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() in {"1", "true"}:
+        todo = "leave out --use_fsdp; torchrun starts several processes on CPUs"
+        raise UserError("FSDP takes several GPUs, one for each process", todo=todo)
+
+
 def check_sharding(plugin: Any, optimizer: str) -> None:
     """Refuse what FSDP, by accelerate's plugin, cannot do with these models.
 

@@ -167,6 +167,8 @@ def train(
     if trainer.is_fsdp_enabled:
         processes.check_sharding(trainer.accelerator.state.fsdp_plugin, hyper.optimizer)
         reporter.score = None  # one process has not all the weights to generate with
+    else:
+        processes.refuse_unsharded()
     began = time.perf_counter()
     checkpoint.model.train()
     with _blamed(last, reporter):

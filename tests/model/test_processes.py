@@ -6,6 +6,7 @@ Run as a program, this is one of them, with the folder as argument.
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,11 +40,15 @@ def learn(folder, hyper=HYPER, **options):
     return [(one.step, one.loss, one.dev_loss or 0.0) for one in shown]
 
 
-def launched(*arguments, processes=2, **environment):
-    """What a command that `torchrun` starts in so many processes printed, and how it ended."""
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+def launched(*arguments, **environment):
+    """What a command that `torchrun` starts in two processes printed, and how it ended."""
+    return torchrun("--standalone", "--nproc-per-node", "2", "-m", *arguments, **environment)
+
+
+def torchrun(*arguments, **environment):
+    """What `torchrun` with these arguments printed, and how it ended."""
     return subprocess.run(  # noqa: PLW1510
-        [sys.executable, *launch, "-m", *map(str, arguments)],
+        [sys.executable, "-m", "torch.distributed.run", *map(str, arguments)],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
@@ -108,6 +113,24 @@ def test_what_cannot_be_sharded_rightly_is_refused(changed):
         check_sharding(plugin, "adafactor")
     with pytest.raises(UserError, match="--fsdp_cpu_ram_efficient_loading false"):
         check_sharding(SimpleNamespace(**vars(plugin) | changed), "adamw")
+
+
+def test_fsdp_that_accelerate_would_leave_out_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(UserError, match=r"FSDP takes several GPUs.*torchrun"):
+        learn(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_documented_command_trains_on_two_cores(tmp_path):
+    how = (Segmentation("phrase", (";",), "; "), PhraseSegmenter(), {})
+    save_segmented(tmp_path / "data", {"train": toy_records()}, *how)
+    documented = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^torchrun (.* --device cpu) +# a CPU's core each$", documented, re.MULTILINE)
+    ended = torchrun(*line.split(), tmp_path / "data", "--out", tmp_path / "out", "--max-steps", "2")
+    assert ended.returncode == 0, ended.stderr
+    assert "2 updates of 24 in 2 processes" in ended.stderr
+    assert (tmp_path / "out" / "model.safetensors").exists()
 
 
 @pytest.mark.slow
