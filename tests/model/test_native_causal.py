@@ -3,14 +3,17 @@
 import copy
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pipedec_cli.model.native import stepper as native_stepper
+from pipedec_cli.model.native.families import parts_of
 from pipedec_cli.model.native.library import BuildError
 from pipedec_cli.model.native.stepper import NativeStepper
 from pipedec_cli.model.native.weights import pack_native
+from pipedec_cli.model.steps.engine import lay_out
 from tests.model.causal import (
     KINDS,
     VOCABULARY,
@@ -159,7 +162,9 @@ def test_a_model_that_is_consumed_gives_the_same_logits_and_no_matrix_is_in_memo
     model = copy.deepcopy(causal_model(kind))
     model = in_bfloat16(model) if dtype == torch.bfloat16 else model
     tied = model.config.tie_word_embeddings
-    weights = pack_native(model, dtype, consume=True)
+    laid_out = lay_out(model, native=True, consume=True, quantize=dtype == torch.int8)
+    assert laid_out.vocabulary == VOCABULARY
+    weights = laid_out.stepping
     mine = read_and_step(weights, prompt_of(40), CALLS)
     assert mine.equal(read_and_step(packed(kind, dtype), prompt_of(40), CALLS))
     left = [parameter for parameter in model.parameters() if parameter.dim() > 1 and parameter.numel()]
@@ -198,6 +203,11 @@ def test_a_model_that_the_kernels_cannot_run_is_refused(kind, change, reason):
     change(model)
     with pytest.raises(BuildError, match=reason):
         pack_native(model)
+
+
+def test_a_family_whose_modules_are_not_known_is_refused():
+    with pytest.raises(BuildError, match="no kernels for mamba"):
+        parts_of(SimpleNamespace(config=SimpleNamespace(model_type="mamba")))
 
 
 def test_nothing_is_read_or_written_out_of_bounds():

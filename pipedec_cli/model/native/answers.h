@@ -21,6 +21,7 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
             first_choice.push_back(choices);
             choices += rows[r].choices;
         }
+        largest.assign(asked.size() * largest_row, -INF);
     }
 
     // `logits` gets [rows that want an answer][vocabulary in whole panels]; `probabilities`, if not null, the softmax of
@@ -29,22 +30,20 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
         const Rows x = B::normalised(s, asked, m.final_norm, static_cast<float>(m.scale));
         B::panels(vocabulary, wanted, [&](long first, long count, long p) {
-            B::multiply(x, first, count, m.head, p, m.width, logits + first * vocabulary + p * PANEL, vocabulary);
+            float *out = logits + first * vocabulary + p * PANEL;
+            B::multiply(x, first, count, m.head, p, m.width, out, vocabulary);
+            for (long r = 0; r < count; ++r, out += vocabulary) {
+                if (m.cap > 0) keep_within(static_cast<float>(m.cap), out);
+                std::fill(out + std::min(PANEL, m.vocabulary - p * PANEL), out + PANEL, -INF);
+                largest[(first + r) * largest_row + p] = largest_of(out, PANEL);
+            }
         });
-        team.share(wanted, [&](long k) { // the lowest id wins among equals
+        team.share(wanted, [&](long k) {
             float *row = logits + k * vocabulary;
-            if (m.cap > 0) keep_within(static_cast<float>(m.cap), row, vocabulary);
-            std::fill(row + m.vocabulary, row + vocabulary, -INF);
             const long r = asked[k], count = rows[r].choices;
             const int64_t *from = allowed + first_choice[k];
-            if (count) {
-                const auto less = [&](int64_t a, int64_t b) { return row[a] < row[b]; };
-                answers[r] = *std::max_element(from, from + count, less);
-            } else {
-                const float largest = largest_of(row, vocabulary);
-                const long best = std::find(row, row + m.vocabulary, largest) - row;
-                answers[r] = best < m.vocabulary ? best : 0; // of numbers that are none, none is the largest
-            }
+            const auto less = [&](int64_t a, int64_t b) { return row[a] < row[b]; };
+            answers[r] = count ? *std::max_element(from, from + count, less) : best(row, largest.data() + k * largest_row);
             if (!probabilities) return;
             const float sum = exponentials(row, vocabulary);
             probabilities[r] = row[answers[r]] / sum;
@@ -55,11 +54,20 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     std::vector<long> asked; // the rows that want an answer
 
   private:
-    // Numbers bent to lie between −cap and cap, in place.
-    static void keep_within(float cap, float *numbers, long padded) {
-        for (long i = 0; i < padded; i += LANES) store(numbers + i, all(cap) * hyperbolic_tangent(load(numbers + i) / all(cap)));
+    // A panel's numbers bent to lie between −cap and cap, in place.
+    static void keep_within(float cap, float *numbers) {
+        for (long i = 0; i < PANEL; i += LANES) store(numbers + i, all(cap) * hyperbolic_tangent(load(numbers + i) / all(cap)));
     }
 
+    // The token of the largest logit, by what is the largest of each panel: the lowest id among equals, 0 if none is a number.
+    long best(const float *row, const float *of_panels) const {
+        const float most = largest_of(of_panels, largest_row);
+        const long panel = first_equal(of_panels, largest_row, most), token = first_equal(row + panel * PANEL, PANEL, most);
+        return token < PANEL ? panel * PANEL + token : 0;
+    }
+
+    const long largest_row = round_up(round_up(m.vocabulary, PANEL) / PANEL, PANEL);
+    std::vector<float> largest; // logit of each row and panel, −∞ beyond the last one
     std::vector<long> first_choice; // of each of them, in `allowed`
 };
 

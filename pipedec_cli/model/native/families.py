@@ -55,7 +55,7 @@ def parts_of(model: Any) -> CausalParts:
     """The parts of a model; a BuildError if it is of no family that is known here."""
     find = _FAMILIES.get(model.config.model_type)
     if find is None:
-        raise BuildError(f"there are no compiled kernels for {model.config.model_type}")
+        raise BuildError(f"there are no kernels for {model.config.model_type}")
     return find(model)
 
 

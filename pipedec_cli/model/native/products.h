@@ -27,8 +27,8 @@ void tile(const typename E::Given *x, long x_row, const Word *panel, long stride
         right[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row + LANES)) : Sums{};
     }
     for (long u = 0; u < units; ++u, panel += stride) {
-        __builtin_prefetch(panel + AHEAD);
-        if (PANEL * 4 > 64) __builtin_prefetch(panel + AHEAD + LANES);
+        __builtin_prefetch(panel + AHEAD * stride);
+        if (PANEL * 4 > 64) __builtin_prefetch(panel + AHEAD * stride + LANES);
         const auto left_weights = E::weights(panel), right_weights = E::weights(panel + LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
@@ -106,7 +106,7 @@ void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stri
         }
         for (long u = 0; u < units; u += TILE, from += TILE * stride) {
             if (rows < 2 * TILE) // bound by memory
-                for (long ahead = 0; ahead < TILE * stride; ahead += LANES) __builtin_prefetch(from + AHEAD + ahead);
+                for (long ahead = 0; ahead < TILE * stride; ahead += LANES) __builtin_prefetch(from + AHEAD * PANEL + ahead);
             _tile_loadd(6, from, stride * WORD_BYTES);
             _tile_loadd(7, from + LANES, stride * WORD_BYTES);
             _tile_loadd(4, x + u, x_row * WORD_BYTES);

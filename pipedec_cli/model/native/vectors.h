@@ -32,7 +32,7 @@ constexpr int LANES = 4, TILE_ROWS = 12;
 constexpr int LANES = 4, TILE_ROWS = 6;
 #endif
 constexpr long PANEL = 2 * LANES;
-constexpr long AHEAD = 40 * PANEL; // how far ahead of the sums weights are asked for, in words
+constexpr long AHEAD = 40; // how far ahead of the sums weights are asked for, in units
 constexpr float INF = std::numeric_limits<float>::infinity();
 
 typedef float Floats __attribute__((vector_size(4 * LANES)));
@@ -159,6 +159,18 @@ inline float largest_of(const float *numbers, long padded) {
         most = some > most ? some : most;
     }
     return largest_lane(most);
+}
+
+// The place of the first of some numbers, which fill whole panels, that equals `wanted`; `padded` if none does.
+inline long first_equal(const float *numbers, long padded, float wanted) {
+    long i = 0;
+    for (; i < padded; i += LANES) {
+        const Ints equal = load(numbers + i) == all(wanted);
+        int32_t any = 0;
+        for (int lane = 0; lane < LANES; ++lane) any |= equal[lane];
+        if (any) break;
+    }
+    return i < padded ? std::find(numbers + i, numbers + i + LANES, wanted) - numbers : padded;
 }
 
 // Scores to e^(score − largest), in place; returns their sum.

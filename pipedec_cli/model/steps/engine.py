@@ -62,12 +62,12 @@ def lay_out(
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
     dtype, device = torch.int8 if quantize else embedding.dtype, embedding.device
-    reason = ""
+    vocabulary, reason = len(embedding), ""
     if native or (native is None and prepack is None):
         try:
             packed = pack_native(model, dtype, consume=consume)
             encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
-            return DecoderWeights(packed, encoder, len(embedding), packed.kernels, dtype, device)
+            return DecoderWeights(packed, encoder, vocabulary, packed.kernels, dtype, device)
         except BuildError as error:
             if quantize:
                 todo = "use --dtype bfloat16 or float32"
@@ -79,7 +79,7 @@ def lay_out(
     layers = Matrices(model, prepack=prepack) if blocks else ModuleLayers(model)
     layers.kernels += reason
     encoder = None if backbone.prompted else make_encoder(model)
-    return DecoderWeights(layers, encoder, len(embedding), layers.kernels, dtype, device)
+    return DecoderWeights(layers, encoder, vocabulary, layers.kernels, dtype, device)
 
 
 def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
