@@ -61,6 +61,8 @@ _CLEANING: Final = (
     (r"\s+", " "),
 )
 _WIDTH, _HEIGHT = 4.6, 3.3  # inches, of 72 units of the drawing
+_LEAST_SPAN: Final = 2.0  # of an axis that does not begin at 0, so that a tenth of a point is no cliff
+_ABREAST: Final = 3  # names in a line of a legend
 
 
 class Plot(NamedTuple):
@@ -116,6 +118,10 @@ def lines(title: str, note: str, x: str, y: str, series: Sequence[Series], *, fr
         axes.set(xlabel=x, ylabel=y)
         if from_zero:
             axes.set_ylim(bottom=0)
+        else:
+            bottom, top = axes.get_ylim()
+            more = max(0.0, _LEAST_SPAN - (top - bottom)) / 2
+            axes.set_ylim(bottom - more, top + more)
         axes.locator_params(axis="x", integer=True)
 
     return Plot(title, note, _drawn(title, paint, len(series)))
@@ -197,11 +203,16 @@ def _drawn(title: str, paint: Callable[[Axes], None], legend: int, height: float
     written = StringIO()
     with rc_context(_THEME), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of signs that Matplotlib's own font lacks; the browser has others
-        rows = -(-legend // 3)
+        rows = -(-legend // _ABREAST)
         figure = Figure(figsize=(_WIDTH, height + 0.2 * rows), layout="constrained")
-        paint(figure.add_subplot())
+        axes = figure.add_subplot()
+        paint(axes)
         if rows:
-            figure.legend(loc="outside upper left", ncols=3, fontsize=9, handlelength=1.8, columnspacing=1.2)
+            named = [*zip(*axes.get_legend_handles_labels(), strict=True)]
+            # Matplotlib fills its columns from the top; people read lines.
+            across = zip(*(one for column in range(_ABREAST) for one in named[column::_ABREAST]), strict=True)
+            look: dict[str, Any] = {"fontsize": 9, "handlelength": 1.8, "columnspacing": 1.2}
+            figure.legend(*across, loc="outside upper left", ncols=_ABREAST, **look)
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(written, format="svg", metadata=metadata)
     drawing = written.getvalue()

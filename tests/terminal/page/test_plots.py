@@ -1,6 +1,7 @@
 """Plots: their colours are the page's, their text is text, and no figure is too odd to be drawn."""
 
 import math
+import re
 
 import pytest
 
@@ -24,6 +25,24 @@ def test_colours_are_variables_of_the_page_and_names_are_text():
         assert foreign not in plot.svg
     assert plot.svg.count("&lt;b&gt; &amp; $x_1$ 漢字 long") == 9
     assert "…</text>" in plot.svg, "what is longer is cut, and says so"
+
+
+def drawn_names(plot):
+    """The names of a legend with their places, (down, across)."""
+    found = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>(n\d)<', plot.svg)
+    return [name for _, _, name in sorted((float(y), float(x), name) for x, y, name in found)]
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 7])
+def test_a_legend_is_read_line_by_line_in_the_order_of_what_is_drawn(count):
+    names = [f"n{place}" for place in range(count)]
+    plot = lines("", "", "x", "y", [Series(name, place, [(1, place)]) for place, name in enumerate(names)])
+    assert drawn_names(plot) == names
+
+
+def test_a_tenth_of_a_point_is_no_cliff():
+    flat = lines("", "", "x", "y", [Series("a", 0, [(1, 99.9), (2, 100.0)])], from_zero=False)
+    assert ">99.00<" in flat.svg and ">100.75<" in flat.svg
 
 
 @pytest.mark.parametrize("odd", ODD)
