@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, Value
+from pipedec_cli.data.fields import Field, Value, pairs_of
 
 Level = Literal["sentence", "phrase", "clause", "field"]
 SplitName = Literal["train", "dev", "test"]
@@ -99,8 +99,9 @@ class Generated(Struct, frozen=True, kw_only=True):
         return str(self.index + 1) if self.record is None else self.record.id
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the subsequences, each in its own direction, and what they took."""
-        rows = (escape(segment) for segment in self.segments or (self.text,))
+        """What a notebook shows: the subsequences, or an object's pairs, each in its own direction, and what they took."""
+        segments = self.segments if self.fields is None else pairs_of(self.fields)
+        rows = (escape(segment) for segment in segments or (self.text,))
         listed = "".join(f'<li dir="auto" style="white-space: pre-wrap">{row}</li>' for row in rows)
         cut = f", cut short by {escape(self.truncated)}" if self.truncated else ""
         return f"<ol>{listed}</ol><p>{self.tokens:,} tokens in {self.steps:,} decoder calls{cut}</p>"
