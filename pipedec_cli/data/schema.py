@@ -75,6 +75,9 @@ def learn_schema(
     elif lacking := [name for name, described in known.items() if not (filled[name] or described)]:
         have = ", ".join(map(repr, list(filled)[:8])) or "none"
         raise UserError(f"no training target has a value for {lacking[0]!r}", todo=f"its keys are: {have}")
+    elif filled and not any(filled[name] for name in known):
+        todo = f"the targets' keys are: {', '.join(map(repr, list(filled)[:8]))}"
+        raise UserError("no training target has a value for any key of the schema", todo=todo)
     if not known:
         todo = "lower --keep, or give --schema FILE" if filled else "give --schema FILE"
         raise UserError("no key of the training targets has values enough", todo=todo)

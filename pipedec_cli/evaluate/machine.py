@@ -63,8 +63,12 @@ class Machine:
         """All of it in one line for a person."""
         gpu = "" if self.accelerator is None else f"{self.accelerator}; "
         cores = "" if self.cores is None else f"{self.cores} cores, "
+        processors, threads = (
+            f"{count} {noun}{'' if count == 1 else 's'}"
+            for count, noun in ((self.processors, "processor"), (self.threads, "thread"))
+        )
         return (
-            f"{gpu}{self.processor}; {cores}{self.processors} processors, {self.threads} threads used; "
+            f"{gpu}{self.processor}; {cores}{processors}, {threads} used; "
             f"{self.memory_bytes / 2**30:.0f} GiB RAM; {self.system}; Python {self.python}"
         )
 

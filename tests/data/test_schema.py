@@ -49,6 +49,11 @@ def test_keys_kinds_and_shares_are_those_of_the_targets_in_their_order():
         ([{"a": [{"b": 1}]}], None, "x:1: 'a' holds an object at place 1"),
         ([{"a": {"b": 1}}], {"a": None}, "x:1: 'a' is an object"),
         ([{"a": 1}], {"b": None}, "no training target has a value for 'b'; its keys are: 'a'"),
+        (
+            [{"a": 1}],
+            {"b": Field("b")},
+            "no training target has a value for any key of the schema; the targets' keys are: 'a'",
+        ),
         ([{}, {"a": ""}], None, "no key of the training targets has values enough; give --schema FILE"),
         ([{f"k{n}": 1 for n in range(5001)}], None, "5,001 keys would be as many rows; choose with --fields"),
         ([{" ": 1}], None, "x:1: the key ' ' is blank; rename it"),

@@ -21,8 +21,8 @@ def test_line_tells_all_that_bears_on_speed_the_gpu_first():
     assert (
         known.line == "A CPU; 4 cores, 8 processors, 2 threads used; 24 GiB RAM; Linux x86_64; Python 3.11.1"
     )
-    other = Machine("A CPU", None, 8, 2, 2**30, "A GPU, 80 GiB", "Linux x86_64", "3.11.1")
-    assert other.line.startswith("A GPU, 80 GiB; A CPU; 8 processors, 2 threads")
+    other = Machine("A CPU", None, 8, 1, 2**30, "A GPU, 80 GiB", "Linux x86_64", "3.11.1")
+    assert other.line.startswith("A GPU, 80 GiB; A CPU; 8 processors, 1 thread used")
 
 
 def test_this_machine_is_described_and_the_versions_of_the_peers_are_told_too():
