@@ -166,12 +166,21 @@ class Report(Comparison):
         return tuple(entry for entry in self.entries if entry.role == "pipelined")
 
     @property
+    def explored(self) -> bool:
+        """Whether anyone that was timed has explorations, which can use up sub_max."""
+        return any(one.used_up is not None for one in self.entries)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What else a reader must be told."""
         flat = "the targets are not segmented, so nothing is told by number of subsequences"
         if self.first.scored and self.first.scored.is_blind:
             flat = "the data have no right answers, so nothing is scored, nor told by number of subsequences"
-        said = "how often sub_max was used up is counted on the timed examples, what else goes wrong on all"
+        said = None
+        if self.explored:
+            said = (
+                "how often sub_max was used up is counted on the timed examples, what else goes wrong on all"
+            )
         return tuple(filter(None, (said, None if any(self.sizes.values()) else flat, self.disturbed)))
 
     def as_json(self) -> dict[str, Any]:
@@ -214,7 +223,7 @@ def assemble(
             drafting = sum(each.draft_steps or 0 for each in made) if one.role == "exact" else None
             one.totals = Totals(len(made), spent, tokens, drafting)
             one.faults = tuple(faults(one.scored))
-            if one.role == "pipelined" and timing is not None:
+            if one.role == "pipelined" and one.delay != "together" and timing is not None:
                 one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
             alone = one.timings[1].example_seconds if 1 in one.timings else ()
             if one.role != "exact":  # its texts, and so its quality, are the baseline's

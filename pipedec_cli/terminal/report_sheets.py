@@ -135,10 +135,12 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     cells += told(timing, tables.milliseconds, {"ms a call": "seconds_per_call"})
     cells += told(gain, times if gain else lambda _: "", _GAINS)
     yield from under(f"decoder calls of the {report.sample.timed} timed, batch size {size}", cells)
-    yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
+    if report.paper or any(each.memory for each in report.entries):
+        yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
     failures = one.scored.failures if one.scored else None
     cells = [tables.lengths(failures), *told(failures, rate, tables.FAILURES)]
-    yield from under("what goes wrong", [*cells, ("sub_max used up", rate(one.used_up))])
+    cells += [("sub_max used up", rate(one.used_up))] if report.explored else []
+    yield from under("what goes wrong", cells)
 
 
 def _metrics(report: Report) -> Iterable[str]:
@@ -163,7 +165,8 @@ def _notes(report: Report) -> Iterator[str]:
     if report.subsequences is not None:
         yield "subsequences a text: of how many in its target"
     yield "alike predictions: the same text for different sources with different right answers"
-    yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
+    if report.explored:
+        yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
     if any(one.role == "exact" for one in report.entries):
         yield "exact mode: steps at the --batch-size of the predictions; in a batch more rows cost more, and less is guessed"
     if any(one.agreement for one in report.entries):

@@ -65,7 +65,7 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     assert (row.subsequences, row.examples, row.timed, row.speedup) == (MANY, 3, 0, None)
 
 
-def compared(sizes=(1, 2), peer_sizes=(1,), exact=()):
+def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1):
     """A baseline, one delay and a peer, with two examples, of which the second was timed."""
 
     def timed(seconds, used_up=False):
@@ -77,7 +77,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=()):
     mine = competitor(
         "Δt = 1",
         options="--delay 1",
-        delay=1,
+        delay=delay,
         scored=scored(told, steps=(2, 4)),
         timings=timed(2.0, used_up=True),
         differences={"rougeL": Difference(-0.1, None, None)},
@@ -96,6 +96,7 @@ def test_report_is_put_together_from_scores_and_timings():
     assert [one.totals[:3] for one in (first, mine)] == [(2, 16, 4), (2, 6, 4)]
     assert {size: gain.speedup for size, gain in mine.gains.items()} == {1: 3.0, 2: 3.0}
     assert (first.used_up, mine.used_up, theirs.used_up) == (None, 1.0, None)
+    assert report.explored and not compared(delay="together").explored
     assert theirs.agreement == Agreement(0, 1)
     assert (first.gains, report.subsequences) == ({}, 2.0)
     row, *_ = report.sizes["Δt = 1"]

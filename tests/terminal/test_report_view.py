@@ -113,6 +113,16 @@ def test_baseline_delay_and_peer_stand_side_by_side():
     }
 
 
+def test_what_nobody_was_asked_for_or_can_have_has_no_row():
+    report = make_report(delays=("together",))
+    for one in report.entries:
+        one.memory = one.used_up = None
+    sheet = sheets(report)[0]
+    shown = {label for section in sheet.sections for label, *_ in section.rows}
+    assert "dropped subsequences" in shown and not shown & {"sub_max used up", "peak, MB"}
+    assert not any("sub_max" in note for note in (*sheet.notes, *report.notes))
+
+
 def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():
     report = make_report(delays=(1,), absent=(Absent("ctranslate2", "not installed"),))
     assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
