@@ -102,7 +102,7 @@ def test_any_grid_behind_any_prompt_is_transformers_own(seed):
 @pytest.mark.parametrize("kind", ["llama", "qwen3, windows", "gemma3"])
 def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(kind, dtype, monkeypatch):
     """Whatever else is read and stepped beside it, however prompts are cut, and however many threads there are."""
-    weights, lengths = packed(kind, dtype), (130, 0, 7, 64)
+    weights, lengths = packed(kind, dtype), (500, 0, 7, 64)
     alone = []
     for sequence, length in enumerate(lengths):
         stepper = NativeStepper(weights, 4)
@@ -120,6 +120,14 @@ def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(kind, dtype, monkey
         whose = torch.tensor([each.sequence for call in calls for each in call])
         for sequence in range(4):
             assert crowded[whose == sequence].equal(alone[sequence])
+
+
+@in_every_dtype
+def test_many_rows_that_want_answers_are_answered_as_one_at_a_time(dtype):
+    rows = [row(0, 1, time) for time in range(420)]
+    weights, prompt = packed("gemma3", dtype), prompt_of(5)
+    few = [rows[first : first + 7] for first in range(0, len(rows), 7)]
+    assert read_and_step(weights, prompt, [rows]).equal(read_and_step(weights, prompt, few))
 
 
 def test_sequences_are_released_taken_back_and_read_anew():
