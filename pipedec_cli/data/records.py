@@ -23,6 +23,8 @@ Level = Literal["sentence", "phrase", "clause", "field"]
 SplitName = Literal["train", "dev", "test"]
 #: What a checkpoint was trained as: ``sequential`` is the ordinary T5.
 DecoderKind = Literal["pipelined", "sequential"]
+#: What fresh weights are of.
+Family = Literal["t5", "llama", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]
 #: Δt in time-steps, or ``wait``: a subsequence starts when the one before has ended. ``sequential`` is its older name.
 Delay = int | Literal["wait", "sequential"]
 #: What drafts in exact mode: a pipelined decoder, n-grams of the source and the text so far, or the T5's own guesses.

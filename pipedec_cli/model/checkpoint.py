@@ -20,7 +20,7 @@ from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
-from pipedec_cli.model.text import PROMPT, TextCodec, prompt_around
+from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, prompt_around, text_end
 from pipedec_cli.pipeline.grid import Explore
 
 _CONFIG: Final = "config.json"
@@ -111,10 +111,26 @@ class Checkpoint:
     def codec(self) -> TextCodec:
         """Texts to ids as this checkpoint wants them."""
         used = self.settings or PLAIN
-        prompt = (
-            prompt_around(self.tokenizer, used.prompt, chat=used.chat) if self.backbone.prompted else None
-        )
+        prompt = self.prompt(used.prompt, chat=used.chat) if self.backbone.prompted else None
         return TextCodec(self.tokenizer, used.source_prefix, used.max_source_tokens, self.eos, prompt)
+
+    def prompt(self, template: str, *, chat: bool) -> Prompt:
+        """What stands around a source; a UserError if there is no prompt, or it cannot be made so."""
+        if not self.backbone.prompted:
+            what = (
+                f"{self.name} is a {self.backbone.name}, whose encoder reads the source: there is no prompt"
+            )
+            raise UserError(what, todo="use --source-prefix, or leave --prompt-template and --chat out")
+        return prompt_around(self.tokenizer, template, chat=chat)
+
+    def end_as_usual(self, *, chat: bool | None = None) -> None:
+        """Have the texts of a decoder-only model from elsewhere end where it ends them, in a `chat` a turn.
+
+        Where that is None it is as the settings say.
+        """
+        if self.backbone.prompted:
+            chat = (self.settings or PLAIN).chat if chat is None else chat
+            self.model.config.eos_token_id = text_end(self.tokenizer, self.eos, chat=chat)
 
 
 def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Checkpoint:
@@ -136,7 +152,12 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
         todo = "train the checkpoint anew, or use the version that wrote it"
         raise UserError(what, where=f"{name}/config.json", todo=todo) from error
     segmenter = load_segmenter(Path(name), settings.segmentation) if settings and local else None
-    return Checkpoint(model.eval().to(device), tokenizer, settings, name, torch.device(device), segmenter)
+    checkpoint = Checkpoint(
+        model.eval().to(device), tokenizer, settings, name, torch.device(device), segmenter
+    )
+    if settings is None:
+        checkpoint.end_as_usual()
+    return checkpoint
 
 
 def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any, Any]:

@@ -26,6 +26,7 @@ from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, require_ids
+from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
@@ -98,6 +99,24 @@ class Decoder:
         cut, fields = self.checkpoint.segmenter, self.settings.segmentation.fields
         fields = cut.fields if isinstance(cut, FieldSegmenter) else fields
         return FieldCodec(self.text, fields) if fields else None
+
+    def read_sources(self, prompt: str | None = None, *, chat: bool | None = None) -> None:
+        """Put another prompt around sources than the checkpoint's; None leaves either as it is.
+
+        In a `chat` the texts of a model from elsewhere end where its turns do. A UserError where the model is not
+        decoder-only, or the template does not fit.
+        """
+        if prompt is None and chat is None:
+            return
+        if (before := self.text.prompt) is not None:
+            chat = before.chat if chat is None else chat
+            if prompt is None and before.template != usual_prompt(chat=before.chat):
+                prompt = before.template
+        chat = bool(chat)
+        prompt = usual_prompt(chat=chat) if prompt is None else prompt
+        self.text.prompt = self.checkpoint.prompt(prompt, chat=chat)
+        if self.checkpoint.settings is None:
+            self.checkpoint.end_as_usual(chat=chat)
 
     def engine(self, batch_size: int | None = None) -> Engine:
         """The engine with room for so many examples; it is made once for each number."""

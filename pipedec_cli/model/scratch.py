@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.records import Family, Record
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.model.backbone import backbones
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
-from pipedec_cli.model.text import text_end
-
-#: What fresh weights are of.
-Family = Literal["t5", "llama", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]
 
 
 class Shape(NamedTuple):
@@ -85,10 +81,7 @@ def start_checkpoint(
         raise UserError(f"there is no shape {name!r}", todo=todo)
     checkpoint = load_checkpoint(name)
     checkpoint.settings, checkpoint.segmenter = settings, segmenter
-    if checkpoint.backbone.prompted:
-        checkpoint.model.config.eos_token_id = text_end(
-            checkpoint.tokenizer, checkpoint.eos, chat=settings.chat
-        )
+    checkpoint.end_as_usual()
     return checkpoint
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.records import whole_text
 
 #: Characters of a long source that are tokenized first, for each token that is kept: more than most tokens have.
@@ -17,17 +17,31 @@ _CHARACTERS_A_TOKEN: Final = 8
 _MARGIN: Final = 256
 _WORD_END: Final = re.compile(r"(?<=\S) ")
 
-
 #: What stands around a source that is a decoder-only model's prompt, where nothing else is asked for.
 PROMPT: Final = "{source}\n\n"
-_SOURCE: Final = "{source}"
+SOURCE: Final = "{source}"
+#: A chat template that asks for the date is told the same one every day: what is trained and what is generated must be
+#: read alike. It stands before the template, and goes before the function of that name that transformers gives.
+_PARTS_OF_A_DATE: Final = {"d": "01", "m": "01", "b": "Jan", "B": "January", "y": "25", "Y": "2025"}
+_TODAY: Final = (
+    "{% macro strftime_now(format) %}{{ format"
+    + "".join(f"|replace('%{name}','{value}')" for name, value in _PARTS_OF_A_DATE.items())
+    + " }}{% endmacro %}"
+)
 
 
 class Prompt(NamedTuple):
-    """The ids of what stands before and behind a source in a decoder-only model's prompt."""
+    """The ids of what stands before and behind a source in a decoder-only model's prompt, and what they were made of."""
 
     head: list[int]
     tail: list[int]
+    template: str = SOURCE
+    chat: bool = False
+
+
+def usual_prompt(*, chat: bool) -> str:
+    """The template where none is asked for: a chat template ends what a user says."""
+    return SOURCE if chat else PROMPT
 
 
 class TextCodec:
@@ -45,7 +59,7 @@ class TextCodec:
         self.prefix = prefix
         self.max_source_tokens = max_source_tokens
         self.eos = eos
-        self.prompt = prompt or Prompt([], [eos])
+        self.prompt = prompt
         self._reserved = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -80,13 +94,36 @@ class TextCodec:
                 token["content"] = f"\U0010ffff{token['id']}"
         return Tokenizer.from_str(json.dumps({**content, "post_processor": None}))
 
+    @property
+    def _around(self) -> tuple[list[int], list[int]]:
+        return ([], [self.eos]) if self.prompt is None else (self.prompt.head, self.prompt.tail)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """How sources are read, by the names that settings and manifests have for it; of prompts only where there are any."""
+        told = {"source_prefix": self.prefix, "max_source_tokens": self.max_source_tokens}
+        if self.prompt is None:
+            return told
+        return told | {"prompt": self.prompt.template, "chat": self.prompt.chat}
+
+    @property
+    def longest_around(self) -> int:
+        """So many tokens at most stand around a source: it has no more of them than characters."""
+        return len(self.prefix) + sum(map(len, self._around))
+
     def source(self, text: str) -> tuple[list[int], bool]:
         """The ids of a source with prefix and all that stands around it, and whether it was cut, which that never is.
 
         Of a long one no more is tokenized than is sure to hold what is kept: tokens take a hundred times the text's memory.
+        A UserError where a prompt leaves no room for a source.
         """
-        text, (head, tail) = self.prefix + text, self.prompt
+        text, (head, tail) = self.prefix + text, self._around
         room = max(0, self.max_source_tokens - len(head) - len(tail))
+        if self.prompt is not None and room == 0:
+            what = (
+                f"the prompt takes {len(head) + len(tail)} tokens, and all may take {self.max_source_tokens}"
+            )
+            raise UserError(f"{what}: no source has room", todo="give a larger --max-source-tokens")
         end = _CHARACTERS_A_TOKEN * (room + _MARGIN) if self._splits_at_spaces else len(text)
         while True:
             found = _WORD_END.search(text, end)
@@ -117,33 +154,44 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
     In a `chat` it is what the user says, and the model's own template stands around it. Where the tokenizer begins a text
     with a token of its own, so does a prompt. Special tokens in either template are what they are.
     """
-    if template.count(_SOURCE) != 1:
-        what = f"the prompt template {template[:60]!r} does not say {_SOURCE} once"
-        raise UserError(what, todo=f"write for example --prompt-template 'Summarize: {_SOURCE}'")
+    if template.count(SOURCE) != 1:
+        what = f"the prompt template {template[:60]!r} does not say {SOURCE} once"
+        raise UserError(what, todo=f"write for example --prompt-template 'Summarize: {SOURCE}'")
+    whole = template
     if chat:
-        if getattr(tokenizer, "chat_template", None) is None:
-            raise UserError("the model's tokenizer has no chat template", todo="leave --chat out")
-        said = [{"role": "user", "content": template}]
-        options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
-        template = tokenizer.apply_chat_template(said, **options)
-        if template.count(_SOURCE) != 1:
+        whole = _said(tokenizer, {"role": "user", "content": template}, add_generation_prompt=True)
+        if whole.count(SOURCE) != 1:
             raise UserError(
                 "the model's chat template does not take a user's words once", todo="leave --chat out"
             )
     told = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
-    head, tail = (tokenizer(part, **told)["input_ids"] if part else [] for part in template.split(_SOURCE))
+    head, tail = (tokenizer(part, **told)["input_ids"] if part else [] for part in whole.split(SOURCE))
     begins = tokenizer.bos_token_id is not None and tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id
     if begins and head[:1] != [tokenizer.bos_token_id]:
         head = [tokenizer.bos_token_id, *head]
-    return Prompt(head, tail)
+    return Prompt(head, tail, template, chat)
 
 
 def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
     """The id that ends what a decoder-only model writes: its own eos token or, in a `chat`, what ends a turn."""
     if not chat:
         return eos if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
-    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _SOURCE}]
-    _, _, behind = tokenizer.apply_chat_template(turns, tokenize=False).rpartition(_SOURCE)
+    turns = {"role": "user", "content": "a"}, {"role": "assistant", "content": SOURCE}
+    _, _, behind = _said(tokenizer, *turns).rpartition(SOURCE)
     told = {"add_special_tokens": False, "split_special_tokens": False}
-    special = frozenset(tokenizer.all_special_ids)
+    # An end of turn need not have a name of its own among the tokenizer's special tokens.
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return next((token for token in tokenizer(behind, **told)["input_ids"] if token in special), eos)
+
+
+def _said(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
+    """A conversation as the chat template of a tokenizer puts it; a UserError if it has none, or none that works."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise UserError("the model's tokenizer has no chat template", todo="leave --chat out")
+    try:
+        dated = _TODAY + tokenizer.get_chat_template()
+        given = {"tokenize": False, "enable_thinking": False, "chat_template": dated} | options
+        return str(tokenizer.apply_chat_template(list(turns), **given))
+    except Exception as error:  # whatever a template does
+        what = f"the model's chat template cannot be used: {first_line(error)}"
+        raise UserError(what, todo="leave --chat out") from error

@@ -88,7 +88,10 @@ _PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x2
 
 def command_line(command: str, data: object = None, /, **options: object) -> str:
     """A command of ours to be pasted into a shell, with its DATA and those of its options that have a value."""
-    words = [word for name, value in options.items() if value for word in (f"--{name}", value)]
+    given = (
+        (f"--{name}",) if value is True else (f"--{name}", value) for name, value in options.items() if value
+    )
+    words = [word for option in given for word in option]
     return f"`pipedec {shlex.join(map(str, filter(None, (command, data, *words))))}`"
 
 

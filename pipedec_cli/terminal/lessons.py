@@ -24,6 +24,7 @@ from pipedec_cli.data.workspace import (
     read_split,
 )
 from pipedec_cli.model.processes import count
+from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.terminal.console import Talk, command_line, many
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.loading import load_decoder, read_inputs
@@ -46,7 +47,7 @@ class Lessons(NamedTuple):
     dev: Sequence[Record]
     segmentation: Segmentation
     segmenter: Segmenter
-    sources: dict[str, Any]  # source_prefix and max_source_tokens
+    sources: dict[str, Any]  # source_prefix and max_source_tokens and, of prompts, prompt and chat
     teacher: Decoder | None = None
 
 
@@ -58,10 +59,18 @@ def gather(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
     dev_records = load_split(dev)[: settings.dev_examples] if dev.exists() else []
     prefix, most = settings.source_prefix or "", settings.max_source_tokens or 2048
-    sources = {"source_prefix": prefix, "max_source_tokens": most}
+    sources = {"source_prefix": prefix, "max_source_tokens": most} | _prompt(settings)
     how = (segmentation, load_segmenter(folder, segmentation), sources)
     records = track(talk, islice(read_split(train), settings.limit), settings.limit, "reading the examples")
     return Lessons([train], StoredRecords(folder, records), dev_records, *how)
+
+
+def _prompt(settings: TrainSettings) -> dict[str, Any]:
+    """What was asked for of prompts; nothing where nothing was."""
+    if not settings.prompted:
+        return {}
+    chat, template = bool(settings.chat), settings.prompt_template
+    return {"prompt": usual_prompt(chat=chat) if template is None else template, "chat": chat}
 
 
 def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
@@ -72,6 +81,9 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     asked = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
     usual = GenerateSettings(model=settings.teacher, data=data, trace=False, **asked)
     decoder = load_decoder(usual, talk)
+    if decoder.text.prompt is not None:
+        usual = replace(usual, **settings.some("prompt_template", "chat"))
+        decoder.read_sources(usual.prompt_template, chat=usual.chat)
     if decoder.settings.decoder != "sequential":
         todo = "name an ordinary T5 with --teacher"
         raise UserError(f"{decoder.checkpoint.name} is a pipelined decoder, and no teacher", todo=todo)
@@ -96,7 +108,9 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     }
     if again := prepare.counts.repeated:
         talk.say(f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out")
-    sources = {"source_prefix": decoder.text.prefix, "max_source_tokens": decoder.text.max_source_tokens}
+    sources = decoder.text.described
+    if decoder.text.prompt is None:
+        sources |= _prompt(settings)  # of what is trained, which it cannot tell
     how = (segmentation, segmenter, sources)
     return Lessons([train, *files], cut["train"], cut.get("dev", []), *how, decoder)
 
@@ -108,6 +122,8 @@ def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
     predictions = Predictions(settings, decoder, read_inputs(settings, talk), talk)
     if count() > 1 and not predictions.whole():
         asked = settings.some("model", "split", "limit", "workspace", "source_prefix", "max_source_tokens")
+        asked |= {"prompt_template": settings.prompt_template}
+        asked |= {"chat": settings.chat is True, "no-chat": settings.chat is False}
         options = {name.replace("_", "-"): value for name, value in asked.items()}
         todo = f"write them with one process first: {command_line('generate', settings.data, **options)}"
         raise UserError(f"the teacher's texts for {settings.split} are not all there", todo=todo)

@@ -90,6 +90,8 @@ def read_alike(plain: Decoder, pipelined: Decoder) -> None:
     if plain.checkpoint.settings is None:
         like = pipelined.text
         plain.text.prefix, plain.text.max_source_tokens = like.prefix, like.max_source_tokens
+        if plain.text.prompt is not None and like.prompt is not None:
+            plain.read_sources(like.prompt.template, chat=like.prompt.chat)
 
 
 def find_model(settings: GenerateSettings) -> str:
@@ -126,6 +128,7 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
     decoder.free = settings.free
     if settings.source_prefix is not None:
         decoder.text.prefix = settings.source_prefix
+    decoder.read_sources(settings.prompt_template, chat=settings.chat)
     if decoder.checkpoint.settings is None and place.segmentation.exists():
         # a T5 from elsewhere: its texts are cut as the targets beside it were
         decoder.checkpoint.segmenter = load_segmenter(place.data)

@@ -59,7 +59,7 @@ class Predictions:
         self.method = chosen(**settings.some("time_max", "sub_max", "max_tokens"))
         self.name = name_of(settings, self.method, chosen().limits, draft)
         if settings.batch_size == "auto" and not settings.live:
-            tokens = min(longest, inputs.longest + len(decoder.text.prefix) + 1)
+            tokens = min(longest, inputs.longest + decoder.text.longest_around)
             self.batch_size = choose_batch_size(checkpoint.model, tokens, inputs.count)
         else:
             self.batch_size = 1 if settings.batch_size == "auto" else settings.batch_size
@@ -74,8 +74,7 @@ class Predictions:
             "exact": draft,
             **({"free": decoder.free} if fields else {}),
             **asdict(self.method.limits),
-            "source_prefix": decoder.text.prefix,
-            "max_source_tokens": longest,
+            **decoder.text.described,
             "dtype": settings.dtype,
             "device": checkpoint.device.type,
             **{f"{name}_field": value for name, value in inputs.names._asdict().items()},

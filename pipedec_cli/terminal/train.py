@@ -18,7 +18,7 @@ from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import DecoderKind
+from pipedec_cli.data.records import DecoderKind, Family
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest, to_json, write_json
 from pipedec_cli.model.processes import count, is_main
@@ -59,6 +59,9 @@ class TrainSettings(WorkflowSettings):
         "data, no network), scratch (the teacher's shape and tokenizer), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub "
         "name such as google-t5/t5-base \\[default: the teacher, else scratch-tiny].",
     )
+    family: Family | None = option(
+        None, "Of fresh weights: what kind of model --model scratch-… is \\[default: t5]."
+    )
     decoder: DecoderKind = option(
         "pipelined", "pipelined, or sequential for the ordinary T5 that a report compares with."
     )
@@ -94,6 +97,18 @@ class TrainSettings(WorkflowSettings):
         None,
         "Put before every source, as in T5's task prefixes ('summarize: ') \\[default: the teacher's, else none].",
     )
+    prompt_template: str | None = option(
+        None,
+        "What stands around every source in the prompt of a decoder-only model, with {source} in the source's place: "
+        "'Summarize: {source} Summary:' \\[default: the teacher's, else the source and a blank line].",
+        metavar="TEXT",
+    )
+    chat: bool | None = option(
+        None,
+        "Make the prompt what a user says in the chat template of a decoder-only model, and end texts where it ends a turn "
+        "\\[default: the teacher's, else --no-chat].",
+        "--chat/--no-chat",
+    )
     max_source_tokens: int | None = option(
         None,
         "Cut longer sources to this many tokens; attention costs its square \\[default: the teacher's, else 2048].",
@@ -118,6 +133,11 @@ class TrainSettings(WorkflowSettings):
     resume: bool = option(False, "Go on from the last checkpoint-N.")
     overwrite: bool = option(False, "Give up the model, or the unfinished training, in the folder.")
     out: Path | None = option(None, "The checkpoint's folder \\[default: models/DECODER in the workspace].")
+
+    @property
+    def prompted(self) -> bool:
+        """Whether it is said what prompts are like, which encoder-decoders have not."""
+        return self.prompt_template is not None or self.chat is not None
 
 
 def train(settings: TrainSettings) -> None:
@@ -186,6 +206,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     )
     usual, delay = ("model", "decoder", "time_max", "dev_examples", "limit"), _delay(settings, lessons)
     begun = settings.some(*usual) | lessons.sources | {"delay": delay}
+    begun |= {} if settings.family is None else settings.some("family")
     if count() > 1:  # else other examples would come together when it is resumed
         begun["processes"] = count()
     if lessons.teacher:
@@ -197,7 +218,10 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     decoding = {**settings.some("decoder"), **lessons.sources, "segmentation": lessons.segmentation}
     method = MethodSettings(**decoding, delay=delay, explore="once" if lessons.teacher else "retry")
     start = (settings.model or "", method, lessons.train, hyper.seed, lessons.segmenter)
-    checkpoint = start_checkpoint(*start, lessons.teacher.checkpoint if lessons.teacher else None)
+    like = lessons.teacher.checkpoint if lessons.teacher else None
+    checkpoint = start_checkpoint(*start, like, settings.family)
+    if settings.prompted and not any(one.backbone.prompted for one in filter(None, (checkpoint, like))):
+        checkpoint.prompt(method.prompt, chat=method.chat)  # which refuses it
     texts = track(talk, lessons.train, len(lessons.train), "tokenizing")
     examples = StoredExamples(target, encode(checkpoint, texts))
     time_max = settings.time_max or fit_time_max(examples, method)

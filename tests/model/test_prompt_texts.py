@@ -1,0 +1,104 @@
+"""What stands around a source in the prompt of a decoder-only model, and where its texts end."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.scratch import BOS, EOS, train_tokenizer
+from pipedec_cli.model.text import PROMPT, SOURCE, TextCodec, prompt_around, text_end
+from tests.model.chats import CHATML, DATED, chat_tokenizer
+
+WORDS = ["Summarize the text: it is near the river.", "Summary: nobody goes there."]
+
+
+def codec(template=PROMPT, limit=64, *, chat=False, tokenizer=None):
+    tokenizer = tokenizer or chat_tokenizer()
+    return TextCodec(tokenizer, "", limit, EOS, prompt_around(tokenizer, template, chat=chat))
+
+
+def shown(made, source):
+    """The prompt of a source with its special tokens, and whether that was cut."""
+    ids, cut = made.source(source)
+    return made.tokenizer.decode(ids), cut
+
+
+def test_a_template_stands_around_the_source_behind_the_token_that_begins_a_text():
+    text, cut = shown(codec("Say {source} briefly:"), "The Mill")
+    assert (" ".join(text.split()), cut) == ("<s> Say The Mill briefly:", False)
+    made = codec("{source}")
+    assert made.source("The Mill")[0] == [BOS, *made.ids(["The Mill"])[0]]
+    plain = train_tokenizer(WORDS * 3, 400)
+    assert prompt_around(plain, PROMPT, chat=False).head == [], "this one begins with no token of its own"
+
+
+def test_what_is_cut_is_the_source_and_never_what_stands_around_it():
+    made = codec("Say {source} briefly:", limit=24)
+    head, tail, *_ = made.prompt
+    ids, cut = made.source("The Mill is cheap. " * 40)
+    assert cut and len(ids) == 24
+    assert (ids[: len(head)], ids[-len(tail) :]) == (head, tail)
+    room = 24 - len(head) - len(tail)
+    assert ids[len(head) : -len(tail)] == made.ids(["The Mill is cheap. " * 40])[0][:room]
+    with pytest.raises(UserError, match=r"no source has room; give a larger --max-source-tokens"):
+        codec("Say {source} briefly:", limit=5).source("a")
+
+
+def test_special_tokens_of_a_template_are_tokens_and_those_of_a_source_are_text():
+    made = codec("<|im_start|>{source}<|im_end|>")
+    start, end = made.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    assert made.prompt.head == [BOS, start] and made.prompt.tail == [end]
+    ids, _ = made.source("a <|im_end|> </s> <s>")
+    assert not {start, end, EOS, BOS} & set(ids[2:-1])
+    assert made.decode(ids) == "a <|im_end|> </s> <s>"
+    assert codec("<s>{source}").prompt.head == [BOS], "a text begins once"
+
+
+def test_a_chat_is_what_the_models_own_template_makes_of_the_users_words():
+    made = codec("Say {source}", chat=True)
+    expected = made.tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Say The Mill"}], tokenize=False, add_generation_prompt=True
+    )
+    assert shown(made, "The Mill")[0].replace(" ", "") == f"<s>{expected}".replace(" ", "")
+    start = made.tokenizer.convert_tokens_to_ids("<|im_start|>")
+    assert made.source("a")[0].count(start) == 2
+    assert made.described["chat"] is True and made.described["prompt"] == "Say {source}"
+
+
+def test_a_chat_template_that_tells_the_date_tells_the_same_one_every_day():
+    assert "user on 01 Jan 2025" in shown(codec(SOURCE, chat=True, tokenizer=chat_tokenizer(DATED)), "a")[0]
+
+
+@pytest.mark.parametrize("template", ["", "no source", "{source} and {source}"])
+def test_a_template_names_the_source_once(template):
+    with pytest.raises(UserError, match=r"does not say \{source\} once; write for example --prompt-template"):
+        codec(template)
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        (None, "has no chat template"),
+        ("{{ messages[0].content }}{{ messages[0].content }}", "does not take a user's words once"),
+        ("nothing", "does not take a user's words once"),
+        ("{% if %}", "cannot be used"),
+        ("{{ raise_exception('one\ntwo') }}", "cannot be used: one"),
+        ("{{ ''.__class__.__mro__ }}{{ messages[0].content }}{{ [][2].x }}", "cannot be used"),
+    ],
+)
+def test_a_chat_template_that_is_missing_or_does_not_work_is_refused_in_one_line(template, told):
+    tokenizer = chat_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match=told) as refusal:
+        codec(SOURCE, chat=True, tokenizer=tokenizer)
+    assert "\n" not in str(refusal.value) and "leave --chat out" in str(refusal.value)
+
+
+def test_a_text_ends_at_the_tokenizers_eos_and_in_a_chat_at_the_end_of_a_turn():
+    tokenizer = chat_tokenizer()
+    assert text_end(tokenizer, 77, chat=False) == EOS
+    assert text_end(tokenizer, 77, chat=True) == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    tokenizer.chat_template = CHATML.replace("<|im_end|>", "")
+    assert text_end(tokenizer, 77, chat=True) == 77, "no token ends a turn"
+    tokenizer.eos_token = None
+    assert text_end(tokenizer, 77, chat=False) == 77

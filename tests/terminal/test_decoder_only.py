@@ -1,0 +1,179 @@
+"""Decoder-only models at the command line: from segmenting to a score, prompts, chats, and what does not apply to whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipedec_cli.model.checkpoint import load_checkpoint
+from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
+from tests.model.chats import CHATML, chat_tokenizer
+from tests.terminal import running
+from tests.terminal.running import lines_of, read_json, run, write_lines
+
+FEW = (
+    "--max-steps",
+    "2",
+    "--batch-size",
+    "4",
+    "--evaluations",
+    "1",
+    "--dev-examples",
+    "2",
+    "--device",
+    "cpu",
+)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD * 4)
+    write_lines(tmp_path / "d.jsonl", *rows)
+    run("segment", tmp_path / "d.jsonl", "--test-fraction", "0.1", "-w", tmp_path / "work")
+    return tmp_path / "work"
+
+
+def train(workspace: Path, *more: object) -> str:
+    return run("train", "-w", workspace, *FEW, *more).stderr
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    return dict(read_json(folder / "config.json")["pipedec"])
+
+
+def foreign(folder: Path, *, template: str | None = CHATML) -> Path:
+    """A small Llama that pipedec has not trained, with a chat template, whose own texts end elsewhere than its turns."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tokenizer = chat_tokenizer(template or "")
+    tokenizer.chat_template = template
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    ids = {"bos_token_id": 3, "eos_token_id": 1, "pad_token_id": 0}
+    config = AutoConfig.for_model("llama", vocab_size=len(tokenizer), **sizes, **ids)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
+    talk = train(workspace, "--family", "llama")
+    folder = workspace / "models" / "pipelined"
+    assert "scratch-tiny" in talk and "parameters" in talk
+    assert read_json(folder / "config.json")["model_type"] == "llama"
+    assert read_json(folder / "training.json")["settings"]["family"] == "llama"
+    assert settings_of(folder)["prompt"] == "{source}\n\n"
+    run("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--max-tokens", "40")
+    made = workspace / "generations" / "pipelined-delay2-maxtokens40.jsonl"
+    asked = read_json(made.with_suffix(".manifest.json"))["settings"]
+    assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == ("{source}\n\n", False, "")
+    assert len(lines_of(made)) > 0
+    assert "ROUGE" in run("score", made).stdout
+    change(folder / "training.json", "result")
+    assert "family was" in running.refused("train", "-w", workspace, *FEW, "--resume")
+    assert "going on from" in train(workspace, "--family", "llama", "--resume")
+
+
+def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspace, tmp_path):
+    train(workspace, "--family", "llama", "--prompt-template", "Say {source} now:")
+    folder = workspace / "models" / "pipelined"
+    assert settings_of(folder)["prompt"] == "Say {source} now:"
+    assert read_json(folder / "training.json")["settings"]["prompt"] == "Say {source} now:"
+    codec = load_checkpoint(str(folder)).codec()
+    assert codec.decode(codec.source("The Mill")[0]).endswith("now:")
+    few = ("generate", "-w", workspace, "--device", "cpu", "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
+    run(*few)
+    assert read_json(tmp_path / "o.manifest.json")["settings"]["prompt"] == "Say {source} now:"
+    told = running.refused(*few, "--prompt-template", "{source}", "--resume")
+    assert 'prompt was "Say {source} now:"' in told
+    change(folder / "training.json", "result")
+    assert "prompt was" in running.refused("train", "-w", workspace, *FEW, "--family", "llama", "--resume")
+
+
+def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its_turn_does(tmp_path):
+    model = foreign(tmp_path / "chat")
+    words = (
+        "generate",
+        "--text",
+        SOURCES[0],
+        "--model",
+        model,
+        "--device",
+        "cpu",
+        "--max-tokens",
+        "4",
+        "--json",
+    )
+    plain, chat = (run(*words, *more, "--trace").stdout for more in ((), ("--chat",)))
+    assert plain != chat
+    run(
+        "generate",
+        write_lines(tmp_path / "d.jsonl", {"source": "a"}),
+        *words[3:],
+        "--chat",
+        "--out",
+        tmp_path / "o.jsonl",
+    )
+    asked = read_json(tmp_path / "o.manifest.json")["settings"]
+    assert (asked["prompt"], asked["chat"]) == ("{source}", True)
+
+    from pipedec_cli.model.decoder import load
+
+    decoder = load(model, device="cpu")
+    assert decoder.method().eos == 1
+    decoder.read_sources(chat=True)
+    assert decoder.method().eos == decoder.checkpoint.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    decoder.read_sources("Say {source}")
+    assert decoder.text.described["chat"] is True, "what is not said stays"
+    decoder.read_sources(chat=False)
+    assert (decoder.method().eos, decoder.text.described["prompt"]) == (1, "Say {source}")
+
+
+def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
+    model = foreign(tmp_path / "chat")
+    train(workspace, "--model", model, "--chat", "--decoder", "sequential")
+    plain = workspace / "models" / "sequential"
+    end = load_checkpoint(str(plain)).tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert read_json(plain / "config.json")["eos_token_id"] == end
+    assert (settings_of(plain)["chat"], settings_of(plain)["prompt"]) == (True, "{source}")
+    told = running.refused("train", "-w", workspace, *FEW, "--teacher", plain, "--prompt-template", "none")
+    assert "does not say {source} once" in told
+    made = run("generate", "-w", workspace, "--decoder", "sequential", "--max-tokens", "8", "--device", "cpu")
+    assert "prediction" in made.stderr
+
+
+def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
+    train(workspace, "--family", "llama", "--decoder", "sequential", "--prompt-template", "Say {source}:")
+    teacher = workspace / "models" / "sequential"
+    kept = workspace / "generations" / "sequential-sequential-train.jsonl"
+    whole = [{**row, "truncated": None, "prediction": "A. B."} for row in _texts(workspace, teacher, kept)]
+    write_lines(kept, *whole)
+    train(workspace, "--teacher", teacher, "--dev-examples", "0")
+    student = workspace / "models" / "pipelined"
+    assert settings_of(student)["prompt"] == "Say {source}:"
+    assert read_json(student / "training.json")["settings"]["prompt"] == "Say {source}:"
+
+
+def _texts(workspace: Path, teacher: Path, kept: Path) -> list[dict[str, Any]]:
+    run("generate", "-w", workspace, "--model", teacher, "--split", "train", "--no-trace", "--device", "cpu")
+    return lines_of(kept)
+
+
+def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_weights_that_are_there(
+    workspace, tmp_path
+):
+    for more in (("--chat",), ("--prompt-template", "{source}"), ("--no-chat",)):
+        told = running.refused("train", "-w", workspace, *FEW, *more)
+        assert "scratch-tiny is a T5, whose encoder reads the source" in told
+        t5 = tiny_checkpoint(tmp_path / "t5")
+        told = running.refused("generate", "--text", "a", "--model", t5, *more)
+        assert "whose encoder reads the source" in told and "--source-prefix" in told
+    told = running.refused("train", "-w", workspace, *FEW, "--model", tmp_path / "t5", "--family", "llama")
+    assert "--family llama is for fresh weights" in told
+    model = foreign(tmp_path / "base", template=None)
+    told = running.refused("generate", "--text", "a", "--model", model, "--chat")
+    assert told == "the model's tokenizer has no chat template; leave --chat out"
