@@ -148,7 +148,7 @@ def advise(
 
     few = ""
     if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
-        few = f"the targets have {subsequences:.1f} subsequences on average, and with one or two there is hardly "
+        few = f"the targets have {subsequences:.1f} {_parts(tried[0])} on average, and with one or two there is hardly "
         few += "anything to generate at once"
     fast = [one for one in fit if one.gain.speedup >= WORTHWHILE and one.gain.low > 1]
     sound = [one for one in fit if quality(one) >= 0]
@@ -233,6 +233,11 @@ def _change(quality: Quality, metric: str, label: str, baseline: Competitor, cal
     return f". In {label} there is no difference that {examples:,} examples could show ({interval})."
 
 
+def _parts(one: Competitor) -> str:
+    """What the rows of its grid are called."""
+    return "fields" if one.delay == "together" else "subsequences"
+
+
 def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competitor) -> float:
     """How many times fewer an example takes than in the baseline."""
     assert one.totals is not None and baseline.totals is not None
@@ -300,10 +305,10 @@ def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) ->
     dropped, before = found.dropped_rate, usual.dropped_rate
     if dropped is not None and before is not None and dropped > before + MORE_DROPPED:
         mend = "" if together else "; a larger delay may mend that"
-        yield f"It leaves out {dropped:.0%} of the subsequences that the references have, the baseline {before:.0%}{mend}."
+        yield f"It leaves out {dropped:.0%} of the {_parts(one)} that the references have, the baseline {before:.0%}{mend}."
     repeated, before = found.duplicated_rate, usual.duplicated_rate
     if repeated > before + MORE_OFTEN:
-        yield f"{repeated:.0%} of its subsequences repeat an earlier one, in the baseline {before:.0%}."
+        yield f"{repeated:.0%} of its {_parts(one)} repeat an earlier one, in the baseline {before:.0%}."
     if (cut := found.truncated_rate) > usual.truncated_rate + MORE_OFTEN:
         todo = "raise --time-max" if together else "raise --time-max or --sub-max, or segment finer"
         yield f"{cut:.0%} of its texts are cut short: {todo}."

@@ -12,6 +12,7 @@ from pipedec_cli.evaluate.advice import Advice, advise, where_no_word_may_change
 from pipedec_cli.evaluate.competitor import Agreement, Competitor, Totals
 from pipedec_cli.evaluate.fitness import faults
 from pipedec_cli.evaluate.machine import Machine
+from pipedec_cli.evaluate.metrics.measure import Measure
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.evaluate.scoring import LABELS
 
@@ -164,6 +165,11 @@ class Report(Comparison):
     def pipelined(self) -> tuple[Competitor, ...]:
         """Our decoders at their delays."""
         return tuple(entry for entry in self.entries if entry.role == "pipelined")
+
+    @property
+    def part(self) -> str:
+        """What a row of the grid is called: a subsequence, or a field."""
+        return self.first.scored.scores.measure.part if self.first.scored else Measure.part
 
     @property
     def explored(self) -> bool:

@@ -138,7 +138,7 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     if report.paper or any(each.memory for each in report.entries):
         yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
     failures = one.scored.failures if one.scored else None
-    cells = [tables.lengths(failures), *told(failures, rate, tables.FAILURES)]
+    cells = tables.what_goes_wrong(failures, report.part, rate)
     cells += [("sub_max used up", rate(one.used_up))] if report.explored else []
     yield from under("what goes wrong", cells)
 
@@ -163,7 +163,7 @@ def _notes(report: Report) -> Iterator[str]:
     yield f"baseline: {report.baseline}"
     yield "times are those of an example; a call is one of the decoder, which serves a whole batch"
     if report.subsequences is not None:
-        yield "subsequences a text: of how many in its target"
+        yield f"{report.part}s a text: of how many in its target"
     yield "alike predictions: the same text for different sources with different right answers"
     if report.explored:
         yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
@@ -237,10 +237,10 @@ def _by_subsequences(report: Report) -> Sheet:
         notes.append(f"paper, {curve.figure}: {curve.at_2} times at 2 subsequences, {curve.at_9} times at 9")
         notes += [f"paper, {curve.quality}"] if curve.quality else []
     return Sheet(
-        "By number of target subsequences, as in the paper's Figures 4 and 5",
+        f"By number of target {report.part}s, as in the paper's Figures 4 and 5",
         (*columns, *last, f"speedup, {drawn}, drawn"),
         (Section("", tuple(rows)),),
         spare=tuple(spare),
         notes=tuple(notes),
-        corner="subsequences",
+        corner=f"{report.part}s",
     )

@@ -16,7 +16,7 @@ from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal import tables
 from pipedec_cli.terminal.console import Talk, make_console, write_stdout
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
-from pipedec_cli.terminal.tables import Row, Section, Sheet, show_lines, show_sheet, told, under
+from pipedec_cli.terminal.tables import Row, Section, Sheet, show_lines, show_sheet, under
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.metrics.measure import Measure
@@ -197,9 +197,7 @@ def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair
             parts = (metric, *measure.precision_recall.get(metric, ()))
             cells = [_number(values[0][part]) for part in parts]
         rows.append((name, *cells, *[""] * (len(columns) - len(cells))))
-    failures = [
-        under("", [tables.lengths(run.failures), *told(run.failures, _rate, tables.FAILURES)]) for run in runs
-    ]
+    failures = [under("", tables.what_goes_wrong(run.failures, measure.part, _rate)) for run in runs]
     console, wrong = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
     show_sheet(console, Sheet(title, columns, (Section("", tuple(rows)),), spare=(2,)))
     show_sheet(console, Sheet("", wrong, tables.columns_side_by_side(failures)))

@@ -35,14 +35,6 @@ _BAR_PER_TIME, _LONGEST_BAR = 3, 30
 Row = tuple[str, ...]
 Label = tuple[str, str]  # under which section a cell stands, and in which row
 
-#: What goes wrong, and where `Failures` has it.
-FAILURES: Final = {
-    "duplicated subsequences": "duplicated_rate",
-    "dropped subsequences": "dropped_rate",
-    "truncated predictions": "truncated_rate",
-    "alike predictions": "alike_rate",
-}
-
 
 class Section(NamedTuple):
     """Rows that belong together: a heading, which may be empty, and for each row its label and a cell a column."""
@@ -86,12 +78,21 @@ def figures(*headings: str) -> list[Column]:
     return [Column(heading, justify="right") for heading in headings]
 
 
-def lengths(failures: Failures | None) -> tuple[str, str]:
-    """The label and the cell of how many subsequences a text has, of how many in its target."""
-    if failures is None or not failures.compared:
-        return "subsequences a text", NONE
-    made, right = failures.subsequences / failures.examples, failures.expected / failures.compared
-    return "subsequences a text", f"{made:.1f} of {right:.1f}"
+def what_goes_wrong(
+    failures: Failures | None, part: str, write: Callable[[float | None], str]
+) -> list[tuple[str, str]]:
+    """Cells by label: how many parts a text has, of how many in its target, and rates; `part` is what one is called."""
+    lengths = NONE
+    if failures is not None and failures.compared:
+        made, right = failures.subsequences / failures.examples, failures.expected / failures.compared
+        lengths = f"{made:.1f} of {right:.1f}"
+    rates = {
+        f"duplicated {part}s": "duplicated_rate",
+        f"dropped {part}s": "dropped_rate",
+        "truncated predictions": "truncated_rate",
+        "alike predictions": "alike_rate",
+    }
+    return [(f"{part}s a text", lengths), *told(failures, write, rates)]
 
 
 def told(thing: object, write: Callable[[Any], str], rows: Mapping[str, str]) -> list[tuple[str, str]]:

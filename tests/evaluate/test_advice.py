@@ -295,6 +295,13 @@ def test_what_goes_wrong_more_often_than_in_the_baseline_or_is_not_known_is_a_ca
     assert [word in caution for caution in advice.cautions] == [True]
 
 
+def test_of_objects_advice_speaks_of_fields():
+    one = tried(dropped=0.20, duplicated=0.10)
+    one.delay = "together"
+    said = ask(one, dropped=0.10, duplicated=0.01, subsequences=1.7).cautions
+    assert len(said) == 3 and all(" fields " in caution and "subseq" not in caution for caution in said)
+
+
 @pytest.mark.parametrize(
     ("mine", "usual"),
     [

@@ -1,6 +1,7 @@
 """What a report looks like, on a terminal and as Markdown; no model runs here."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from markupsafe import Markup
@@ -13,6 +14,8 @@ from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.competitor import Agreement, Totals
 from pipedec_cli.evaluate.machine import Machine
+from pipedec_cli.evaluate.metrics.fields import Fields
+from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.evaluate.report import Paper, Report, Sample, SizeRow
 from pipedec_cli.evaluate.significance import Difference
@@ -121,6 +124,15 @@ def test_what_nobody_was_asked_for_or_can_have_has_no_row():
     shown = {label for section in sheet.sections for label, *_ in section.rows}
     assert "dropped subsequences" in shown and not shown & {"sub_max used up", "peak, MB"}
     assert not any("sub_max" in note for note in (*sheet.notes, *report.notes))
+
+
+def test_where_objects_are_compared_their_parts_are_called_fields():
+    report = make_report(delays=("together",), metric="fields_f1")
+    for one in report.entries:
+        one.scored, one.used_up = replace(one.scored, scores=score(one.scored.items, Fields())), None
+    shown = printed(report, 200)
+    assert "fields a text" in shown and "dropped fields" in shown and "target fields" in shown
+    assert "subsequence" not in shown
 
 
 def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():

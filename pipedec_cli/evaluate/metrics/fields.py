@@ -23,6 +23,7 @@ class Fields(Measure):
     name: ClassVar[str] = "fields"
     headline: ClassVar[Mapping[str, str]] = {"fields_f1": "fields F1", "fields_exact": "exact objects"}
     primary: ClassVar[str] = "fields_f1"
+    part: ClassVar[str] = "field"
     metrics: ClassVar[tuple[str, ...]] = ("fields_f1", "fields_exact", "fields_p", "fields_r")
     counted: ClassVar[tuple[str, ...]] = ("predicted_pairs", "right_pairs")
     precision_recall: ClassVar = {"fields_f1": ("fields_p", "fields_r")}
@@ -66,6 +67,16 @@ class Fields(Measure):
 def normalise_value(text: str) -> str:
     """A value as it is compared: NFKC, without case, single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def wrong(item: ScoringItem) -> list[int]:
+    """The places of an object's pairs that the target does not have, to which it may have given another value; [] without one."""
+    right = _pairs(item.gold or ())
+    return (
+        []
+        if item.gold is None
+        else [at for at, one in enumerate(item.segments) if not _pairs([one]) <= right]
+    )
 
 
 def _pairs(written: Iterable[str]) -> AbstractSet[Pair]:

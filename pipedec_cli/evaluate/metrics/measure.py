@@ -57,6 +57,7 @@ class Measure(ABC):
     name: ClassVar[str]
     headline: ClassVar[Mapping[str, str]]  # the metrics of a table, and what they are called there
     primary: ClassVar[str]  # the one of them that curves and advice are about
+    part: ClassVar[str] = "subsequence"  # what a part of an answer is called
     metrics: ClassVar[tuple[str, ...]]  # what each number of `corpus` is
     counted: ClassVar[tuple[str, ...]] = ()  # what ends a row of statistics; sums are told beside scores
     precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}  # those beside a headline F1

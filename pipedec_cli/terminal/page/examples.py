@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.evaluate.alignment import aligned, aligned_by_key
 from pipedec_cli.evaluate.failures import dropped, duplicates
+from pipedec_cli.evaluate.metrics.fields import Fields, wrong
 from pipedec_cli.terminal.page.page import Section, template
 from pipedec_cli.terminal.page.shown import shortened, shown_places, size
 
@@ -42,7 +43,7 @@ def examples(report: Report) -> Section | None:
     chosen, of, left, entries = shown_places(report), len(runs[0].items), BUDGET, list[dict[str, Any]]()
     scored = report.first.scored
     metrics = {} if scored is None or scored.is_blind else scored.scores.measure.headline
-    objects = scored is not None and scored.scores.measure.name == "fields"
+    objects = report.part == Fields.part
     for number, place in enumerate(chosen):
         for screen in SCREENS:
             made = _example(place, runs, tuple(metrics), screen, objects=objects)
@@ -56,11 +57,12 @@ def examples(report: Report) -> Section | None:
         "decoders": names,
         "usual": (advised or [min(1, len(decoders) - 1)])[0],
         "metrics": list(metrics.values()),
+        "part": report.part,
         "metric": list(metrics).index(report.metric) if report.metric in metrics else None,
         "examples": entries,
     }
     some = f"{len(chosen)} of {of:,} examples, one drawn from each of as many equal parts. "
-    body = template("examples.html", note=some if len(chosen) < of else "")
+    body = template("examples.html", note=some if len(chosen) < of else "", part=report.part)
     return Section("examples", "Examples", body, data, "examples.js")
 
 
@@ -83,21 +85,28 @@ def _example(
         "references": _part(more, screen),
         "otherReferences": len(more),
         "runs": [
-            {"texts": texts, "rows": at, **_run(one, place, len(texts), metrics, first)}
+            {"texts": texts, "rows": at, **_run(one, place, len(texts), metrics, first, objects=objects)}
             for one, texts, at in zip(runs, made, rows, strict=True)
         ],
     }
 
 
-def _run(run: _Texts, place: int, shown: int, metrics: Sequence[str], first: ScoringItem) -> dict[str, Any]:
-    """What one decoder made of an example: which of the subsequences shown say what an earlier one says, and its scores."""
+def _run(
+    run: _Texts, place: int, shown: int, metrics: Sequence[str], first: ScoringItem, *, objects: bool
+) -> dict[str, Any]:
+    """What one decoder made of an example: which of the parts shown say what an earlier one says, or are wrong, and its scores.
+
+    A subsequence may say the same in other words; a field of `objects` is right or wrong.
+    """
     item, made = run.items[place], run.made[place]
     scores = run.scores.get(item.id, {})
-    repeated = duplicates(item.segments)
+    repeated, mistaken = duplicates(item.segments), wrong(item) if objects else []
     return {
         "again": [at for at in repeated if at < shown],
+        "mistaken": [at for at in mistaken if at < shown],
         "left": len(item.segments) - shown,
         "duplicated": len(repeated),
+        "wrong": len(mistaken),
         "dropped": dropped(item),
         "cut": item.truncated,
         "same": item.prediction.split() == first.prediction.split(),

@@ -77,6 +77,7 @@ def replay(report: Report) -> Section | None:
     data = {
         "decoders": [{"name": one.name, "role": one.role, "clock": one.clock} for one in found],
         "usual": (usual or [min(1, len(found) - 1)])[0],
+        "part": report.part,
         "between": BETWEEN,
         "examples": examples,
     }
@@ -90,7 +91,7 @@ def replay(report: Report) -> Section | None:
     if timed := any(one.clock for one in found):
         means = f"the means of {many(report.sample.timed, 'timed example')}, one at a time"
         notes.append(f"measured time: {means}, for the source and for each call")
-    body = template("replay.html", notes=notes, timed=timed)
+    body = template("replay.html", notes=notes, timed=timed, part=report.part)
     return Section("replay", "The grid replayed", body, data, "replay.js")
 
 

@@ -91,7 +91,7 @@ def _by_subsequences(report: Report) -> Iterator[Plot]:
     """The paper's Figures 4 and 5."""
     places = {one.name: place for place, one in enumerate(report.entries)}
     rows = {name: found for name, found in report.sizes.items() if any(row.examples for row in found)}
-    title, across = "{} by number of subsequences", f"subsequences of the target ({MANY}: or more)"
+    title, across = f"{{}} by number of {report.part}s", f"{report.part}s of the target ({MANY}: or more)"
 
     def series(attribute: str) -> list[Series]:
         return [

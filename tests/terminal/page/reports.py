@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.evaluate.competitor import Competitor, EngineRunner, Role
+from pipedec_cli.evaluate.metrics.fields import Fields
+from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.report import Report
 from pipedec_cli.evaluate.scoring import LoadedRun, score_run
@@ -91,6 +94,17 @@ def traced_report(
     for one in entries[1:]:
         one.gains = one.gains_over(entries[0])
     return make_report(**{"entries": tuple(entries), "sizes": {}, **more})
+
+
+def objects_report() -> Report:
+    """A report on an object, whose fields come in another order than the target's, one with another value."""
+    right = ["name: Fitzbillies", "rating: 3", "area: riverside"]
+    made = ["name: The Eagle", "area: riverside", "rating: 3"]
+    report = traced_report([("a pub", right, made)], ["sequential", "Δt = 1"], metric="fields_f1")
+    for one in report.entries:
+        assert one.scored is not None
+        one.scored = replace(one.scored, scores=score(one.scored.items, Fields()))
+    return report
 
 
 def _grids(events: Iterable[object], *, exact: bool) -> dict[int, dict[str, Any]]:

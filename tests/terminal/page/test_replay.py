@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from pipedec_cli.evaluate.metrics.fields import Fields
-from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.pipeline.grid import Opening
 from pipedec_cli.terminal.page import examples as examples_of
 from pipedec_cli.terminal.page import replay as replay_of
@@ -15,7 +13,7 @@ from pipedec_cli.terminal.page.examples import examples
 from pipedec_cli.terminal.page.page import render
 from pipedec_cli.terminal.page.replay import replay
 from pipedec_cli.terminal.page.shown import shortened
-from tests.terminal.page.reports import EXAMPLES, METHODS, traced_report
+from tests.terminal.page.reports import EXAMPLES, METHODS, objects_report, traced_report
 
 LONG = "word " * 100_000
 
@@ -88,15 +86,16 @@ def test_texts_stand_beside_the_targets_with_scores_and_what_went_wrong():
 
 
 def test_the_pairs_of_objects_stand_beside_their_keys_though_rows_are_in_the_schemas_order():
-    right, made = (
-        ["name: Fitzbillies", "rating: 3", "area: riverside"],
-        ["name: The Eagle", "area: riverside", "rating: 3"],
+    report = objects_report()
+    section = examples(report)
+    run = section.data["examples"][0]["runs"][1]
+    assert (run["rows"], run["mistaken"], run["wrong"]) == ([0, 2, 1], [0], 1)
+    for one in (section, replay(report)):
+        assert "subsequence" not in one.body and one.data["part"] == "field"
+    texts = examples(traced_report()).data["examples"]
+    assert not any(run["wrong"] for example in texts for run in example["runs"]), (
+        "one may say it in other words"
     )
-    report = traced_report([("a pub", right, made)])
-    for one in report.entries:
-        if one.scored:
-            one.scored = replace(one.scored, scores=score(one.scored.items, Fields()))
-    assert examples(report).data["examples"][0]["runs"][1]["rows"] == [0, 2, 1]
 
 
 def test_what_is_too_long_is_shortened_and_says_by_how_much():

@@ -7,7 +7,7 @@ from pipedec_cli.pipeline.attention import visible
 from pipedec_cli.terminal.page.examples import examples
 from pipedec_cli.terminal.page.page import render
 from pipedec_cli.terminal.page.replay import replay
-from tests.terminal.page.reports import EXAMPLES, traced_report
+from tests.terminal.page.reports import EXAMPLES, objects_report, traced_report
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</script><script>alert(1)</script> <img/src=x/onerror=alert(2)> **b** \u202eabc \x1b[31m \x00 `x`"
@@ -170,6 +170,21 @@ def test_keys_go_through_the_examples_and_each_shows_what_went_wrong_in_words(vi
     ]
     page.locator('#examples [name="replay"]').click()
     assert page.locator('#replay [name="example"]').input_value() == "1"
+
+
+def test_what_is_wrong_in_an_object_is_counted_marked_and_found(visit):
+    page = visit(page_of(objects_report()))
+    example = page.locator("#examples .example")
+    rows = example.locator(".scores tbody tr").all_inner_texts()
+    assert [row.split("\t")[-1] for row in rows] == ["nothing", "≠ 1 wrong"]
+    assert example.locator(".texts .marked").all_inner_texts() == ["≠ wrong name: The Eagle"]
+    choose(page, "examples", "kind", "with wrong fields")
+    assert page.locator("#examples li").count() == 1
+    choose(page, "examples", "kind", "with dropped fields")
+    assert page.locator("#examples li").count() == 0
+    press(page, "end")
+    page.locator('[aria-label="tokens of Δt = 1"] [data-row="2"]').last.click()
+    assert "subsequence" not in page.locator("body").inner_text().lower()
 
 
 @pytest.mark.parametrize("width", [360, 800, 1600])

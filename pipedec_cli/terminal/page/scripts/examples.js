@@ -25,6 +25,7 @@
       run.cut ? `✂ cut at ${run.cut}` : "",
       run.duplicated ? `≡ ${run.duplicated} duplicated` : "",
       run.dropped ? `∅ ${run.dropped} dropped` : "",
+      run.wrong ? `≠ ${run.wrong} wrong` : "",
     ].filter(Boolean).join(" · ");
   }
   const KINDS = {
@@ -33,6 +34,7 @@
     cut: (run) => run.cut,
     duplicated: (run) => run.duplicated,
     dropped: (run) => run.dropped,
+    wrong: (run) => run.wrong,
   };
   const texts = data.examples.map((example) =>
     [example.id, example.source, ...(example.gold || []), ...example.references, ...example.runs.flatMap((run) => run.texts)]
@@ -84,7 +86,7 @@
     const example = data.examples[at];
     const columns = [...new Set([0, decoder()])];
     find(".heading").textContent = `${example.place}: ${example.id}`;
-    find(".marks").textContent = `${example.count} subsequences in the ${example.gold ? "target" : "baseline's text"}`;
+    find(".marks").textContent = `${example.count} ${data.part}${example.count === 1 ? "" : "s"} in the ${example.gold ? "target" : "baseline's text"}`;
     find(".source").textContent = example.source;
     control("replay").hidden = !replays.has(at);
     scores(example, columns);
@@ -120,10 +122,11 @@
     for (let number = 0; number < rows; number++) {
       const row = body.insertRow();
       row.append(make("th", { textContent: number + 1, scope: "row" }));
-      if (example.gold) cell(row, example.gold[number] === undefined ? [] : [[example.gold[number], false]]);
+      if (example.gold) cell(row, example.gold[number] === undefined ? [] : [[example.gold[number], ""]]);
       for (const column of columns) {
-        const { texts: told, rows: at, again } = example.runs[column];
-        cell(row, told.flatMap((text, place) => (at[place] === number ? [[text, again.includes(place)]] : [])));
+        const { texts: told, rows: at, again, mistaken } = example.runs[column];
+        const mark = (place) => (again.includes(place) ? "≡ duplicated " : mistaken.includes(place) ? "≠ wrong " : "");
+        cell(row, told.flatMap((text, place) => (at[place] === number ? [[text, mark(place)]] : [])));
       }
     }
     if (columns.some((column) => example.runs[column].left)) {
@@ -137,9 +140,9 @@
   function cell(row, told) {
     const place = row.insertCell();
     if (!told.length) place.append(make("span", { textContent: "∅ nothing here", className: "missing" }));
-    for (const [text, again] of told) {
-      const part = place.appendChild(make("p", { className: again ? "text again" : "text", dir: "auto" }));
-      if (again) part.append(make("strong", { textContent: "≡ duplicated " }));
+    for (const [text, mark] of told) {
+      const part = place.appendChild(make("p", { className: mark ? "text marked" : "text", dir: "auto" }));
+      if (mark) part.append(make("strong", { textContent: mark }));
       part.append(make("span", { textContent: text }));
     }
   }

@@ -199,12 +199,12 @@
       const said = before.filter((cell) => cell.row === row && !cell.special).map((cell) => cell.said).join(" ");
       return `\n${row}: ${said.length > 200 ? `… ${said.slice(-200)}` : said || "(nothing yet)"}`;
     });
-    const where = `“${chosen.said}” in subsequence ${chosen.row} at time-step ${chosen.time}`;
+    const where = `“${chosen.said}” in ${data.part} ${chosen.row} at time-step ${chosen.time}`;
     const beside = all.length - before.length - 1;
     const more = beside ? ` What follows it sees ${beside} more, of its own time-step.` : "";
     const told = chosen.first
       ? `opens it: what follows it sees the source and ${all.length - 1} tokens`
-      : `was chosen with the source and ${before.length} tokens in sight.${more} By subsequence`;
+      : `was chosen with the source and ${before.length} tokens in sight.${more} By ${data.part}`;
     words.textContent = `${where} ${told}${rows.length ? ":" : "."}${rows.join("")}`;
   }
 
