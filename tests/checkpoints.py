@@ -31,7 +31,7 @@ from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokeniz
 from pipedec_cli.model.teacher_forcing import TeacherForcing
 from pipedec_cli.model.training import Hyperparameters, train
 
-Family = Literal["t5", "mt5", "umt5"]
+Family = Literal["t5", "mt5", "umt5", "llama", "qwen3", "smollm3", "gemma3"]
 #: Sources, and the segments of their targets.
 Texts = Sequence[tuple[str, tuple[str, ...]]]
 
@@ -159,17 +159,25 @@ def refused(name: str | Path) -> str:
     return str(error.value)
 
 
-@cache
-def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
+def _fresh(family: Family, vocabulary: int) -> Any:
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-    tokenizer = train_tokenizer([text for source, told in TOLD for text in (source, *told)] * 4, 500)
+    if not family.endswith("t5"):
+        return make_model(Shape(32, 64, 1, 4, vocabulary, 0.0, d_kv=8, family=family), vocabulary)
     sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
     ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
-    config = AutoConfig.for_model(family, vocab_size=len(tokenizer), **sizes, **ids)
+    return AutoModelForSeq2SeqLM.from_config(
+        AutoConfig.for_model(family, vocab_size=vocabulary, **sizes, **ids)
+    )
+
+
+@cache
+def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
+    texts, prompted = [text for source, told in TOLD for text in (source, *told)], not family.endswith("t5")
+    tokenizer = train_tokenizer(texts * 4, 500, begins=prompted)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = AutoModelForSeq2SeqLM.from_config(config)
+        model = _fresh(family, len(tokenizer))
     settings = MethodSettings(decoder, "any", Segmentation("phrase", (";",), "; "))
     checkpoint = Checkpoint(model, tokenizer, settings, "tiny")
     # Adam over all examples at once, with the schedules that the checkpoint is for

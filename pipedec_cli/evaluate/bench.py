@@ -6,6 +6,7 @@ memory is read changes from minute to minute: it is probed beside each measureme
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -33,6 +34,8 @@ _FILLING: Final = 16  # rows in a call that only fills the grid
 _WORD: Final = 4
 _HALF: Final = 2
 _TOKEN: Final = 3
+#: By name, the projections of a source's states to keys and values, which no step reads.
+_MAKES_SOURCE_KEYS: Final = re.compile(r"\b(EncDecAttention|cross_attn|encoder_attn)\.[kv]")
 
 
 class MemoryProbe:
@@ -60,18 +63,27 @@ class MemoryProbe:
         return self.readings[-1]
 
 
-def step_bytes(config: Any, *, item: int, source: int, cached: int) -> int:
-    """Bytes, `item` a number, that a decoder step of a T5 must read: its matrices once, an example's keys and values.
+def step_bytes(model: Any, *, item: int, source: int, cached: int) -> int:
+    """Bytes, `item` a number, that a decoder step must read: its matrices once, an example's keys and values.
 
-    There are so many tokens in the source and, cached, in the grid. Beside int8, keys and values have two bytes.
+    There are so many tokens in the source, or prompt, and, cached, in the grid; a layer with a window reads no more than
+    that. Beside int8, keys and values have two bytes.
     """
-    width, inner = config.d_model, config.num_heads * config.d_kv
-    attention = 4 * width * inner + 2 * width * inner  # q, k, v, o of the grid; q, o of the source
-    feed = (3 if config.is_gated_act else 2) * width * config.d_ff
-    cache = 2 * inner * (source + cached)
-    numbers: int = config.num_decoder_layers * (attention + feed) + config.vocab_size * width
-    remembered: int = config.num_decoder_layers * cache
-    return item * numbers + max(item, _HALF) * remembered
+    from torch import nn
+
+    from pipedec_cli.model.backbone import backbone_of
+
+    matrices: int = model.lm_head.weight.numel()
+    for name, module in model.get_decoder().named_modules():
+        if isinstance(module, nn.Linear) and not _MAKES_SOURCE_KEYS.search(name):
+            matrices += module.weight.numel()
+    sizes, config = backbone_of(model.config).sizes(model.config), model.config.get_text_config(decoder=True)
+    kinds = getattr(config, "layer_types", None) or [""] * sizes.layers
+    tokens = source + cached
+    windowed = min(tokens, getattr(config, "sliding_window", None) or tokens)
+    seen = sum(windowed if kind == "sliding_attention" else tokens for kind in kinds)
+    remembered = 2 * sizes.heads * sizes.head_width * seen
+    return item * matrices + max(item, _HALF) * int(remembered)
 
 
 class StepSpeed(NamedTuple):
@@ -98,14 +110,14 @@ def time_steps(
     rest: Callable[[], None],
     on_repeat: Callable[[], None] = lambda: None,
 ) -> list[StepSpeed]:
-    """Time steps of each engine, which stands with its T5Config, at each number of rows, on one source; they take turns.
+    """Time steps of each engine, which stands with its model, at each number of rows, on one source; they take turns.
 
     The probe is read beside each repeat, after a rest. `on_repeat` is told when an engine was timed at a number of rows.
     """
     cases: list[tuple[Engine, int, int, list[tuple[float, float, float]]]] = []
-    for (engine, config), count in product(engines, rows):
+    for (engine, model), count in product(engines, rows):
         item = engine.weights.dtype.itemsize
-        cases.append((engine, count, step_bytes(config, item=item, source=len(source), cached=CACHED), []))
+        cases.append((engine, count, step_bytes(model, item=item, source=len(source), cached=CACHED), []))
     for _ in range(1 + repeats):
         for engine, count, needed, found in cases:
             rest()

@@ -146,7 +146,7 @@ class Competitor:
 
 
 class EngineRunner:
-    """A checkpoint on our engine, decoding in one way: pipelined at some delay, waiting, or as the plain T5 that it is."""
+    """A checkpoint on our engine, decoding in one way: pipelined at some delay, waiting, or as the plain model that it is."""
 
     largest_batch: int | None = None
 
@@ -156,9 +156,9 @@ class EngineRunner:
         Lengths are forced whatever the model was trained for, at a delay (None for the whole target as one string).
         """
         self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
-        # What lengths are forced on may be the same model, whichever way it decodes.
-        bos = decoder.checkpoint.bos if choice.get("delay") is None else decoder.checkpoint.opener
-        ends = (bos, decoder.checkpoint.eos)
+        # What lengths are forced on may be the same model, whichever way it decodes: as a plain one it goes on behind a prompt.
+        plain = choice.get("delay") is None and decoder.checkpoint.backbone.prompted
+        ends = (None if plain else decoder.checkpoint.opener, decoder.checkpoint.eos)
         self.method = decoder.method(**choice) if lengths is None else lengths.method(*ends, **choice)
         self._whole = isinstance(self.method.schedule, Whole)
 

@@ -92,10 +92,14 @@ class Lengths:
         limits = Limits(max(usual.time_max or 0, needed), max(usual.sub_max or 0, len(self.targets) + 1))
         return Method(Fixed(delay), bos, eos, limits, explore)
 
-    def sources(self, count: int, vocabulary: int, eos: int, seed: int = 0) -> list[list[int]]:
-        """Sources of random tokens below `vocabulary` and above the first few, which are special, each with its <eos>."""
-        rng = random.Random(seed)  # noqa: S311  # chance, not secrecy
-        return [[*rng.choices(range(3, vocabulary), k=self.source - 1), eos] for _ in range(count)]
+    def sources(self, count: int, vocabulary: int, eos: int | None, seed: int = 0) -> list[list[int]]:
+        """Sources of random tokens below `vocabulary` and above the first few, which are special.
+
+        Each has its <eos>; without one it is a prompt.
+        """
+        rng, end = random.Random(seed), [] if eos is None else [eos]  # noqa: S311  # chance, not secrecy
+        words = self.source - len(end)
+        return [[*rng.choices(range(3, vocabulary), k=words), *end] for _ in range(count)]
 
 
 class ForcedAnswers:

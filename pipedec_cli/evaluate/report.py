@@ -106,7 +106,8 @@ class Paper:
 class Comparison:
     """What a report and a bench have in common: the baseline, ours and peers as `entries`, what was absent, and where.
 
-    `disturbed` says that other work got in the way.
+    `disturbed` says that other work got in the way. Where the source is a prompt (`prompted`), the time of reading it stands
+    in the encoder's place.
     """
 
     entries: tuple[Competitor, ...]
@@ -115,6 +116,7 @@ class Comparison:
     machine: Machine
     versions: Mapping[str, str | None]
     disturbed: str | None = None
+    prompted: bool = False
 
     @property
     def first(self) -> Competitor:

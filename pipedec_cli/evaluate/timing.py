@@ -43,7 +43,7 @@ class Output(NamedTuple):
 class Pass(NamedTuple):
     """One run over some sources: an output a source, decoder calls in all, seconds (None if not told apart).
 
-    Set-up makes the keys and values of the sources; `seconds` are taken from outside, each source's or those of all at once.
+    The encoder's are those of reading the prompt where there is none. Set-up makes the keys and values of the sources; `seconds` are taken from outside, each source's or those of all at once.
     So many calls made a draft (in exact mode); the others had so many `rows` in all, 0 if not counted.
     """
 
@@ -229,12 +229,19 @@ def device_clock(device: str) -> Clock:
 
 @contextmanager
 def watched(module: Any, clock: Clock = lambda: 0.0) -> Iterator[list[float]]:
-    """The seconds of each call of a torch module that does not call itself; without a clock they are only counted."""
+    """The seconds of each call of a torch module that does not call itself; without a clock they are only counted.
+
+    None of a module that is None.
+    """
     began, seconds = list[float](), list[float]()
-    handles = [
-        module.register_forward_pre_hook(lambda *_: began.append(clock())),
-        module.register_forward_hook(lambda *_: seconds.append(clock() - began.pop())),
-    ]
+    handles = (
+        []
+        if module is None
+        else [
+            module.register_forward_pre_hook(lambda *_: began.append(clock())),
+            module.register_forward_hook(lambda *_: seconds.append(clock() - began.pop())),
+        ]
+    )
     try:
         yield seconds
     finally:

@@ -191,7 +191,8 @@ def run(
     with _decoders(settings, device, talk) as decoders:
         first = decoders[0].checkpoint
         vocabulary, most = first.model.config.vocab_size, max(settings.batch_sizes)
-        sources = lengths.sources(most, vocabulary, first.eos, settings.seed)
+        end = None if first.backbone.prompted else first.eos
+        sources = lengths.sources(most, vocabulary, end, settings.seed)
         ours = list[Competitor]()
         delays: Sequence[int | Literal["together"]] = ("together",) if lengths.keys else settings.delays
         for decoder, delay in product(decoders, (None, *delays)):
@@ -213,7 +214,7 @@ def run(
         def step() -> None:
             rows = [*settings.rows, *sorted(rows_of(accepted) - {*settings.rows})]
             talk.say(f"timing single steps of {', '.join(map(str, rows))} rows: {many(repeats, 'repeat')}")
-            engines = [(decoder.engine(), decoder.checkpoint.model.config) for decoder in decoders]
+            engines = [(decoder.engine(), decoder.checkpoint.model) for decoder in decoders]
             with stage(talk, "timing steps", len(engines) * len(rows) * (1 + repeats)) as advance:
                 steps.extend(time_steps(engines, rows, sources[0], probe, repeats, clock, pause, advance))
 

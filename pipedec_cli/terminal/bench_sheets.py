@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.projection import Projection
 
 # Labels, and what of a `Timing` stands behind them.
-_SECONDS: Final = {
-    "end to end, ms": "seconds",
-    "  encoder": "encoder_seconds",
-    "  keys and values of the source": "setup_seconds",
-    "  decoding": "decoding_seconds",
-}
 _RATES: Final = {"tokens a step": "tokens_per_step", "examples/s": "examples_per_second"}
 
 
@@ -37,12 +31,14 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
 
 def _forced(bench: Bench) -> Sheet:
     """Times of each decoder, by batch size."""
+    seconds = {"end to end, ms": "seconds"}
+    seconds |= {f"  {label}": name for label, name in tables.parts(bench).items()}
 
     def column(one: Competitor) -> Iterator[tuple[Label, str]]:
         yield from under("", tables.computed(one, bench))
         for size in bench.batch_sizes:
             timing = one.timings.get(size)
-            cells = told(timing, milliseconds, _SECONDS)
+            cells = told(timing, milliseconds, seconds)
             cells.append(("decoder calls", f"{timing.decoder_calls:,}" if timing else tables.NONE))
             cells += told(timing, milliseconds, {"decoding, ms a call": "seconds_per_call"})
             yield from under(f"batch size {size}", [*cells, *told(timing, tables.figure, _RATES)])

@@ -51,7 +51,7 @@ def measure(
 ) -> dict[str, Any]:
     """Time and weigh our decoders and the peers; returns the fields of a `Comparison`.
 
-    The peers run the checkpoint, a plain T5, on the sources of the first of ours, and make at most `max_tokens` a text;
+    The peers run the checkpoint, a plain model, on the sources of the first of ours, and make at most `max_tokens` a text;
     where lengths are forced, exactly so many, and as many sources are timed as are in flight. `then` is called when all
     were timed, while other work on the machine is still watched for.
     """
@@ -94,6 +94,7 @@ def measure(
         "machine": this_machine(device),
         "versions": package_versions("ctranslate2"),
         "disturbed": disturbed,
+        "prompted": checkpoint.backbone.prompted,
     }
 
 

@@ -29,11 +29,6 @@ _EXACT: Final = {
     "steps that check": "checks_per_example",
     "tokens a check": "tokens_per_check",
 }
-_PARTS: Final = {
-    "encoder, ms": "encoder_seconds",
-    "source keys, ms": "setup_seconds",
-    "decoding, ms": "decoding_seconds",
-}
 _GAINS: Final = {
     "fewer calls (schedule)": "fewer_calls",
     "cheaper calls (kernels)": "faster_calls",
@@ -128,7 +123,7 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     yield from under("decoder steps, the same examples", told(totals, points, _TOTALS | exact))
     for size in report.batch_sizes:
         agreed = size == 1 and any(each.agreement for each in report.entries)
-        yield from under(f"speed, batch size {size}", _speed(one, size, agreed=agreed))
+        yield from under(f"speed, batch size {size}", _speed(one, size, report, agreed=agreed))
     timing, gain = one.timings.get(size := report.batch_sizes[0]), one.gains.get(size)
     cells = [("calls an example", points(timing.decoder_calls / timing.examples if timing else None))]
     cells += told(timing, points, {"tokens a call": "tokens_per_step"})
@@ -149,12 +144,13 @@ def _metrics(report: Report) -> Iterable[str]:
     return () if scored is None or scored.is_blind else scored.scores.measure.headline
 
 
-def _speed(one: Competitor, size: int, *, agreed: bool) -> Iterator[tuple[str, str]]:
+def _speed(one: Competitor, size: int, report: Report, *, agreed: bool) -> Iterator[tuple[str, str]]:
+    parts = {f"{label}, ms": name for label, name in tables.parts(report).items()}
     timing, gain = one.timings.get(size), one.gains.get(size)
     yield from told(timing, tables.figure, {"examples/s": "examples_per_second"})
     yield "speedup", times(1.0 if one.role == "baseline" else gain.speedup if gain else None)
     yield "  its range", f"{gain.low:.1f} to {gain.high:.1f}" if gain else ""
-    yield from told(timing, partial(tables.milliseconds, count=timing.examples if timing else 1), _PARTS)
+    yield from told(timing, partial(tables.milliseconds, count=timing.examples if timing else 1), parts)
     if agreed:
         yield "same tokens", f"{one.agreement.equal} of {one.agreement.of}" if one.agreement else ""
 

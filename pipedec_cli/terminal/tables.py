@@ -95,6 +95,17 @@ def what_goes_wrong(
     return [(f"{part}s a text", lengths), *told(failures, write, rates)]
 
 
+def parts(comparison: Comparison) -> dict[str, str]:
+    """What the time of an example is made of: labels, and what of a `Timing` stands behind them."""
+    if comparison.prompted:
+        return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
+    return {
+        "encoder": "encoder_seconds",
+        "source keys": "setup_seconds",
+        "decoding": "decoding_seconds",
+    }
+
+
 def told(thing: object, write: Callable[[Any], str], rows: Mapping[str, str]) -> list[tuple[str, str]]:
     """Cells of a thing that may be None, by label: `rows` says which attribute stands behind it, `write` writes it."""
     return [(label, write(getattr(thing, name, None))) for label, name in rows.items()]

@@ -2,6 +2,7 @@
 
 import copy
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from pipedec_cli.evaluate.bench import CACHED, STEPS, MemoryProbe, step_bytes, t
 from pipedec_cli.model.native.library import VARIABLE, BuildError, library
 from pipedec_cli.model.steps.engine import Engine
 from tests.evaluate.decoders import FakeClock
+from tests.model.causal import VOCABULARY, causal_model
 from tests.model.engines import KINDS, SOURCES, small_model
 
 
@@ -48,7 +50,17 @@ def test_a_steps_bytes_are_its_matrices_and_one_examples_keys_and_values(kind):
         matrices += sum(part.weight.numel() for part in (*asked, cross.EncDecAttention.o))
         matrices += sum(p.numel() for p in feed.DenseReluDense.parameters())
     cached = 2 * len(blocks) * config.num_heads * config.d_kv * (10 + 6)
-    assert step_bytes(config, item=4, source=10, cached=6) == 4 * (matrices + cached)
+    assert step_bytes(model, item=4, source=10, cached=6) == 4 * (matrices + cached)
+
+
+def test_a_decoder_only_models_bytes_know_grouped_queries_swiglu_and_windows():
+    model = causal_model("gemma3")
+    width, heads, shared, each, wide, windowed, whole = 24, 4, 2, 10, 37, 2, 1
+    layer = 2 * width * heads * each + 2 * width * shared * each + 3 * width * wide
+    matrices = (windowed + whole) * layer + VOCABULARY * width  # the head, which is the embedding, once
+    cached = 2 * shared * each * (windowed * 11 + whole * (10 + 6))
+    assert step_bytes(model, item=4, source=10, cached=6) == 4 * (matrices + cached)
+    assert step_bytes(model, item=1, source=10, cached=6) == matrices + 2 * cached
 
 
 @pytest.fixture
@@ -69,7 +81,7 @@ def clocked(monkeypatch):
 def timed(models, rows, readings, *, repeats=1, clock=time.perf_counter):
     """Steps of these models on the first source, beside a probe that reads so many bytes a second, one after the other."""
     probe = SimpleNamespace(measure=iter(readings).__next__)
-    engines = [(Engine(one), one.config) for one in models]
+    engines = [(Engine(one), one) for one in models]
     told = {"repeats": repeats, "clock": clock, "rest": lambda: None}
     return time_steps(engines, rows, SOURCES[0], probe, **told)
 
@@ -89,10 +101,11 @@ def test_a_step_takes_the_median_and_its_limit_the_probe_beside_it_and_its_own_b
     assert (four.rows, four.seconds, four.limit_seconds, four.fraction) == (4, 4.0, 1.5, 0.375)
 
 
+@pytest.mark.parametrize("make", [partial(small_model, "t5"), partial(causal_model, "llama")])
 @pytest.mark.parametrize("rows", [1, 4, 16, 50])
-def test_the_grid_holds_about_as_many_tokens_as_said(clocked, rows):
+def test_the_grid_holds_about_as_many_tokens_as_said(clocked, rows, make):
     clock, seen = clocked
-    timed([small_model("t5")], [rows], [1.0] * 2, clock=clock)
+    timed([make()], [rows], [1.0] * 2, clock=clock)
     one_pass = seen[: len(seen) // 2]
     assert one_pass[-STEPS:] == [rows] * STEPS
     middle = sum(one_pass) - rows * STEPS / 2

@@ -15,6 +15,7 @@ from pipedec_cli.evaluate.peers import Absent, make_peer
 from pipedec_cli.model.decoder import load
 from pipedec_cli.pipeline.decode import Finished, decode
 from tests.checkpoints import tiny_checkpoint
+from tests.evaluate.decoders import FakeClock
 
 BOS, EOS = 0, 1
 
@@ -67,6 +68,8 @@ def test_sources_have_their_length_and_end_once():
     made = lengths.sources(3, 40, EOS)
     assert made == lengths.sources(3, 40, EOS) != lengths.sources(3, 40, EOS, seed=1)
     assert all(len(source) == 9 and source.index(EOS) == 8 for source in made)
+    prompts = lengths.sources(3, 40, None)
+    assert all(len(prompt) == 9 and EOS not in prompt for prompt in prompts)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +82,23 @@ LENGTHS = Lengths.even(6, 3, 7)
 
 def sources(decoder, count):
     return LENGTHS.sources(count, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos)
+
+
+def test_a_prompt_is_read_in_the_encoders_place_and_its_last_token_opens_the_plain_text(tmp_path):
+    decoder = load(tiny_checkpoint(tmp_path / "llama", family="llama"), consume=False)
+    clock, engine = FakeClock(), decoder.engine()
+    read, seen = engine.admit, []
+
+    def admit(newcomers):
+        clock.pass_by(2.0)
+        seen.extend(len(source) for _, source in newcomers)
+        read(newcomers)
+
+    engine.admit = admit
+    for delay, prompt, calls in ((None, 5, 8), (1, 6, 5)):
+        made = EngineRunner(decoder, {"delay": delay}, LENGTHS).run([[7, 8, 9, 7, 8, 9]], 1, clock)
+        assert (made.encoder_seconds, made.setup_seconds, made.calls) == (2.0, None, calls)
+        assert seen.pop() == prompt
 
 
 @pytest.mark.parametrize(("delay", "calls"), [(None, 8), (1, 5), (2, 7)])

@@ -16,12 +16,14 @@ from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock
 
 MOST = 40
+_LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0}
+_LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 4096}
 
 
-@pytest.fixture(scope="module")
-def decoder(tmp_path_factory):
-    folder = tiny_checkpoint(tmp_path_factory.mktemp("plain") / "sequential", decoder="sequential")
-    return load(folder, consume=False)
+@pytest.fixture(params=["t5", "llama", "qwen3"], scope="module")
+def decoder(request, tmp_path_factory):
+    place = tmp_path_factory.mktemp("plain") / "sequential"
+    return load(tiny_checkpoint(place, decoder="sequential", family=request.param), consume=False)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,30 @@ def test_peer_that_cannot_take_the_checkpoint_or_is_not_installed_is_absent_and_
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     lacking = make_peer("ctranslate2", plain, tmp_path)
     assert isinstance(lacking, Absent) and "pip install .[peers]" in lacking.why
+
+
+def test_a_family_that_ctranslate2_does_not_know_is_absent_in_one_line(tmp_path, ctranslate2):
+    folder = tiny_checkpoint(tmp_path / "smollm3", decoder="sequential", family="smollm3")
+    absent = make_peer("ctranslate2", load(folder, consume=False).checkpoint, tmp_path / "converted")
+    assert absent.why.endswith("No conversion is registered for the model configuration SmolLM3Config")
+
+
+@pytest.mark.parametrize(
+    ("family", "special", "words"),
+    [
+        ("llama", {"head_dim": 16}, "not as wide as the model"),
+        ("llama", {"rope_parameters": _LLAMA3}, "not made for 8,192 tokens"),
+        ("qwen3", {"use_sliding_window": True, "layer_types": ["sliding_attention"]}, "with windows"),
+        ("gemma3_text", {"query_pre_attn_scalar": 256}, "not scaled by the heads' width"),
+    ],
+)
+def test_what_ctranslate2_would_pass_over_is_said(ctranslate2, family, special, words):
+    from transformers import AutoConfig
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1, "head_dim": 8}
+    alike = {"query_pre_attn_scalar": 8} if family == "gemma3_text" else {}
+    assert ctranslate2.passed_over(AutoConfig.for_model(family, **sizes, **alike)) is None
+    assert words in ctranslate2.passed_over(AutoConfig.for_model(family, **sizes | special))
 
 
 def test_ctranslate2_gets_the_threads_with_which_it_is_fastest_at_each_batch_size(monkeypatch, ctranslate2):

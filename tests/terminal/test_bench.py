@@ -46,6 +46,21 @@ def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
     assert [(step["dtype"], step["rows"]) for step in content["steps"]] == steps
 
 
+def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
+    pytest.importorskip("ctranslate2")
+    folder, page = tiny_checkpoint(tmp_path / "qwen3", family="qwen3"), tmp_path / "bench.html"
+    others = ("--compare", "sequential,transformers,ctranslate2", "--html", page)
+    result = run("bench", "--model", folder, *FEW, *others, "--out", tmp_path / "bench.json")
+    said = " ".join(result.stdout.split())
+    assert "reading the prompt" in said and "source keys" not in said and "encoder" not in said
+    decoders = {one["name"]: one["speed"][0] for one in read_json(tmp_path / "bench.json")["decoders"]}
+    calls = {name: speed["decoder_calls"] for name, speed in decoders.items()}
+    assert calls == {"sequential": 13, "Δt = 1": 7, "transformers": 13, "ctranslate2": 13}
+    assert {speed["setup_seconds"] for speed in decoders.values()} == {None}
+    assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
+    assert "whatever is outside reading the prompt is decoding" in page.read_text(encoding="utf-8")
+
+
 def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_path):
     page = tmp_path / "bench.html"
     result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--memory", "--html", page)

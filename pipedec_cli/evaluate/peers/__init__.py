@@ -1,4 +1,4 @@
-"""What users would take instead, on the same plain T5: transformers, its prompt lookup, CTranslate2."""
+"""What users would take instead, on the same plain model: transformers, its prompt lookup, CTranslate2."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
+from pipedec_cli.data.errors import first_line
 from pipedec_cli.evaluate.timing import Runner
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def make_peer(
 ) -> Runner | Absent:
     """A peer ready to decode at most, or `exactly`, so many tokens a text, whatever the model says.
 
-    The checkpoint is a plain T5, in the dtype and on the device to decode with, unless the name tells another dtype. The
+    The checkpoint is a plain model, in the dtype and on the device to decode with, unless the name tells another dtype. The
     folder, for peers with a model format of their own, is at first empty and lives as long as the peer; peers of one
     family share it.
     """
@@ -53,9 +54,12 @@ def make_peer(
     try:
         if dtype and ctranslate2.compute_type(dtype, str(checkpoint.device)) != dtype:
             return Absent(name, f"CTranslate2 has no {dtype} on this device")
+        if unlike := ctranslate2.passed_over(checkpoint.model.config):
+            return Absent(name, f"CTranslate2 does not know {unlike}")
         if not (folder / "model.bin").exists():
             ctranslate2.convert(checkpoint.name, folder)
         peer = ctranslate2.CTranslate2Process
         return peer(checkpoint, folder, max_tokens, exactly=exactly, dtype=dtype)
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
-        return Absent(name, f"it cannot take the checkpoint: {error}")
+        why = first_line(error).partition(" (supported")[0]  # it goes on with all that it knows
+        return Absent(name, f"it cannot take the checkpoint: {why}")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.evaluate.child import Child, ChildError
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, took
@@ -21,17 +21,31 @@ if TYPE_CHECKING:
 
 #: How often each number of threads is tried.
 TRIALS = 2
+_LLAMA3_LENGTH: Final = 8192
 
 
 class CTranslate2:
-    """CTranslate2's greedy decoding of what `convert` wrote, in this process, with so many threads a translation."""
+    """CTranslate2's greedy decoding of what `convert` wrote, in this process, with so many threads a text.
+
+    A text ends with the id `eos`; where sources are prompts (`prompted`), it goes on behind them.
+    """
 
     def __init__(
-        self, *, folder: str, device: str, compute_type: str, threads: int, max_tokens: int, exactly: bool
+        self,
+        *,
+        folder: str,
+        device: str,
+        compute_type: str,
+        threads: int,
+        max_tokens: int,
+        exactly: bool,
+        prompted: bool,
+        eos: int,
     ) -> None:
         import ctranslate2
 
         self.threads, self.max_tokens, self.exactly = threads, max_tokens, exactly
+        self.prompted, self.eos = prompted, eos
         self.settings = {
             "version": f"ctranslate2 {version('ctranslate2')}",
             "decoding": "greedy",
@@ -41,31 +55,42 @@ class CTranslate2:
         }
         kind, index = _place(device)
         how = {"compute_type": compute_type, "inter_threads": 1, "intra_threads": threads}
-        self._translator = ctranslate2.Translator(folder, device=kind, device_index=index, **how)
-        files = (Path(folder, name) for name in ("shared_vocabulary.json", "config.json"))
-        self._words, config = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        made = ctranslate2.Generator if prompted else ctranslate2.Translator
+        self._model = made(folder, device=kind, device_index=index, **how)
+        file = Path(folder, "vocabulary.json" if prompted else "shared_vocabulary.json")
+        self._words = json.loads(file.read_text(encoding="utf-8"))
         self._ids = {word: place for place, word in enumerate(self._words)}
-        self._eos = config["eos_token"]
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Translate; it does not tell encoder and decoder apart."""
+        """Generate; it does not tell reading the source and decoding apart."""
         outputs, calls = list[Output](), 0
-        least = self.max_tokens if self.exactly else 0  # its default forbids an empty text
         for first in range(0, len(sources), batch_size):
-            results = self._translator.translate_batch(
-                [[self._words[token] for token in source] for source in sources[first : first + batch_size]],
-                beam_size=1,
-                max_input_length=0,  # its default cuts sources at 1024 tokens
-                max_decoding_length=self.max_tokens,
-                min_decoding_length=least,
-                return_end_token=True,
-            )
-            found = [result.hypotheses[0] for result in results]
+            batch = [
+                [self._words[token] for token in source] for source in sources[first : first + batch_size]
+            ]
+            found = self._written(batch)
             calls += max(map(len, found))
-            for words in found:
-                ids = (self._ids[word] for word in words if word != self._eos)
-                outputs.append(Output(tuple(ids), len(words)))
+            for ids in found:
+                outputs.append(Output(tuple(token for token in ids if token != self.eos), len(ids)))
         return Pass(outputs, calls)
+
+    def _written(self, batch: Sequence[Sequence[str]]) -> list[list[int]]:
+        """The ids that sources in words are answered with, each with its <eos> if it came to that."""
+        least = self.max_tokens if self.exactly else 0  # its default forbids an empty text
+        how = {"beam_size": 1, "return_end_token": True, "end_token": [self._words[self.eos]]}
+        if self.prompted:
+            results = self._model.generate_batch(
+                batch, max_length=self.max_tokens, min_length=least, include_prompt_in_result=False, **how
+            )
+            return [result.sequences_ids[0] for result in results]
+        results = self._model.translate_batch(
+            batch,
+            max_input_length=0,  # its default cuts sources at 1024 tokens
+            max_decoding_length=self.max_tokens,
+            min_decoding_length=least,
+            **how,
+        )
+        return [[self._ids[word] for word in result.hypotheses[0]] for result in results]
 
 
 class Fastest:
@@ -92,7 +117,7 @@ class Fastest:
         return {**self._tried[0].settings, "threads": threads}
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Translate; see `CTranslate2.run`."""
+        """Generate; see `CTranslate2.run`."""
         if batch_size not in self._chosen:
             seconds = [float("inf")] * len(self._tried)
             for _ in range(TRIALS if len(self._tried) > 1 else 0):
@@ -123,7 +148,8 @@ class CTranslate2Process(Child):
 
         self.device = str(checkpoint.device)
         dtype = dtype or str(checkpoint.model.dtype).removeprefix("torch.")
-        asked = {"folder": str(folder), "max_tokens": max_tokens, "exactly": exactly}
+        ends = {"prompted": checkpoint.backbone.prompted, "eos": checkpoint.eos}
+        asked = {"folder": str(folder), "max_tokens": max_tokens, "exactly": exactly, **ends}
         self._options = {"device": self.device, "compute_type": compute_type(dtype, self.device), **asked}
         self._threads = torch.get_num_threads()
         most = {"most_threads": self._threads}
@@ -138,7 +164,7 @@ class CTranslate2Process(Child):
 
 
 def convert(checkpoint: str, folder: Path) -> None:
-    """Write a plain T5, a folder or a hub name, in CTranslate2's format, in float32; a ValueError if it knows no such."""
+    """Write a plain model, a folder or a hub name, in CTranslate2's format, in float32; a ValueError if it knows no such."""
     from ctranslate2.converters import TransformersConverter
     from transformers.utils import logging
 
@@ -149,6 +175,20 @@ def convert(checkpoint: str, folder: Path) -> None:
     finally:
         if bars:
             logging.enable_progress_bar()
+
+
+def passed_over(config: Any) -> str | None:
+    """What of a decoder-only model CTranslate2 would pass over without a word, and so write other tokens; None if nothing."""
+    kind, rope = config.model_type, getattr(config, "rope_parameters", None) or {}
+    if kind == "llama" and config.head_dim * config.num_attention_heads != config.hidden_size:
+        return "a Llama whose heads together are not as wide as the model"
+    if kind == "llama" and rope.get("original_max_position_embeddings", _LLAMA3_LENGTH) != _LLAMA3_LENGTH:
+        return f"frequencies of a Llama that were not made for {_LLAMA3_LENGTH:,} tokens"
+    if kind == "qwen3" and "sliding_attention" in config.layer_types:
+        return "a Qwen3 with windows"
+    if kind == "gemma3_text" and config.query_pre_attn_scalar != config.head_dim:
+        return "a Gemma 3 whose queries are not scaled by the heads' width"
+    return None
 
 
 def compute_type(dtype: str, device: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ class Transformers:
     def __init__(
         self, checkpoint: Checkpoint, max_tokens: int, looked_up: int | None = None, *, exactly: bool = False
     ) -> None:
-        """Take a plain T5 as it is; `looked_up` is how many tokens prompt lookup proposes at once, None for none."""
+        """Take a plain model as it is; `looked_up` is how many tokens prompt lookup proposes at once, None for none."""
         self.checkpoint, self.largest_batch = checkpoint, None if looked_up is None else 1
+        self._prompted = checkpoint.backbone.prompted
         self.options = {"max_tokens": max_tokens, "looked_up": looked_up, "exactly": exactly}
         looks = {} if looked_up is None else {"prompt_lookup_num_tokens": looked_up}
         least = max_tokens if exactly else None
@@ -33,17 +35,23 @@ class Transformers:
         }
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate; batches are padded, and last as long as their longest text."""
+        """Generate; batches are padded, and last as long as their longest text.
+
+        A prompt is read in the first call, which gives the first token, too.
+        """
         outputs: list[Output] = []
         model, eos = self.checkpoint.model, self.checkpoint.eos
-        with watched(model.encoder, clock) as encoder, watched(model.decoder) as decoder:
+        find, reading = self.checkpoint.backbone.encoder, 0.0
+        encoder, timed = (find(model), _still) if find else (None, clock)
+        with watched(encoder, clock) as encoding, watched(model.get_decoder(), timed) as decoding:
             for first in range(0, len(sources), batch_size):
-                before = len(decoder)
-                for _, *row in self._generate(sources[first : first + batch_size]):  # the first id is <bos>
+                before = len(decoding)
+                for row in self._generate(sources[first : first + batch_size]):
                     tokens = tuple(row[: row.index(eos)] if eos in row else row)
-                    alone = len(decoder) - before if batch_size == 1 else len(tokens) + (eos in row)
+                    alone = len(decoding) - before if batch_size == 1 else len(tokens) + (eos in row)
                     outputs.append(Output(tokens, alone))
-        return Pass(outputs, len(decoder), sum(encoder))
+                reading += decoding[before]
+        return Pass(outputs, len(decoding), sum(encoding) + reading)
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
@@ -60,15 +68,29 @@ class Transformers:
     def _generate(self, sources: Sequence[Source]) -> list[list[int]]:
         import torch
 
-        model, device = self.checkpoint.model, self.checkpoint.device
+        model, device, eos = self.checkpoint.model, self.checkpoint.device, self.checkpoint.eos
+        filler = model.config.pad_token_id
+        ends = {"eos_token_id": eos, "pad_token_id": eos if filler is None else filler}
         ragged = [torch.tensor(source) for source in sources]
-        pad = torch.nn.utils.rnn.pad_sequence
-        ids = pad(ragged, batch_first=True, padding_value=model.config.pad_token_id).to(device)
-        mask = pad([torch.ones_like(row) for row in ragged], batch_first=True).to(device)
+        pad = partial(
+            torch.nn.utils.rnn.pad_sequence,
+            batch_first=True,
+            padding_side="left" if self._prompted else "right",
+        )
+        ids = pad(ragged, padding_value=ends["pad_token_id"]).to(device)
+        mask = pad([torch.ones_like(row) for row in ragged]).to(device)
         with torch.inference_mode():
-            made = model.generate(ids, attention_mask=mask, do_sample=False, num_beams=1, **self._asked)
-        rows: list[list[int]] = made.tolist()
+            made = model.generate(
+                ids, attention_mask=mask, do_sample=False, num_beams=1, **ends, **self._asked
+            )
+        # What comes first is the prompt or, behind an encoder, <bos>.
+        rows: list[list[int]] = made[:, ids.shape[1] if self._prompted else 1 :].tolist()
         return rows
+
+
+def _still() -> float:
+    """A clock for what is counted alone."""
+    return 0.0
 
 
 def remake(*, checkpoint: str, dtype: str, device: str, threads: int, **more: Any) -> Transformers:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.evaluate.advice import SAME_TEXT, TOLERANCE, WORTHWHILE
 from pipedec_cli.evaluate.report import MANY
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.terminal.page.plots import Interval, Plot, Series, bars, cloud, lines
+from pipedec_cli.terminal.tables import parts as told_parts
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.competitor import Competitor
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
 
 #: By model, what its training.json keeps of how its losses and scores went, a point each.
 Curves = Mapping[str, Sequence[Mapping[str, float]]]
-_PARTS: Final = {
-    "encoder": "encoder_seconds",
-    "keys and values of the source": "setup_seconds",
-    "decoding": "decoding_seconds",
-}
 
 
 def report_plots(report: Report) -> Iterator[Plot]:
@@ -72,15 +68,17 @@ def _trade(report: Report, size: int) -> Plot:
 def time_plot(comparison: Comparison, size: int) -> Plot:
     """Where the time of an example goes, for everyone who was timed at a batch size."""
     timed = [(one.name, timing) for one in comparison.entries if (timing := one.timings.get(size))]
-    parts: dict[str, list[float]] = {label: [] for label in (*_PARTS, "not told apart")}
+    before = "reading the prompt" if comparison.prompted else "encoder and source keys"
+    known = told_parts(comparison)
+    parts: dict[str, list[float]] = {label: [] for label in (*known, "not told apart")}
     for _, timing in timed:
-        told = {label: getattr(timing, name) or 0.0 for label, name in _PARTS.items()}
+        told = {label: getattr(timing, name) or 0.0 for label, name in known.items()}
         told["not told apart"] = timing.seconds if timing.decoding_seconds is None else 0.0
         for label, seconds in told.items():
             parts[label].append(1000 * seconds / timing.examples)
     return bars(
         f"Where the time goes, batch size {size}",
-        "Medians of the repeats; whatever is outside encoder and source keys is decoding.",
+        f"Medians of the repeats; whatever is outside {before} is decoding.",
         "milliseconds an example",
         [name for name, _ in timed],
         {label: values for label, values in parts.items() if any(values)},
