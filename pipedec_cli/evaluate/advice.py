@@ -103,7 +103,7 @@ class Advice:
     """What to do: ``take`` a delay, ``trade`` quality for speed, or stay with the baseline, for one of two reasons.
 
     Or nothing, because a decoder is of no use yet (``unfit``) or its times say nothing (``unclear``). `options` are those of
-    `pipedec generate` that are advised, None for none; `text` is the advice in a sentence or two, and `cautions` what
+    `pipedec generate` that it speaks of, None for none; `text` is the advice in a sentence or two, and `cautions` what
     speaks against relying on it.
     """
 

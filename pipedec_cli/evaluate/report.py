@@ -189,7 +189,7 @@ class Report(Comparison):
             said = (
                 "how often sub_max was used up is counted on the timed examples, what else goes wrong on all"
             )
-        return tuple(filter(None, (said, None if any(self.sizes.values()) else flat, self.disturbed)))
+        return tuple(filter(None, (said, None if any(self.sizes.values()) else flat)))
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -247,6 +247,9 @@ def assemble(
     advice = advise(tried, first, called=called, subsequences=mean, metric=metric, labels=LABELS)
     if not first.faults and (more := where_no_word_may_change(exact, called)):
         advice = replace(advice, text=f"{advice.text} {more}")
+    if disturbed := found.get("disturbed"):  # speeds that are too low weaken whatever is said of them
+        warning = f"{disturbed[0].upper()}{disturbed[1:]}."
+        advice = replace(advice, cautions=(warning, *advice.cautions))
     return Report(
         metric=metric,
         subsequences=mean,

@@ -10,7 +10,7 @@ from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.bench import Bench
 from pipedec_cli.evaluate.competitor import Agreement
 from pipedec_cli.evaluate.forced import Lengths
-from pipedec_cli.evaluate.machine import Machine
+from pipedec_cli.evaluate.machine import Machine, disturbance
 from pipedec_cli.evaluate.report import MANY, Run, Sample, assemble, by_size, choose_sample
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Output, Pass, Timing
@@ -65,7 +65,7 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     assert (row.subsequences, row.examples, row.timed, row.speedup) == (MANY, 3, 0, None)
 
 
-def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1):
+def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
     """A baseline, one delay and a peer, with two examples, of which the second was timed."""
 
     def timed(seconds, used_up=False):
@@ -85,7 +85,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1):
     theirs = competitor("theirs", "peer", timings={size: timing([12.0], 4) for size in peer_sizes})
     for one in exact:
         one.timings, one.scored = timed(1.0), scored(told, steps=(2, 2))
-    entries = {"entries": (first, mine, theirs, *exact), "absent": (), "disturbed": None, **WHERE}
+    entries = {"entries": (first, mine, theirs, *exact), "absent": (), "disturbed": disturbed, **WHERE}
     names = {"metric": "rougeL", "called": "the plain T5", "baseline": "the plain T5"}
     return assemble(entries, ["1"], sample=Sample(1, 2, 1), dtype="float32", significance="", **names)
 
@@ -109,6 +109,13 @@ def test_report_is_put_together_from_scores_and_timings():
     report = compared(sizes=(2,), peer_sizes=())
     assert (report.entries[2].agreement, report.entries[2].gains) == (None, {})
     assert {row.timed for row in report.sizes["Δt = 1"]} == {0}
+
+
+def test_that_other_work_got_in_the_way_is_said_with_the_advice_that_it_weakens():
+    plain, report = compared(), compared(disturbed=disturbance(0.5))
+    first, *others = report.advice.cautions
+    assert first.startswith("Other work took 50% of the machine's processors") and first.endswith("machine.")
+    assert (tuple(others), report.notes) == (plain.advice.cautions, plain.notes), "said once"
 
 
 def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():

@@ -23,7 +23,6 @@ def report_page(report: Report, curves: Curves) -> str:
         f"baseline: {report.baseline}",
         f"{report.dtype} on {report.device}; {report.machine.line}",
         report.sample.line,
-        *filter(None, [report.disturbed]),
         "the same figures for programs and for reading lie beside this file, in report.json and report.md",
     )
     advice = Section("advice", "Which to take", template("advice.html", advice=report.advice, notes=notes))

@@ -46,7 +46,11 @@ def _trade(report: Report, size: int) -> Plot:
         elif not scored and one.text_agreement and one.text_agreement.rouge_l is not None:
             quality = Interval(one.text_agreement.rouge_l)
         points[one.name] = Interval(gain.speedup, gain.low, gain.high) if gain else Interval(1.0), quality
-    chosen = [one.name for one in report.pipelined if one.options == report.advice.options]
+    chosen = [
+        one.name
+        for one in report.pipelined
+        if report.advice.verdict == "take" and one.options == report.advice.options
+    ]
     label = (
         f"{LABELS[report.metric]} over the baseline, points"
         if scored

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.terminal.page.plots import Interval, Series, bars, cloud, lines
 from pipedec_cli.terminal.page.report_plots import report_plots
@@ -66,6 +67,12 @@ def test_a_report_is_drawn_for_each_batch_size_and_by_what_there_is():
     ]
     titles = [plot.title for plot in report_plots(make_report(delays=(1,), sizes={}))]
     assert titles == ["Speed against quality, batch size 1", "Where the time goes, batch size 1"]
+
+
+@pytest.mark.parametrize("verdict", ["take", "trade"])
+def test_a_decoder_is_ringed_as_advised_where_it_is(verdict):
+    trade, *_ = report_plots(make_report(advice=Advice(verdict, "--delay 2", "")))
+    assert ("advised" in trade.svg) == (verdict == "take")
 
 
 def test_without_right_answers_agreement_stands_for_quality_and_untold_parts_are_one():
