@@ -280,8 +280,12 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     )
 
 
-def missing(fields: Mapping[str, Any], name: str, where: str, more: str | None = None) -> UserError:
-    """The error of a field that is not there or null; what to do is told by its object's fields, and `more`."""
+def missing(
+    fields: Mapping[str, Any], name: str, where: str, more: str | None = None, null: str | None = None
+) -> UserError:
+    """The error of a field that is not there or null; what to do is told by its object's fields, and `more`, or by `null`."""
+    if name in fields and null:
+        return UserError(f"field {name!r} is null", where=where, todo=null)
     have = ", ".join(list(map(str, fields))[:8]) or "none"
     todo = f"its fields are: {have}" + (f"; {more}" if more else "")
     what = "is null" if name in fields else "is missing"

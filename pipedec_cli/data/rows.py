@@ -28,6 +28,8 @@ from pipedec_cli.data.stored import FirstPlaces
 STDIN: Final = "-"
 
 _SPLIT_FILE: Final = re.compile(rf"^({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
+#: What to do about a folder in which no file has such a name.
+_NAMES: Final = "name its files train.jsonl, dev.jsonl, test.jsonl, or give a single file"
 _HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
 _SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
 _CORPUS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
@@ -68,9 +70,9 @@ def read_records(
                     record = replace(record_of(whole(fields), where, number, names), fields=fields)
                 count += 1
                 if not record.source.strip():
+                    todo = "give the record a source, or leave it out, as `pipedec generate --set-aside` does"
                     if fields.get(names.source) is None:
-                        raise missing(fields, names.source, where, "--source-field names another")
-                    todo = "a record must have a source to generate from"
+                        raise missing(fields, names.source, where, "--source-field names another", todo)
                     raise UserError(f"{names.source!r} is empty", where=where, todo=todo)
                 if (before := places.before(record.id, where)) is not None:
                     raise UserError(f"id {record.id!r} was already used at {before}", where=where)
@@ -115,11 +117,14 @@ def read_rows(
         yield from _streamed(f"{name} {theirs}", name, name, config, aside=aside, split=theirs)
 
 
-def given_splits(location: str | Path) -> tuple[SplitName, ...]:
-    """The splits that a folder or a hub data set comes in; () for a single file or standard input."""
+def given_splits(location: str | Path, todo: str = _NAMES) -> tuple[SplitName, ...]:
+    """The splits that a folder or a hub data set comes in; () for a single file or standard input.
+
+    A folder without any is refused, with `todo`.
+    """
     path = Path(location)
     if path.is_dir():
-        return tuple(_split_files(path))
+        return tuple(_split_files(path, todo))
     return () if str(location) == STDIN or path.exists() else tuple(_hub(location)[2])
 
 
@@ -227,11 +232,10 @@ def files_by_split(
     return {split: files for split, files in found.items() if files}
 
 
-def _split_files(folder: Path) -> dict[SplitName, list[Path]]:
+def _split_files(folder: Path, todo: str = _NAMES) -> dict[SplitName, list[Path]]:
     """The data files of each split in a folder, by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
     found = files_by_split(folder, _SPLIT_FILE, lambda file: file.name.lower().endswith(_SUFFIXES))
     if not found:
-        todo = "name them train.jsonl, dev.jsonl, test.jsonl"
         raise UserError("a folder without a file for any split", where=str(folder), todo=todo)
     return found
 

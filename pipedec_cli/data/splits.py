@@ -48,8 +48,12 @@ def gather_splits(
         for record in islice(read_records(place, names, split=split, warn=warn), limit):
             names.check(record)
             if record.target is None and not sources_only:
-                more = "--target-field names another; --sources-only takes data for `pipedec train --teacher`"
-                raise missing(record.fields, names.target, record.where, more)
+                none = "--sources-only takes data for `pipedec train --teacher`"
+                more, null = (
+                    f"--target-field names another; {none}",
+                    f"give the record a target, or leave it out; {none}",
+                )
+                raise missing(record.fields, names.target, record.where, more, null)
             if record.target is not None and sources_only:
                 todo = "leave out --sources-only: a teacher takes data with targets, too"
                 raise UserError("there is a target", where=record.where, todo=todo)

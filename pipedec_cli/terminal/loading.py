@@ -50,7 +50,8 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
             raise UserError("is empty", where=location, todo=todo)
         names = FieldNames()  # `segment` has given the fields their plain names
     elif path.is_dir() and (settings.split is not None or not corpus_files(path)):
-        if split not in (there := given_splits(location)):
+        any_name = "JSON lines and parquet files may have any names without --split; else name them train.jsonl, dev.jsonl, test.jsonl"
+        if split not in (there := given_splits(location, any_name)):
             todo = f"give --split {' or '.join(there)}"
             raise UserError(f"has no file for {split}", where=location, todo=todo)
     elif settings.split is not None and (location == STDIN or path.exists()):

@@ -71,7 +71,7 @@ A = {"source": "a"}
         (["[1]"], ":1: a list where an object belongs"),
         (["3"], ":1: a number where an object belongs"),
         ([{"text": "a"}], ":1: field 'source' is missing; its fields are: text; --source-field"),
-        ([{"source": None}], ":1: field 'source' is null"),
+        ([{"source": None}], ":1: field 'source' is null; give the record a source, or leave it out"),
         ([{"source": " \n"}], ":1: 'source' is empty"),
         ([{"source": ["a"]}], ":1: 'source' is a list, not a string"),
         ([A | {"references": "\ud800"}], ":1: 'references' is a string, not a list of strings"),

@@ -188,6 +188,11 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
         (WHOLE | {"target": 3}, "", f"{AT}'target' is a number, neither a string nor a list of strings"),
         (WHOLE | {"source": ""}, "", f"{AT}'source' is empty"),
         ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
+        (
+            WHOLE | {"target": None},
+            "",
+            f"{AT}field 'target' is null; give the record a target, or leave it out",
+        ),
         (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
         (WHOLE, "--dev-fraction 0.6 --test-fraction 0.4", "nothing to train on"),
         (WHOLE, "--tokenizer no-such-folder/x/y", "no tokenizer can be loaded from"),
@@ -196,6 +201,14 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
 def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
     assert expected in refusal(write("data.jsonl", item), *options.split())
     assert not Path("pipedec-workspace").exists()
+
+
+def test_a_folder_in_which_no_file_is_named_after_a_split_is_told_what_segment_wants():
+    Path("made").mkdir()
+    assert refusal("made") == (
+        "made: a folder without a file for any split; name its files train.jsonl, dev.jsonl, test.jsonl, or give a single "
+        "file"
+    )
 
 
 def test_data_that_will_not_be_helped_or_are_too_few_are_said_so_and_hostile_text_is_data():

@@ -174,7 +174,10 @@ def test_a_missing_doubled_foreign_or_changed_shard_is_refused_by_name(corpus):
         ("data.jsonl --shard 1/2 --out data.jsonl", "data.jsonl: is a file; name a folder"),
         ("corpus --shard 1/2 --out ./corpus", "is the folder that is read from"),
         ("corpus --split dev", "a folder without a file for any split"),
-        ("empty", "a folder without a file for any split"),
+        (
+            "empty",
+            "empty: a folder without a file for any split; JSON lines and parquet files may have any names",
+        ),
         ("data.jsonl --merge made", "leave out DATA"),
     ],
 )
