@@ -174,10 +174,10 @@ def scripted_next_logits(texts, known=()):
 KINDS = {Fixed: "fixed", Waiting: "wait", Drawn: "drawn", Whole: "whole"}
 
 
-def ask_oracle(next_logits, schedule, limits=None, explore="retry", start_when=0.0):
+def ask_oracle(next_logits, schedule, limits=None, explore="retry", start_when=0.0, bos=BOS, eos=EOS):
     """`oracle_decode`, or `oracle_fresh`, under the settings of a grid."""
     given = OracleSchedule(KINDS[type(schedule)], **asdict(schedule))
-    settings = {"bos": BOS, "eos": EOS} | asdict(limits or Limits())
+    settings = {"bos": bos, "eos": eos} | asdict(limits or Limits())
     if explore == "fresh":
         return oracle_fresh(next_logits, given, start_when=start_when, **settings)
     return oracle_decode(next_logits, given, explore=explore, **settings)

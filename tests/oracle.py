@@ -325,11 +325,84 @@ def _umt5_block(block: Any, states: Tensor, mask: Tensor, apart: Tensor, encoded
     return output if isinstance(output, Tensor) else output[0]
 
 
+def oracle_prompted_logits(model: Any, prompt: Sequence[int], grid: Sequence[Placed]) -> Tensor:
+    """The same behind a prompt, by a decoder-only model in one call of transformers: its places and masks pair by pair."""
+    places = [*range(len(prompt)), *_places(grid, len(prompt))]
+    count = len(prompt)
+
+    def looks(one: int, other: int) -> bool:
+        if one < count or other < count:
+            return other <= one
+        return sees(grid[one - count], grid[other - count])
+
+    everyone = range(len(places))
+    whole = torch.tensor([[looks(one, other) for other in everyone] for one in everyone])
+    ids = torch.tensor([[*prompt, *(placed.token for placed in grid)]])
+    with torch.no_grad():
+        mask = _oracle_masks(model.config, whole, places)
+        given = {"position_ids": torch.tensor([places]), "attention_mask": mask, "use_cache": False}
+        logits: Tensor = model(input_ids=ids, **given).logits[0, count:]
+    return logits
+
+
+def oracle_encoded_logits(model: Any, source: Sequence[int], grid: Sequence[Placed]) -> Tensor:
+    """The same by an encoder-decoder that is no T5, whose places are rotary, or looked up in a table."""
+    places = _places(grid, 0)
+    whole = torch.tensor([[sees(one, other) for other in grid] for one in grid])
+    ids = torch.tensor([[placed.token for placed in grid]])
+    decoder = model.model.decoder
+    config = getattr(model.config, "decoder", model.config)
+    with torch.no_grad():
+        asked = torch.tensor([list(source)])
+        # Told that all of them are real: where nobody says so, the pad id in a text would be taken for padding.
+        encoded = model.model.encoder(
+            input_ids=asked, attention_mask=torch.ones_like(asked)
+        ).last_hidden_state
+        given: dict[str, Any] = {"input_ids": ids, "encoder_hidden_states": encoded, "use_cache": False}
+        given["attention_mask"] = _oracle_masks(config, whole, places)
+        if not hasattr(decoder, "embed_positions"):
+            states = decoder(**given, position_ids=torch.tensor([places])).last_hidden_state
+            cap = config.final_logit_softcapping
+            logits: Tensor = torch.tanh(model.lm_head(states) / cap) * cap
+            return logits[0]
+        table = decoder.embed_positions
+        looked_up = table.weight[[place + getattr(table, "offset", 0) for place in places]]
+        with patch.object(table, "forward", lambda *_, **__: looked_up[None]):
+            states = decoder(**given).last_hidden_state
+        logits = model.lm_head(states) + model.final_logits_bias
+        return logits[0]
+
+
+def _places(grid: Sequence[Placed], before: int) -> list[int]:
+    """Where tokens stand behind so many, the longest key standing right behind these."""
+    longest = max([0, *(-placed.time for placed in grid)])
+    return [before + longest + placed.time + placed.subsequence - 1 for placed in grid]
+
+
+def _oracle_masks(config: Any, whole: Tensor, places: Sequence[int]) -> Any:
+    """Who sees whom, as the attention wants it; where there are kinds of layers, for each."""
+
+    def formed(mask: Tensor) -> Tensor:
+        if config._attn_implementation != "eager":
+            return mask[None, None]
+        return torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)[None, None]
+
+    if not (kinds := getattr(config, "layer_types", None)):
+        return formed(whole)
+    window = getattr(config, "sliding_window", None) or len(places) + max(places)
+    near = torch.tensor([[one - other < window for other in places] for one in places])
+    masks = {"full_attention": formed(whole), "sliding_attention": formed(whole & near)}
+    return {kind: masks[kind] for kind in kinds}
+
+
 def next_logits_of(model: Any, source: Sequence[int]) -> NextLogits:
     """A model and a source as `oracle_decode` wants them: a full pass for every answer, no cache."""
 
+    by = oracle_logits if hasattr(model, "decoder") else oracle_encoded_logits
+    by = by if model.config.is_encoder_decoder else oracle_prompted_logits
+
     def next_logits(grid: list[Placed], wanted: list[int]) -> Sequence[Sequence[float]]:
-        rows: list[list[float]] = oracle_logits(model, source, grid)[wanted].float().tolist()
+        rows: list[list[float]] = by(model, source, grid)[wanted].float().tolist()
         return rows
 
     return next_logits

@@ -37,7 +37,7 @@ SHAPES: Final = {
     "scratch-small": Shape(d_model=512, d_ff=2048, layers=6, heads=8, vocabulary=16_000),
     "scratch-base": Shape(d_model=768, d_ff=3072, layers=12, heads=12, vocabulary=32_000),
     "scratch-large": Shape(d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000),
-    "scratch-qwen3-0.6b": Shape(1024, 3072, 14, 16, 151_936, 0.0, d_kv=128, kv_heads=8, family="qwen3"),
+    "scratch-qwen3-0.6b": Shape(1024, 4608, 14, 16, 151_936, 0.0, d_kv=128, kv_heads=8, family="qwen3"),
 }
 ALIKE: Final = "scratch"
 PAD, EOS, UNKNOWN, BOS = 0, 1, 2, 3
@@ -148,7 +148,7 @@ def _rotary(shape: Shape) -> dict[str, Any]:
 def _half(shape: Shape) -> dict[str, Any]:
     return {
         "hidden_size": shape.d_model,
-        "intermediate_size": shape.d_ff,
+        "intermediate_size": shape.d_ff * 2 // 3,  # of three matrices, where T5 has two
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads,
         "num_key_value_heads": shape.kv_heads or max(1, shape.heads // 2),
