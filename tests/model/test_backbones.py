@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pipedec_cli.model.collate import Encoded, collate
+from pipedec_cli.model.steps import engine as engines
 from pipedec_cli.model.steps import operators
 from pipedec_cli.model.teacher_forcing import TeacherForcing, full_logits
 from pipedec_cli.pipeline.decode import Method, decode
@@ -147,14 +148,15 @@ KEYS = ((7, 3), (12,), (30, 8, 3, 9), (), (7, 3))
 
 
 @pytest.mark.parametrize(("kind", "stepping"), STEPPINGS)
-def test_fields_stand_behind_the_longest_key(kind, stepping):
+def test_fields_stand_behind_the_longest_key(kind, stepping, monkeypatch):
     sources, results = [source_of(kind, number) for number in range(3)], []
     for source in sources:
         answers = next_logits_of(family_model(kind), source)
         results.append(oracle_together(answers, KEYS, bos=BOS, eos=EOS, time_max=7))
     assert min(result.gap for result in results) >= TIE
     method = Method(Together(), BOS, EOS, Limits(7, None), openings=tuple(map(Opening, KEYS)))
-    for sequences in (1, 2):
+    for sequences, most in ((1, 1024), (2, 1024), (2, 4)):  # also where a call is taken in parts
+        monkeypatch.setattr(engines, "MOST_ROWS", most)
         outcomes = run_engine(family_engine(kind, stepping, sequences), sources, method)
         assert outcomes == [outcome_of(result) for result in results]
 

@@ -168,6 +168,7 @@ class Engine:
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call: the most probable next token of each row; see `StepModel.step`."""
+        self.stepper.prompts.settle(rows)  # by all of a call, not by its first part
         parts = (rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS))
         return [answer for part in parts for answer in self.stepper.step(part)]
 

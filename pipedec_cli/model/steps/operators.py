@@ -138,7 +138,7 @@ class TorchStepper:
         self.places = torch.empty(3, sequences, 0, dtype=torch.long, device=device)
         self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=device)
         self.filled, self.source_length = [0] * sequences, [0] * sequences
-        self._prompts = Prompts(sequences)
+        self.prompts = Prompts(sequences)
         self._calls: dict[tuple[int, int], Call] = {}
         self._pool: Any = None
         self._reserve(FIRST_ROOM)
@@ -168,7 +168,7 @@ class TorchStepper:
             self.sources = [_widened(both, needed, 3, 0) for both in self.sources]
         for sequence, source in newcomers:
             self.release(sequence)
-            self._prompts.begin(sequence, 0)
+            self.prompts.begin(sequence, 0)
             self.source_length[sequence] = len(source)
             self.source_hidden[sequence, : len(source)] = False
         numbers = [sequence for sequence, _ in newcomers]
@@ -181,12 +181,12 @@ class TorchStepper:
         """Put prompts, which may be empty, into free sequences as row 0 of their grids, some of their tokens at a time."""
         for sequence, prompt in newcomers:
             self.release(sequence)
-            self._prompts.begin(sequence, len(prompt))
+            self.prompts.begin(sequence, len(prompt))
         lanes = torch.tensor([sequence for sequence, _ in newcomers], device=self.weights.device)
         for first in range(0, max(len(prompt) for _, prompt in newcomers), PROMPT_TOKENS):
             given: list[tuple[int, ...]] = []
             for lane, (sequence, prompt) in enumerate(newcomers):
-                rows = self._prompts.prompt_rows(sequence, prompt)[first : first + PROMPT_TOKENS]
+                rows = self.prompts.prompt_rows(sequence, prompt)[first : first + PROMPT_TOKENS]
                 for place, (_, slot) in enumerate(rows):
                     column = first + place
                     given.append((slot.token, lane, column, 0, slot.time, column, place))
@@ -240,9 +240,9 @@ class TorchStepper:
         """Run the call that holds these rows; and which of its rows they are."""
         filled, counts = self.filled, [0] * self.sequences
         given: list[tuple[int, ...]] = []
-        self._prompts.settle(rows)
+        self.prompts.settle(rows)
         for sequence, slot in rows:
-            position = self._prompts.position(sequence, slot)
+            position = self.prompts.position(sequence, slot)
             place = (slot.subsequence, slot.time, position, counts[sequence])
             given.append((slot.token, sequence, filled[sequence], *place))
             counts[sequence] += 1
