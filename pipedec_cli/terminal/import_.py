@@ -60,7 +60,8 @@ class ImportSettings(Settings):
     split: None | SplitName = option(None, "One split of a folder or hub data set \\[default: all of them].")  # noqa: RUF036
     out: Path | None = option(
         None,
-        "The file to write, - for stdout; the folder, if there are several splits \\[default: named after the data].",
+        "The file to write, - for stdout; the folder, if there are several splits \\[default: the data set's name, as in "
+        "conll.jsonl or msqa/].",
         metavar="FILE|-",
     )
     limit: int | None = option(None, "Only the first N examples of each split.", min=1)

@@ -302,29 +302,33 @@ def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | N
 
 def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
     """What was done to the targets, a line for each thing that happened at all."""
-    for count, what in (
-        (counts.given, "targets came segmented and were kept as they are"),
-        (counts.merged, f"targets had too many segments: neighbours were merged to {settings.sub_max - 1}"),
-        (counts.split, "splits were made in segments that were too long"),
-        (counts.dropped, "empty segments between separators were left out"),
-        (counts.empty, "targets are empty"),
-        (counts.unlisted, "values have a key that is not in the schema: they will be missing"),
+    for count, noun, what in (
+        (counts.given, "target", " came segmented: kept as given"),
+        (
+            counts.merged,
+            "target",
+            f" had too many segments: neighbours were merged to {settings.sub_max - 1}",
+        ),
+        (counts.split, "split", " in segments that were too long"),
+        (counts.dropped, "empty segment", " between separators left out"),
+        (counts.empty, "empty target", ""),
+        (counts.unlisted, "value", " of keys that are not in the schema left out"),
     ):
         if count:
-            talk.say(f"{count:,} {what}")
+            talk.say(f"{many(count, noun)}{what}")
     talk.say(records)
     if counts.too_long:
         unit = "tokens" if settings.tokenizer else "words"
-        start, split = " at Δt = 1", "--split-long splits them, or "
+        part, start, split = "subsequence", " at Δt = 1", "--split-long splits them, or "
         if settings.level == "field":
-            start = split = ""
+            part, start, split = "value", "", ""
         talk.warn(
-            f"{counts.too_long:,} subsequences in {counts.too_long_targets:,} of {counts.targets:,} targets do not "
-            f"fit into {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}) "
-            f"and would be cut: {split}decode with a larger --time-max"
+            f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
+            f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
+            f"{split}decode with a larger --time-max"
         )
     if leaks := count_leaks(splits):
-        talk.warn(f"{leaks:,} records of dev and test have a source that train has, too")
+        talk.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
     for name in SPLITS:
         if not splits[name]:
             talk.warn(f"{name} is empty: there are too few different sources")

@@ -134,3 +134,9 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty
     before = files()
     assert message in refused("import", "kp20k", *arguments.split())
     assert files() == before
+
+
+def test_help_says_which_file_is_written_by_default():
+    assert "default: the data set's name, as in conll.jsonl or msqa/" in " ".join(
+        run("--help").stdout.split()
+    )

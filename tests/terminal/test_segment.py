@@ -100,7 +100,7 @@ def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited(
     result = run("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
     assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
     assert len(data_of()["test"]) > 8
-    assert "have a source that train has, too" in result.stderr
+    assert "of dev and test with a source that train has, too" in result.stderr
     content = "".join(json.dumps(item) + "\n" for item in examples(20)) + "nonsense\n"
     run("-", "--limit", "5", input=content)
     assert sum(map(len, data_of().values())) == 5
@@ -171,12 +171,12 @@ def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
     assert "10 targets had too many segments: neighbours were merged to 4" in result.stderr
     items = [{"source": str(i), "target": "word " * 8 + "end, " + "more " * 5} for i in range(10)]
     result = run(write("data.jsonl", *items), "--time-max", "12", "-q")
-    warning = "warning: 10 subsequences in 10 of 10 targets do not fit into 12 time-steps"
+    warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 12 time-steps"
     assert warning in result.stderr.replace("\n", " ")
     assert "the longest has 14 words" in result.stderr
     result = run("data.jsonl", "--time-max", "12", "--split-long")
     assert data_of()["train"][0].target_segments == (("word " * 8 + "end,"), ("more " * 5).strip())
-    assert "do not fit" not in result.stderr
+    assert "would be cut" not in result.stderr
 
 
 WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
@@ -303,7 +303,7 @@ def test_a_schema_may_be_chosen_given_or_thinned_out_and_what_it_leaves_out_is_s
     )
     assert names() == ["name", "stars", "food"]
     assert "1 key left out, with 1 value in train: 'parking'" in result.stderr
-    assert "1 values have a key that is not in the schema: they will be missing" in result.stderr
+    assert "1 value of keys that are not in the schema left out" in result.stderr
     run(*on, "--fields", "stars, name")
     assert names() == ["stars", "name"]
     Path("schema.json").write_text(
