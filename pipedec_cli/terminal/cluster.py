@@ -12,8 +12,9 @@ import pickle
 import re
 import signal
 import socket
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from functools import cached_property
 from io import TextIOBase
@@ -123,10 +124,11 @@ def generate_on_ray(settings: GenerateSettings, talk: Talk) -> dict[str, Any]:
     settings = replace(settings, set_aside=True, workspace=place, threads=threads)
     inputs = read_inputs(settings, talk)
     job = _job(settings, inputs, talk)
-    with (
-        only_writer(folder, folder=True, todo="choose another --out", warn=talk.warn),
-        _ray(settings, talk) as ray,
-    ):
+    of_any_device = {name: value for name, value in job["settings"].items() if name != "device"}
+    with ExitStack() as stack:
+        stack.enter_context(only_writer(folder, folder=True, todo="choose another --out", warn=talk.warn))
+        _begun(folder, {**job, "settings": of_any_device})  # before Ray is started, which tells the device
+        ray = stack.enter_context(_ray(settings, talk))
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
         workers = settings.workers or gpus or max(1, int(resources.get("CPU", 1)) // threads)
@@ -188,7 +190,8 @@ def _ray(settings: GenerateSettings, talk: Talk) -> Iterator[Any]:
         try:
             if address and (host := re.fullmatch(r"([^/:]+):(\d+)", address)):
                 socket.create_connection((host[1], int(host[2])), timeout=CONNECTING).close()
-            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+            with _muted():
+                ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
         except (OSError, OverflowError, ValueError) as error:
             raise UserError(
                 f"no Ray cluster at {address}: {first_line(error)}", todo="see `ray status` there"
@@ -198,6 +201,20 @@ def _ray(settings: GenerateSettings, talk: Talk) -> Iterator[Any]:
             yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Keep what Ray's libraries in C++ write to stderr as they are loaded: that their log level was set, for one."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 class _Quoted(TextIOBase):
@@ -245,7 +262,13 @@ def _job(settings: GenerateSettings, inputs: Inputs, talk: Talk) -> dict[str, An
 
 def _shards(folder: Path, job: Mapping[str, Any], count: int, workers: int) -> list[Shard]:
     """All shards, as many as there were when the job was begun; a `UserError` if another one was begun here."""
-    of = max(1, min(workers * SHARDS_A_WORKER, count // FEWEST_RECORDS))
+    of = _begun(folder, job) or max(1, min(workers * SHARDS_A_WORKER, count // FEWEST_RECORDS))
+    return list(starmap(Shard, ((number, of) for number in range(1, of + 1))))
+
+
+def _begun(folder: Path, job: Mapping[str, Any]) -> int:
+    """How many shards the job had that was begun here, 0 if none was; a `UserError` if it was another one."""
+    of = 0
     for path in sorted(folder.glob("part-*.jsonl")):
         if begun := Shard.named(path.name):
             of, made_with = begun.of, GenerationFiles(path).made_with
@@ -253,7 +276,7 @@ def _shards(folder: Path, job: Mapping[str, Any], count: int, workers: int) -> l
                 raise UserError(
                     f"is of another job: {changed}", where=str(path), todo="name another folder with --out"
                 )
-    return list(starmap(Shard, ((number, of) for number in range(1, of + 1))))
+    return of
 
 
 def _is_whole(folder: Path, shard: Shard) -> bool:

@@ -20,6 +20,8 @@ import pytest
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.terminal import cluster
 from pipedec_cli.terminal.cluster import ShardWorker
+from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.generate import GenerateSettings
 from tests.terminal.generate.running import ROWS, done, lines, refused, written
 from tests.terminal.running import read_json, write_lines
 
@@ -141,6 +143,23 @@ def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minut
             "`ray status` there"
         )
     assert not started
+
+
+def test_another_job_is_refused_before_ray_is_started(corpus, here, monkeypatch):
+    done(*JOB)
+    monkeypatch.setattr(cluster, "_ray", lambda *_: pytest.fail("Ray was started"))
+    assert "part-1-of-5.jsonl: is of another job: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
+
+
+def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back(monkeypatch, capfd):
+    def init(*_: Any, **__: Any) -> None:
+        os.write(2, b"logging.cc:303: Set ray log level")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
+    monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
+    with cluster._ray(GenerateSettings(), Talk(quiet=True)):
+        os.write(2, b"after")
+    assert capfd.readouterr().err == "after"
 
 
 # ---- a real cluster ------------------------------------------------------------------------------------------------
