@@ -66,7 +66,8 @@ def traced(name: str, examples: Sequence[Example], *, trace: bool = True, **more
         text=SimpleNamespace(decode=script.words, vocabulary=script.vocabulary),
         method=lambda: METHODS["Δt = 1"],
     )
-    decoder.checkpoint = SimpleNamespace(bos=BOS, eos=EOS, name=name)
+    plain = SimpleNamespace(prompted=False)
+    decoder.checkpoint = SimpleNamespace(bos=BOS, eos=EOS, name=name, opener=BOS, backbone=plain)
     decoder.weights = SimpleNamespace(kernels="none", dtype="torch.float32")
     return Competitor(
         name,
