@@ -211,6 +211,34 @@ def test_hostile_and_endless_texts_are_text_and_no_width_scrolls_sideways(visit,
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+def test_a_very_long_token_is_shortened_in_its_column_and_whole_in_its_title_and_below(visit):
+    word = "x" * 300
+    page = visit(page_of(traced_report([("a", [f"{word} b", "c d"], [f"{word} b", "c d"])])), 1600)
+    choose(page, "replay", "decoder", "Δt = 1")
+    press(page, "end")
+    cell = page.locator('[aria-label="tokens of Δt = 1"] td', has_text=word).first
+    assert cell.bounding_box()["width"] < 250
+    assert cell.evaluate("cell => getComputedStyle(cell).textOverflow") == "ellipsis"
+    assert cell.get_attribute("title") == word
+    cell.click()
+    assert word in page.locator("#replay .sight").inner_text()
+
+
+def test_paper_has_the_whole_grid_within_its_margins_and_nothing_that_only_a_screen_can_do(visit):
+    long = ["One two three four five six seven eight nine ten eleven twelve thirteen ."] * 2
+    page = visit(page_of(traced_report([("a", long, [*long, "x" * 60])])), 718, color_scheme="dark")
+    choose(page, "replay", "decoder", "Δt = 2, fresh")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#replay .runs .later:not(.gone)").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") == 718
+    assert page.locator("button:visible, kbd:visible, select:visible").count() == 0
+    assert page.locator("#examples .paper").is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    assert tokens(page, "sequential") == {(1, 0): "<bos>"} and page.locator("#examples .paper").is_hidden()
+
+
 def test_a_page_of_few_decoders_and_no_grid_has_its_examples(visit):
     report = traced_report(EXAMPLES, untraced=["sequential", "Δt = 1", "Δt = 2, fresh", "exact-source"])
     page = visit(page_of(report))

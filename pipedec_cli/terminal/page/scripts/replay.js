@@ -75,7 +75,7 @@
     [opening, ...tokens, ...(ended ? ["<eos>"] : [])].forEach((said, place, all) => {
       const first = place === 0, special = first || (ended && place === all.length - 1);
       const cell = { row: number, time: start + place, said, first, special };
-      cell.element = add(cell.time, { textContent: said });
+      cell.element = add(cell.time, { textContent: said, title: said.length > 20 ? said : "" });
       Object.assign(cell.element.dataset, { at: run.cells.length, row: number, time: cell.time });
       run.cells.push(cell);
     });
@@ -292,5 +292,9 @@
     section.scrollIntoView();
     control("play").focus({ preventScroll: true });
   });
+  // Paper does not play: it has all of the grid, and the screen is as it was once it is printed.
+  let before = 0;
+  addEventListener("beforeprint", () => { play(false); before = state.clock; if (state.runs.length) go(end()); });
+  addEventListener("afterprint", () => { if (state.runs.length) go(before); });
   show();
 })();
