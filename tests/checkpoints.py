@@ -96,7 +96,8 @@ def fresh_toy(
     decoder: DecoderKind = "pipelined", delay: int | Literal["any"] = "any", shape: Shape = TOY_SHAPE
 ) -> Checkpoint:
     """A model of random weights for the toy data, its tokenizer trained on it."""
-    tokenizer = train_tokenizer((text for source, segments in TOY for text in (source, *segments)), 300)
+    texts = (text for source, segments in TOY for text in (source, *segments))
+    tokenizer = train_tokenizer(texts, 300, begins=shape.family not in ("t5", "bart"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         model = make_model(shape, len(tokenizer)).eval()

@@ -1,6 +1,6 @@
 """Objects as rows: the text of each key's value, the object that such texts say, and all of it as one plain text.
 
-In the grid a row is a key's `opening` and the text of its value, nothing where there is none. A plain T5 writes the same
+In the grid a row is a key's `opening` and the text of its value, nothing where there is none. A plain model writes the same
 as one text, ``key: value; key: value``, keys without a value left out. What separates is doubled where it belongs to a
 key or value itself: ``|`` within the items of a list, ``:`` in the keys of a plain text and ``;`` anywhere in it.
 """
@@ -160,7 +160,7 @@ def split_pair(pair: str) -> tuple[str, str]:
 
 
 def plain_text(texts: Sequence[str], fields: Sequence[Field]) -> str:
-    """The texts of all values as a plain T5 writes them."""
+    """The texts of all values as a plain model writes them."""
     filled = ((field.name, text) for field, text in zip(fields, texts, strict=True) if text)
     pairs = (f"{_doubled(name, _KEY)}{_KEY} {text}" for name, text in filled)
     return f"{_PAIR} ".join(_doubled(pair, _PAIR) for pair in pairs)

@@ -55,7 +55,7 @@ class DecoderFigures:
 
 @dataclass(frozen=True, slots=True)
 class PaperRow:
-    """Both decoders on one data set with one backbone: the plain T5, and the pipelined decoder at Δt = 1."""
+    """Both decoders on one data set with one backbone: the plain model, and the pipelined decoder at Δt = 1."""
 
     dataset: str
     backbone: Backbone

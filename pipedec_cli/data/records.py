@@ -21,13 +21,13 @@ from pipedec_cli.data.fields import Field, Value, pairs_of
 
 Level = Literal["sentence", "phrase", "clause", "field"]
 SplitName = Literal["train", "dev", "test"]
-#: What a checkpoint was trained as: ``sequential`` is the ordinary T5.
+#: What a checkpoint was trained as: ``sequential`` is the ordinary model.
 DecoderKind = Literal["pipelined", "sequential"]
 #: What fresh weights are of.
 Family = Literal["t5", "llama", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]
 #: Δt in time-steps, or ``wait``: a subsequence starts when the one before has ended. ``sequential`` is its older name.
 Delay = int | Literal["wait", "sequential"]
-#: What drafts in exact mode: a pipelined decoder, n-grams of the source and the text so far, or the T5's own guesses.
+#: What drafts in exact mode: a pipelined decoder, n-grams of the source and the text so far, or the model's own guesses.
 Draft = Literal["pipelined", "source", "jacobi"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
 
@@ -155,7 +155,7 @@ OUTPUT_FIELDS: Final = _Output.__struct_fields__
 
 
 class Teacher(Struct, frozen=True):
-    """The T5 whose texts a model was trained on, as its training.json names it."""
+    """The model whose texts a model was trained on, as its training.json names it."""
 
     name: Annotated[str, Meta(min_length=1)]  # a folder or a hub name
     sha256: str | None = None

@@ -22,8 +22,8 @@ from pipedec_cli.data.writing import changes, to_json
 MANIFEST: Final = "training.json"
 STATE: Final = "trainer_state.json"
 UNFINISHED: Final = ".unfinished-"  # a folder in which a checkpoint is being written begins so
-#: What a training begins with: fresh weights, those of a model that began so here, or others.
-Start = Literal["fresh", "from-scratch", "published"]
+#: What a training begins with: fresh weights, those of a model that began so here, or others; or adapters beside any.
+Start = Literal["fresh", "from-scratch", "published", "adapters"]
 
 
 def begun(folder: Path) -> dict[str, Any]:
@@ -56,8 +56,10 @@ def curve_of(name: str) -> list[dict[str, float]]:
     return list((begun(Path(name)).get("result") or {}).get("curve") or ())
 
 
-def start_of(model: str) -> Start:
+def start_of(model: str, *, adapters: bool = False) -> Start:
     """What `train --model` names, by the training.json of a folder, the folder that this one began with, and so on."""
+    if adapters:
+        return "adapters"
     seen = set[str]()
     while not model.startswith("scratch"):
         if model in seen:

@@ -69,7 +69,7 @@ def read_split(path: Path, need_target: bool = True) -> Iterator[Record]:
     """The records of a split as `segment` wrote it; there may be none. Each has its target, unless it need not, segmented."""
     for record in read_records(_there(path), allow_empty=True):
         if record.target is None and need_target:
-            todo = "give --teacher, a T5 that writes the targets"
+            todo = "give --teacher, a model that writes the targets"
             raise UserError("the record has no target", where=record.where, todo=todo)
         if record.target is not None and record.target_segments is None:
             todo = "run `pipedec segment` on this file"

@@ -19,6 +19,7 @@ from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
+from pipedec_cli.model import lora
 from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, prompt_around, text_end
 from pipedec_cli.pipeline.grid import Explore
@@ -165,6 +166,7 @@ def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any, Any]:
     import transformers
 
     config, content = _config(name, local)
+    base = lora.base_of(Path(name)) if local else None
     options = {"config": config, "local_files_only": local, "trust_remote_code": False}
     tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
     vocabulary = tokenizer.get_vocab()
@@ -177,11 +179,13 @@ def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any, Any]:
         what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {config.vocab_size}"
         raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
     made = getattr(transformers, backbone_of(config).auto_class).from_pretrained
-    model, info = made(name, **options, dtype=dtype, output_loading_info=True)
+    model, info = made(str(base or name), **options, dtype=dtype, output_loading_info=True)
     if info["missing_keys"]:  # transformers would go on with fresh weights in their place
         raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
     if unused := sorted(key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)):
         raise ValueError(f"its weights have layers that config.json does not count, as {unused[0]}")
+    if base:
+        lora.apply_adapter(model, Path(name))
     return model, tokenizer, content
 
 
@@ -214,7 +218,7 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write config.json, model.safetensors, the tokenizer's files and sentences.json.
+    """Write config.json, model.safetensors or an adapter, the tokenizer's files and sentences.json.
 
     A folder without config.json is no model: it goes first and comes last.
     """
@@ -223,12 +227,21 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:
         with _quiet():
-            checkpoint.model.save_pretrained(unfinished)
+            if lora.has_adapters(checkpoint.model):
+                checkpoint.model.config.save_pretrained(unfinished)
+                lora.save_adapter(checkpoint.model, checkpoint.name, Path(unfinished))
+            else:
+                checkpoint.model.save_pretrained(unfinished)
             checkpoint.tokenizer.save_pretrained(unfinished)
         if checkpoint.segmenter is not None:
             save_segmenter(Path(unfinished), checkpoint.segmenter)
         mode = (Path(unfinished) / _CONFIG).stat().st_mode  # safetensors' own is for the owner alone
         (folder / _CONFIG).unlink(missing_ok=True)
+        for other in (
+            *folder.glob("*.safetensors*"),
+            folder / lora.CONFIG,
+        ):  # weights of another kind, or in parts
+            other.unlink(missing_ok=True)
         for file in sorted(Path(unfinished).iterdir(), key=lambda file: file.name == _CONFIG):
             file.chmod(mode)
             file.replace(folder / file.name)

@@ -15,7 +15,7 @@ from pipedec_cli.model import processes
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.collate import Encoded, collator
 from pipedec_cli.model.order import Turn
-from pipedec_cli.model.teacher_forcing import TeacherForcing
+from pipedec_cli.model.teacher_forcing import TeacherForcing, recomputes
 
 if TYPE_CHECKING:
     from pipedec_cli.model.training import Hyperparameters
@@ -55,6 +55,12 @@ def training_cost(
     weights = {weight.untyped_storage()._cdata for weight in module.parameters()}
     kept = [_kept_bytes(loss, [longest] * count, weights) for count in (1, 2)]
     activations = kept[0] + (kept[1] - kept[0]) * (hyper.batch_size - 1)
+    if recomputes(
+        checkpoint.model
+    ):  # what goes into each layer is kept besides, which no tensor's hook tells
+        sizes = checkpoint.backbone.sizes(checkpoint.model.config)
+        tokens = len(longest.source) + sum(len(text) + 2 for text in longest.texts)
+        activations += 4 * hyper.batch_size * tokens * sizes.width * sizes.layers
     in_use = torch.cuda.memory_allocated() if device == "cuda" else psutil.Process().memory_info().rss
 
     typical, seconds = examples[:: max(1, len(examples) // hyper.batch_size)][: hyper.batch_size], []
@@ -65,16 +71,20 @@ def training_cost(
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
         module.zero_grad(set_to_none=True)
-    parameters, updates = checkpoint.model.num_parameters(), hyper.updates(len(examples), processes.count())
+    parameters = checkpoint.model.num_parameters()
+    trained, updates = (
+        checkpoint.model.num_parameters(only_trainable=True),
+        hyper.updates(len(examples), processes.count()),
+    )
     # AdamW keeps two moments in float32; of Adafactor's one a row and a column are kept for each matrix, which is next
     # to nothing.
     moments = 2 if hyper.optimizer == "adamw" else 0
     return Cost(
         updates,
         min(seconds[1:]) * hyper.accumulation * updates,
-        4 * parameters * (1 + max(1, keep) * (1 + moments)),
+        4 * (parameters + max(1, keep) * trained * (1 + moments)),
         parameters,
-        in_use + 4 * parameters * (1 + moments) + activations,
+        in_use + 4 * trained * (1 + moments) + activations,
     )
 
 

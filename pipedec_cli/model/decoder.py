@@ -21,6 +21,7 @@ from pipedec_cli.data.fields import FieldSegmenter, plain_text, read_plain
 from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.writing import file_sha256
+from pipedec_cli.model import lora
 from pipedec_cli.model.arguments import choose_device, choose_dtype, several, whole
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint
@@ -95,7 +96,7 @@ class Decoder:
 
     @cached_property
     def fields(self) -> FieldCodec | None:
-        """What is written, where it is objects: by its own schema or, for a T5 from elsewhere, by that of the data beside it."""
+        """What is written, where it is objects: by its own schema or, for a model from elsewhere, by that of the data beside it."""
         cut, fields = self.checkpoint.segmenter, self.settings.segmentation.fields
         fields = cut.fields if isinstance(cut, FieldSegmenter) else fields
         return FieldCodec(self.text, fields) if fields else None
@@ -137,7 +138,8 @@ class Decoder:
         silent, digest = _SILENT, hashlib.sha256()
         if b'"decoder_start_token_id"' not in contents(folder / "config.json"):
             silent -= {"generation_config.json"}  # which then tells <bos>
-        for file in sorted(folder.iterdir()):
+        base = lora.base_of(folder)
+        for file in [*sorted(folder.iterdir()), *sorted(base.glob("*.safetensors") if base else ())]:
             if file.is_file() and file.suffix in _TELLING and file.name not in silent:
                 digest.update(f"{file.name} {file_sha256(file)}\n".encode())
         return digest.hexdigest()
@@ -156,8 +158,8 @@ class Decoder:
         """How to decode: by the checkpoint's own settings where nothing is given.
 
         The delay is Δt, or ``wait`` for the schedule that waits; by default as trained, 2 if trained for any. An
-        ordinary T5 takes none. `explore` is the checkpoint's by default, ``fresh`` with a `start_when`, which is a probability and
-        needs that rule. sub_max is the checkpoint's by default (an ordinary T5 has none); so is time_max under a fixed delay
+        ordinary model takes none. `explore` is the checkpoint's by default, ``fresh`` with a `start_when`, which is a probability and
+        needs that rule. sub_max is the checkpoint's by default (an ordinary model has none); so is time_max under a fixed delay
         with ``retry`` or ``once``, where max_tokens is not bounded; else max_tokens is 512 by default, and time_max has
         no bound. One that writes fields starts all rows together, within time_max. A UserError where the checkpoint was not trained for that delay or, trained for one alone, is to
         start at other times, and `untrained` does not allow it.
@@ -209,7 +211,7 @@ class Decoder:
         if self.settings.decoder == "sequential":
             if delay not in (None, "wait"):
                 todo = "leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined"
-                raise UserError(f"{self.checkpoint.name} is an ordinary T5 and has no delay", todo=todo)
+                raise UserError(f"{self.checkpoint.name} is an ordinary model and has no delay", todo=todo)
             return Whole()
         trained, wanted = self.settings.delay, delay or self.settings.usual_delay
         if trained not in ("any", wanted) and not untrained:
@@ -266,7 +268,7 @@ class Decoder:
                 yield index, waiting[index].ids
 
     def joined(self, event: Finished) -> tuple[str, tuple[str, ...]]:
-        """What was written, its subsequences put together, and each of them; an object as the plain T5 writes it."""
+        """What was written, its subsequences put together, and each of them; an object as the plain model writes it."""
         if self.fields and self.checkpoint.together:
             values = tuple(text or "" for text in self._values(event, self.fields))
             return plain_text(values, self.fields.fields), values
@@ -274,11 +276,11 @@ class Decoder:
         return self.settings.segmentation.joiner.join(segments), segments
 
     def worded(self, generated: Generated) -> str:
-        """What was generated as the plain T5 writes it: an object in words, not as JSON."""
+        """What was generated as the plain model writes it: an object in words, not as JSON."""
         return self.fields.plain(generated.fields) if self.fields and generated.fields else generated.text
 
     def _values(self, event: Finished, fields: FieldCodec) -> Sequence[str | None]:
-        """The text of each value, as the rows or a plain T5 have it; None for one that was cut."""
+        """The text of each value, as the rows or a plain model have it; None for one that was cut."""
         if self.checkpoint.together:
             return [self.text.decode(row.text_tokens) if row.ended else None for row in event.subsequences]
         whole = self.text.decode([token for text in event.texts for token in text])
@@ -327,7 +329,7 @@ def load(
     """Load a folder that `pipedec train` made, another local T5 or a hub model, and make it ready to generate.
 
     The dtype is ``float32``, ``bfloat16``, on a CPU ``int8`` or, on a GPU, ``float16``; the device ``auto``, ``cpu``, ``cuda`` or
-    ``cuda:N``; the rest is as in `Decoder`. A UserError where the checkpoint or the device is not there, or is no T5.
+    ``cuda:N``; the rest is as in `Decoder`. A UserError where the checkpoint or the device is not there, or its family is none of those served.
     """
     where = choose_device(device)
     kind = choose_dtype(dtype, where)

@@ -1,4 +1,4 @@
-"""Exact mode: a plain T5's own greedy text, faster, since a draft tells what may follow; see `pipeline.exact`."""
+"""Exact mode: a plain model's own greedy text, faster, since a draft tells what may follow; see `pipeline.exact`."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _TIMES, _LONG, _SOURCE = 12, 0.5, 128
 
 
 class ExactDecoder(Decoder):
-    """A plain T5 whose text is checked against drafts, and is its own whatever they are; used as a `Decoder` is.
+    """A plain model whose text is checked against drafts, and is its own whatever they are; used as a `Decoder` is.
 
-    Drafts are texts of another decoder, n-grams of the source and of the text so far (``source``), or the T5's own answers
+    Drafts are texts of another decoder, n-grams of the source and of the text so far (``source``), or the model's own answers
     behind a wrong guess (``jacobi``). The method of `run` is how drafts are made, and bounds the text by its max_tokens.
     Its `Generated` count the drafter's decoder calls and seconds, too.
     """
 
     def __init__(self, plain: Decoder, draft: Decoder | Literal["source", "jacobi"]) -> None:
-        """Share the weights of `plain`; a UserError unless it is an ordinary T5 and the drafter, if any, is none."""
+        """Share the weights of `plain`; a UserError unless it is an ordinary model and the drafter, if any, is none."""
         if plain.settings.decoder != "sequential":
-            what = f"{plain.checkpoint.name} is a pipelined decoder, and exact mode gives the text of an ordinary T5"
-            raise UserError(what, todo="give the T5 whose text is wanted")
+            what = f"{plain.checkpoint.name} is a pipelined decoder, and exact mode gives the text of an ordinary model"
+            raise UserError(what, todo="give the model whose text is wanted")
         if isinstance(draft, Decoder) and draft.settings.decoder == "sequential":
-            slow = "is an ordinary T5, which drafts no faster than the text is written"
+            slow = "is an ordinary model, which drafts no faster than the text is written"
             todo = "give a checkpoint that `pipedec train` made, or draft from the source"
             raise UserError(f"{draft.checkpoint.name} {slow}", todo=todo)
         if not isinstance(draft, Decoder) and draft not in ("source", "jacobi"):
@@ -54,7 +54,7 @@ class ExactDecoder(Decoder):
 
     @cached_property
     def weights(self) -> DecoderWeights:
-        """Those of the plain T5."""
+        """Those of the plain model."""
         return self.plain.weights
 
     def method(self, *args: Any, **chosen: Any) -> Method:
@@ -92,12 +92,12 @@ class ExactDecoder(Decoder):
             yield checked
 
     def check(self, max_tokens: int | None, costs: Sequence[float]) -> Verify:
-        """How to decode on the T5's engine, where guesses cost so much; it lacks the drafts."""
+        """How to decode on the model's engine, where guesses cost so much; it lacks the drafts."""
         limits = Limits(None, None, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
         return Verify(self.checkpoint.bos, self.checkpoint.eos, limits, self.kind == "jacobi", costs)
 
     def draft(self, text: str) -> list[int]:
-        """The draft that a text is, in ids of the T5's tokenizer."""
+        """The draft that a text is, in ids of the model's tokenizer."""
         return [*self.text.ids([text])[0], self.checkpoint.eos]
 
     def measured(self, batch_size: int) -> tuple[float, ...]:

@@ -58,7 +58,7 @@ class FieldCodec:
         return {name: _meant(value, self._forms[name]) for name, value in values.items()}
 
     def plain(self, values: Mapping[str, Value | None]) -> str:
-        """An object as the plain T5 writes it."""
+        """An object as the plain model writes it."""
         return plain_text([text_of(values.get(field.name)) for field in self.fields], self.fields)
 
     def _choice(self, field: Field) -> Callable[[Sequence[int]], Sequence[int]]:

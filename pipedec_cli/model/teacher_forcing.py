@@ -5,16 +5,18 @@ It drives the parts of the ordinary model and adds no parameters. The cached ste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pipedec_cli.model import modules
 from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.block import MODULES, Blocks
+from pipedec_cli.model.block import MODULES, Block, Blocks
 from pipedec_cli.pipeline.attention import distance, position, visible
 
 
@@ -54,6 +56,10 @@ def decoder_logits(
     attend = partial(_attend, heads=model.config.num_heads, dropout=dropout)
     look_at_source = partial(attend, mask=memory_mask[:, None, None, :].bool())
 
+    again = model.training and recomputes(model)
+    run: Callable[..., Tensor] = (
+        partial(checkpoint, use_reentrant=False) if again else lambda layer, *states: layer(*states)
+    )
     hidden = blocks.dropout(model)(backbone.embedding(model)(tokens))
     bias: Tensor | None = None
     before: nn.Embedding | None = None
@@ -61,9 +67,30 @@ def decoder_logits(
         if block.bias is not before:
             values = block.bias(buckets).permute(0, 3, 1, 2)
             bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), block.bias
-        key, value = block.source_kv(memory)
-        hidden = block(hidden, partial(attend, mask=bias), partial(look_at_source, key=key, value=value))
+        hidden = run(partial(_layer, block, partial(attend, mask=bias), look_at_source), hidden, memory)
     return blocks.head(model, MODULES)(hidden)
+
+
+def _layer(
+    block: Block,
+    attend: Callable[..., Tensor],
+    look_at_source: Callable[..., Tensor],
+    hidden: Tensor,
+    memory: Tensor,
+) -> Tensor:
+    key, value = block.source_kv(memory)
+    return block(hidden, attend, partial(look_at_source, key=key, value=value))
+
+
+def recompute(model: Any) -> None:
+    """Have training passes keep what goes into each layer alone, and compute the rest again on the way back."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
+def recomputes(model: Any) -> bool:
+    """Whether `recompute` was asked for, by the flags that transformers keeps."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor, heads: int, dropout: float) -> Tensor:

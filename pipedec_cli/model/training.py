@@ -19,7 +19,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import checked
 from pipedec_cli.data.trained import STATE, Start, checkpoints
-from pipedec_cli.model import processes
+from pipedec_cli.model import lora, processes
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
 from pipedec_cli.model.collate import Encoded, collator
 from pipedec_cli.model.cost import require_examples
@@ -67,13 +67,14 @@ _USUAL: Final[Mapping[Start, tuple[str, int]]] = {
     "fresh": ("adafactor", 8),
     "from-scratch": ("adafactor", 8),
     "published": ("adamw", 24),
+    "adapters": ("adamw", 24),
 }
 #: The usual peak rates; the last is the paper's. The matrices of a fresh T5 differ in size by two orders of
 #: magnitude (embeddings 1, queries 0.008): one rate for all is too small for some and too large for others, and
 #: Adafactor's relative one, with which T5 itself was trained, suits them all.
 _RATES: Final[Mapping[str, Mapping[Start, float]]] = {
-    "adafactor": {"fresh": 3e-2, "from-scratch": 1e-2, "published": 1e-3},
-    "adamw": {"fresh": 1e-3, "from-scratch": 3e-4, "published": 1e-4},
+    "adafactor": {"fresh": 3e-2, "from-scratch": 1e-2, "published": 1e-3, "adapters": 1e-2},
+    "adamw": {"fresh": 1e-3, "from-scratch": 3e-4, "published": 1e-4, "adapters": 2e-4},
 }
 
 
@@ -105,6 +106,7 @@ def train(
     *,
     resume: bool = False,
     keep: int = 2,
+    keep_adapter: bool = False,
     show: Callable[[Progress], None] = lambda _: None,
     score: Callable[[], float] | None = None,
 ) -> Mapping[str, Any]:
@@ -112,8 +114,8 @@ def train(
 
     Of the last look at the dev set it gives ``dev_update``, ``dev_loss`` and ``dev_score``, of all that was logged the ``curve``. Dev examples are looked at
     but never trained on, and `score` is called at each look. The folder gets the result and the ``checkpoint-N``
-    folders, from the last of which `resume` goes on; the last `keep` stay, and at least one. A UserError if there is
-    none or it cannot be read, or if there is no example.
+    folders, from the last of which `resume` goes on; the last `keep` stay, and at least one. Adapters are merged at the end
+    unless `keep_adapter` says otherwise. A UserError if there is none or it cannot be read, or if there is no example.
     """
     require_examples(examples)
     last = next(reversed(checkpoints(folder)), None) if resume else None
@@ -167,6 +169,8 @@ def train(
     if trainer.is_fsdp_enabled:
         processes.check_sharding(trainer.accelerator.state.fsdp_plugin, hyper.optimizer)
         reporter.score = None  # one process has not all the weights to generate with
+        if lora.has_adapters(checkpoint.model):
+            raise UserError("adapters are not sharded", todo="leave --lora out, or FSDP")
     else:
         processes.refuse_unsharded()
     began = time.perf_counter()
@@ -179,6 +183,8 @@ def train(
         else:
             trainer.train(resume_from_checkpoint=str(last) if last else None)
     checkpoint.model.eval()
+    if lora.has_adapters(checkpoint.model) and not keep_adapter:
+        lora.merge(checkpoint.model)
     trainer.save_model(str(folder))
     updates = trainer.state.global_step
     return {
@@ -251,7 +257,7 @@ def _blamed(checkpoint: Path | None, reporter: _Reporter) -> Iterator[None]:
 
 
 class _Trainer(Trainer):
-    """The Trainer, saving the plain T5 inside the loss module, and no pickled arguments."""
+    """The Trainer, saving the plain model inside the loss module, and no pickled arguments."""
 
     def __init__(self, checkpoint: Checkpoint, **kwargs: Any) -> None:
         self.checkpoint = checkpoint
@@ -271,19 +277,23 @@ class _Trainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if not self.args.should_save:
             return
+        folder = Path(output_dir or self.args.output_dir)
         if state_dict is not None:  # FSDP's, put together again
             plain = type(self.checkpoint.model)(self.checkpoint.model.config)
             plain.load_state_dict(
                 {name.removeprefix("plain."): weight for name, weight in state_dict.items()}
             )
         whole = self.checkpoint if state_dict is None else replace(self.checkpoint, model=plain.eval())
-        save_checkpoint(whole, Path(output_dir or self.args.output_dir))
+        save_checkpoint(whole, folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         from safetensors.torch import load_model
 
         if model is not None:  # FSDP's, in pieces
             super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        if lora.has_adapters(self.checkpoint.model):
+            lora.load_adapter(self.checkpoint.model, Path(resume_from_checkpoint))
             return
         # In place, so that tied weights stay tied and an output matrix of its own stays one.
         load_model(self.checkpoint.model, Path(resume_from_checkpoint) / "model.safetensors")

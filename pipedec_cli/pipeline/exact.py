@@ -18,7 +18,7 @@ from pipedec_cli.pipeline.schedule import Subsequence
 GRAMS: Final = (3, 2, 1)
 #: What a call costs by the guesses that it checks, where nothing was measured: all the same, up to 8 of them.
 FLAT: Final = (1.0,) * 9
-#: Guesses kept and guesses made that every text is reckoned to begin with: n-grams' and those of the T5 itself, a draft's.
+#: Guesses kept and guesses made that every text is reckoned to begin with: n-grams' and those of the model itself, a draft's.
 _BEGUN: Final = ((1.0, 3.0), (3.0, 4.0))
 #: What is left of older ones after a call, and what they come to where none are made, so that some are again.
 _OLDER, _NONE = 0.8, (0.5, 1.0)

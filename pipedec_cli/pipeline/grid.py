@@ -37,7 +37,7 @@ class Limits:
             raise ValueError("decoding needs a bound: time_max or max_tokens")
 
 
-#: The bounds of the plain T5 and of the schedule that waits: tokens only.
+#: The bounds of the plain model and of the schedule that waits: tokens only.
 SEQUENTIAL_LIMITS = Limits(time_max=None, sub_max=None, max_tokens=512)
 
 

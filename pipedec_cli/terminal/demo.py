@@ -37,7 +37,7 @@ class DemoSettings(Settings):
 
     examples: int = option(6000, "Examples that are made.", min=100)
     updates: int = option(
-        600, "Training updates of the ordinary T5, of 8 examples; the other has two thirds.", min=1
+        600, "Training updates of the ordinary model, of 8 examples; the other has two thirds.", min=1
     )
     test: int = option(100, "Test examples that are generated from.", min=2)
     seed: int = option(0, "Of data and training.")
@@ -51,7 +51,7 @@ def demo(settings: DemoSettings) -> None:
     """Run the whole workflow on built-in data: segment, train, generate, report.
 
     The data are facts about made-up ships, birds, planets and stations, each of which the target states in a sentence of its
-    own, so that what is right can be counted. A small ordinary T5 is trained from scratch, and then taught to a pipelined
+    own, so that what is right can be counted. A small ordinary model is trained from scratch, and then taught to a pipelined
     decoder, which is compared with it.
     """
     out, quiet = settings.out, settings.quiet
@@ -66,10 +66,10 @@ def demo(settings: DemoSettings) -> None:
     plain = place.model("sequential")
     size = TrainSettings(batch_size=8, dev_examples=48, evaluations=3, keep_checkpoints=0, overwrite=True)
     usual = replace(size, max_steps=settings.updates, seed=settings.seed, workspace=out)
-    talk.say("\n2 of 5: train an ordinary T5   (pipedec train --decoder sequential)")
+    talk.say("\n2 of 5: train an ordinary model   (pipedec train --decoder sequential)")
     train.run(replace(usual, decoder="sequential"), talk)
     talk.say(f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {plain})")
-    fewer = max(1, settings.updates * 2 // 3)  # it starts where the T5 has come to
+    fewer = max(1, settings.updates * 2 // 3)  # it starts where that model has come to
     train.run(replace(usual, teacher=str(plain), max_steps=fewer), talk)
     talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
     generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), talk)

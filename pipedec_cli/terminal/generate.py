@@ -23,8 +23,8 @@ EXAMPLES = """
 pipedec generate                                # the workspace's test set with the workspace's model
 pipedec generate --delay 2 --resume             # go on after an interruption
 pipedec generate --text "name[The Mill], food[Chinese]" --live
-pipedec generate --exact my-t5 --draft source   # its own text in fewer calls, with nothing to train
-pipedec generate --decoder sequential           # the ordinary T5; --delay wait is another thing
+pipedec generate --exact my-model --draft source   # its own text in fewer calls, with nothing to train
+pipedec generate --decoder sequential           # the ordinary model; --delay wait is another thing
 pipedec generate articles.csv --source-field body --model my-model \\
   --out summaries.jsonl --batch-size 16
 cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
@@ -51,10 +51,11 @@ class GenerateSettings(WorkflowSettings):
         (), "A source instead of DATA; may be given several times. The text goes to stdout, a line each."
     )
     model: str | None = option(
-        None, "A folder that `pipedec train` made, another T5, or a hub name \\[default: the workspace's]."
+        None, "A folder that `pipedec train` made, another model, or a hub name \\[default: the workspace's]."
     )
     decoder: DecoderKind | None = option(
-        None, "Which of the workspace's models: the pipelined one or the ordinary T5 \\[default: pipelined]."
+        None,
+        "Which of the workspace's models: the pipelined one or the ordinary model \\[default: pipelined].",
     )
     delay: Delay | None = _decoding(
         None,
@@ -81,7 +82,7 @@ class GenerateSettings(WorkflowSettings):
     )
     exact: str | None = _decoding(
         None,
-        "Write the very text of this ordinary T5 (a folder or a hub name), faster: its tokens are checked against a draft, "
+        "Write the very text of this ordinary model (a folder or a hub name), faster: its tokens are checked against a draft, "
         "several in a call.",
         metavar="T5",
     )
@@ -282,9 +283,9 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
         raise UserError("--text and DATA are both given", todo="give one of them")
     to_stdout = out == "-" or (out is None and bool(texts))
     if settings.draft and not settings.exact:
-        raise UserError("--draft is for --exact alone", todo="name the ordinary T5 with --exact")
+        raise UserError("--draft is for --exact alone", todo="name the ordinary model with --exact")
     if settings.exact and settings.decoder:
-        todo = "leave out --decoder: --exact names the T5"
+        todo = "leave out --decoder: --exact names the model"
         raise UserError("--exact and --decoder are both given", todo=todo)
     if to_stdout and settings.resume:
         raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")

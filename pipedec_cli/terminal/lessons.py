@@ -1,4 +1,4 @@
-"""What `train` learns from: the data's own targets, or a plain T5's texts, which it writes once and which are kept."""
+"""What `train` learns from: the data's own targets, or a plain model's texts, which it writes once and which are kept."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _prompt(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
-    """What the teacher wrote and, now, writes, without what was cut short or says itself again. A `UserError` if it is no ordinary T5."""
+    """What the teacher wrote and, now, writes, without what was cut short or says itself again. A `UserError` if it is no ordinary model."""
     train, dev = folder / "train.jsonl", folder / "dev.jsonl"
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
     data = None if settings.data is None else str(settings.data)
@@ -85,7 +85,7 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
         usual = replace(usual, **settings.some("prompt_template", "chat"))
         decoder.read_sources(usual.prompt_template, chat=usual.chat)
     if decoder.settings.decoder != "sequential":
-        todo = "name an ordinary T5 with --teacher"
+        todo = "name an ordinary model with --teacher"
         raise UserError(f"{decoder.checkpoint.name} is a pipelined decoder, and no teacher", todo=todo)
     splits: dict[SplitName, int | None] = {"train": settings.limit}
     if settings.dev_examples and dev.exists() and dev.stat().st_size:
@@ -100,7 +100,7 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
         kind: Any = {"separators": segmentation.separators, "fields": segmentation.fields}
         segmenter = make_segmenter(segmentation.level, texts, inputs, **kind)
         segmentation = structs.replace(segmentation, joiner=joiner_of(records, segmenter))
-    # A T5 that goes in circles says a sentence again and again; who learns that from it does not end, either.
+    # A model that goes in circles says a sentence again and again; who learns that from it does not end, either.
     prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1, each_once=True)
     cut = {
         split: [prepare.segment(structs.replace(record, target_segments=None)) for record in rows]
@@ -155,6 +155,7 @@ def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[]
     from pipedec_cli.evaluate.scoring import dev_measure, scoring_item
     from pipedec_cli.model.collate import encode
     from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.model.lora import merged
 
     if not records or checkpoint.settings is None:
         return None
@@ -164,11 +165,12 @@ def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[]
 
     def score_dev() -> float:
         checkpoint.model.eval()
-        decoder = Decoder(checkpoint, batch_size=8)  # made anew, since the weights have changed
-        method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
-        made = zip(decoder.texts([record.source for record in records], method), records, strict=True)
-        task = TASK_OF[measure.name]
-        items = [scoring_item(structs.replace(one, record=record), task) for one, record in made]
+        with merged(checkpoint.model):
+            decoder = Decoder(checkpoint, batch_size=8)  # made anew, since the weights have changed
+            method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
+            made = [*decoder.texts([record.source for record in records], method)]
+        task, pairs = TASK_OF[measure.name], zip(made, records, strict=True)
+        items = [scoring_item(structs.replace(one, record=record), task) for one, record in pairs]
         checkpoint.model.train()
         return score(items, measure).values[measure.primary] or 0.0
 

@@ -67,12 +67,12 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
 
 
 def load_any(settings: GenerateSettings, talk: Talk) -> Decoder:
-    """What the settings ask for: a decoder, or a T5 with what drafts its text."""
+    """What the settings ask for: a decoder, or a model with what drafts its text."""
     return load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)
 
 
 def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
-    """The T5 that was named, and what drafts its text."""
+    """The model that was named, and what drafts its text."""
     plain = load_decoder(replace(settings, model=settings.exact), talk)
     there = settings.model or is_model(Workspace.find(settings.workspace).model("pipelined"))
     draft = settings.draft or ("pipelined" if there else "source")
@@ -87,7 +87,7 @@ def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
 
 
 def read_alike(plain: Decoder, pipelined: Decoder) -> None:
-    """Give a T5 that `pipedec train` has not made, and that says nothing of a prefix, its sources as another decoder's."""
+    """Give a model that `pipedec train` has not made, and that says nothing of a prefix, its sources as another decoder's."""
     if plain.checkpoint.settings is None:
         like = pipelined.text
         plain.text.prefix, plain.text.max_source_tokens = like.prefix, like.max_source_tokens
@@ -131,14 +131,16 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
         decoder.text.prefix = settings.source_prefix
     decoder.read_sources(settings.prompt_template, chat=settings.chat)
     if decoder.checkpoint.settings is None and place.segmentation.exists():
-        # a T5 from elsewhere: its texts are cut as the targets beside it were
+        # a model from elsewhere: its texts are cut as the targets beside it were
         decoder.checkpoint.segmenter = load_segmenter(place.data)
     trained = decoder.settings.decoder
     if settings.decoder == "pipelined" and trained == "sequential":
         todo = "leave out --decoder pipelined, or make one with `pipedec train`"
-        raise UserError(f"{name} is an ordinary T5, not a pipelined decoder", todo=todo)
+        raise UserError(f"{name} is an ordinary model, not a pipelined decoder", todo=todo)
     if settings.decoder == "sequential" and trained == "pipelined":
-        todo = "--delay wait is its waiting schedule; `pipedec train --decoder sequential` makes a plain T5"
+        todo = (
+            "--delay wait is its waiting schedule; `pipedec train --decoder sequential` makes a plain model"
+        )
         raise UserError(f"{name} was trained as a pipelined decoder", todo=todo)
     return decoder
 

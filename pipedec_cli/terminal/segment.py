@@ -44,7 +44,7 @@ pipedec segment train.csv --dev dev.csv --test test.csv \\
   --source-field article --target-field highlights
 pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    # a list, or "a; b; c"
 pipedec segment facts.jsonl --level field       # {"source": "…", "target": {"name": "The Mill", "food": "Thai"}}
-pipedec segment inputs.jsonl --sources-only     # for `pipedec train --teacher`, which has a T5 write the targets
+pipedec segment inputs.jsonl --sources-only     # for `pipedec train --teacher`, which has a model write the targets
 pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        # counts tokens instead of words
 zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json \\
   | jq .promise
@@ -88,7 +88,7 @@ class SegmentSettings(WorkflowSettings):
     )
     id_field: str = _fields("id", "The field with the identifier; else the line number is one.")
     sources_only: bool = _fields(
-        False, "The data have no targets: `pipedec train --teacher` has a T5 write them."
+        False, "The data have no targets: `pipedec train --teacher` has a model write them."
     )
     fields: str | None = _schema(
         None,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import structs
 from rich.console import Console
@@ -29,13 +29,16 @@ from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training, track
 from pipedec_cli.terminal.settings import WorkflowSettings, argument, option, threads_option
 
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+
 #: How gloo and NCCL say that a process with which this one sums up gradients is no more.
 _PEER_GONE: Final = ("closed by peer", "reset by peer", "remote process exited", "remote worker")
 EXAMPLES = """
 pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
 pipedec train --model google-t5/t5-base --recipe paper
-pipedec train --teacher ./my-t5                 # from the T5 that you run today to a faster one that writes like it
-pipedec train --decoder sequential              # the ordinary T5, the baseline that a report compares with
+pipedec train --teacher ./my-model                 # from the model that you run today to a faster one that writes like it
+pipedec train --decoder sequential              # the ordinary model, the baseline that a report compares with
 pipedec train --resume                          # go on after an interruption, with the same options
 torchrun --nproc-per-node 2 -m pipedec_cli train \\
   --model google-t5/t5-large --bf16
@@ -49,7 +52,7 @@ class TrainSettings(WorkflowSettings):
     data: Path | None = argument("A folder that `pipedec segment` wrote \\[default: the workspace's].")
     teacher: str | None = option(
         None,
-        "An ordinary T5, a folder or a hub name, whose own texts for the sources are learnt instead of the targets: they are "
+        "An ordinary model, a folder or a hub name, whose own texts for the sources are learnt instead of the targets: they are "
         "generated first and kept in the workspace.",
         metavar="T5",
     )
@@ -63,7 +66,7 @@ class TrainSettings(WorkflowSettings):
         None, "Of fresh weights: what kind of model --model scratch-… is \\[default: t5]."
     )
     decoder: DecoderKind = option(
-        "pipelined", "pipelined, or sequential for the ordinary T5 that a report compares with."
+        "pipelined", "pipelined, or sequential for the ordinary model that a report compares with."
     )
     delay: int | Literal["any"] = option(
         "any",
@@ -93,6 +96,22 @@ class TrainSettings(WorkflowSettings):
     )
     warmup: float = option(0.05, "Share of the updates over which it rises.", min=0.0, max=1.0)
     bf16: bool = option(False, "Mixed precision in bfloat16.")
+    checkpoint_activations: bool = option(
+        False,
+        "Keep only what goes into each layer for the way back and compute the rest again: a third more time, far less memory.",
+    )
+    lora: int | None = option(
+        None,
+        "Train adapters of this rank beside the linear layers of the decoder, and nothing else (LoRA), for models that do not "
+        "fit otherwise; they are merged in the end. Needs `pip install '.\\[lora]'`.",
+        min=1,
+        max=4096,
+        metavar="RANK",
+    )
+    keep_adapter: bool = option(
+        False,
+        "Of --lora: write the adapter alone, which refers to the folder of --model, and do not merge it.",
+    )
     source_prefix: str | None = option(
         None,
         "Put before every source, as in T5's task prefixes ('summarize: ') \\[default: the teacher's, else none].",
@@ -143,12 +162,12 @@ class TrainSettings(WorkflowSettings):
 def train(settings: TrainSettings) -> None:
     """Train a pipelined decoder, or the ordinary sequential one, on what `pipedec segment` wrote.
 
-    The parameters and the architecture are those of the ordinary T5, so any T5 checkpoint is a starting point. What comes
+    The parameters and the architecture are those of the ordinary model, so any T5 checkpoint is a starting point. What comes
     out of `--decoder sequential` is one for plain transformers, too; of a pipelined model transformers' generate() writes
     the first subsequence only. A model card, README.md, lies beside the weights. Only train.jsonl is trained on;
     dev.jsonl is looked at, test.jsonl is not touched.
 
-    With --teacher the sources suffice: the T5 that you run today writes the targets, and the pipelined decoder starts from
+    With --teacher the sources suffice: the model that you run today writes the targets, and the pipelined decoder starts from
     its weights and learns to write like it. Where the right answers could be worded or ordered in many ways, that costs
     least quality.
     """
@@ -172,6 +191,9 @@ def run(settings: TrainSettings, talk: Talk) -> None:
             raise UserError("would be written over", where=name, todo="give another --out")
         if not name.startswith("scratch"):
             trained.require_model(name)
+    if settings.keep_adapter and (settings.lora is None or not Path(settings.model or "").is_dir()):
+        what = "--keep-adapter keeps what --lora has trained beside a model in a folder"
+        raise UserError(what, todo="give --lora RANK and --model FOLDER, or leave it out")
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
     with alone if is_main() else nullcontext():
         _check_folder(target, None, settings, talk)
@@ -192,21 +214,21 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     lessons = gather(settings, folder, talk)
 
     from pipedec_cli.evaluate.scoring import dev_measure
-    from pipedec_cli.model.checkpoint import MethodSettings
     from pipedec_cli.model.collate import StoredExamples, encode, fit_time_max
     from pipedec_cli.model.scratch import start_checkpoint
     from pipedec_cli.model.training import hyperparameters, train
 
     same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
     hyper = hyperparameters(
-        start=trained.start_of(settings.model or ""),
+        start=trained.start_of(settings.model or "", adapters=settings.lora is not None),
         schedule=settings.rate_schedule,
         cpu=settings.device == "cpu",
         **settings.some(*same, "evaluations", "max_steps"),
     )
     usual, delay = ("model", "decoder", "time_max", "dev_examples", "limit"), _delay(settings, lessons)
     begun = settings.some(*usual) | lessons.sources | {"delay": delay}
-    begun |= {} if settings.family is None else settings.some("family")
+    given = settings.some("family", "lora", "keep_adapter")  # older trainings have no such settings
+    begun |= {name: value for name, value in given.items() if value}
     if count() > 1:  # else other examples would come together when it is resumed
         begun["processes"] = count()
     if lessons.teacher:
@@ -215,13 +237,11 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     if done := _check_folder(target, record, settings, talk):
         talk.say(f"{target} has been trained to the end already")
         return done
-    decoding = {**settings.some("decoder"), **lessons.sources, "segmentation": lessons.segmentation}
-    method = MethodSettings(**decoding, delay=delay, explore="once" if lessons.teacher else "retry")
+    method = _method(settings, lessons, delay)
     start = (settings.model or "", method, lessons.train, hyper.seed, lessons.segmenter)
     like = lessons.teacher.checkpoint if lessons.teacher else None
     checkpoint = start_checkpoint(*start, like, settings.family)
-    if settings.prompted and not any(one.backbone.prompted for one in filter(None, (checkpoint, like))):
-        checkpoint.prompt(method.prompt, chat=method.chat)  # which refuses it
+    _prepare(checkpoint, like, settings)
     texts = track(talk, lessons.train, len(lessons.train), "tokenizing")
     examples = StoredExamples(target, encode(checkpoint, texts))
     time_max = settings.time_max or fit_time_max(examples, method)
@@ -230,6 +250,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
         estimate(checkpoint, examples, hyper, settings, target, talk)
         write_json(target / trained.MANIFEST, record)
     how: Any = {"resume": settings.resume, "keep": settings.keep_checkpoints}
+    how |= settings.some("keep_adapter")
     measure = dev_measure(lessons.segmentation.level)
     with show_training(talk, measure.headline[measure.primary]) as show, _stopped(target, talk):
         dev, score = list(encode(checkpoint, lessons.dev)), dev_scorer(checkpoint, lessons.dev[:32])
@@ -241,6 +262,28 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
         write_card(target, checkpoint, record, folder, len(examples), talk)
         write_json(target / trained.MANIFEST, record)  # from here on the folder holds a model
     return result
+
+
+def _prepare(checkpoint: Checkpoint, teacher: Checkpoint | None, settings: TrainSettings) -> None:
+    """Make a model ready to be trained as it was asked for; a `UserError` if it cannot be."""
+    from pipedec_cli.model.lora import add_adapters
+    from pipedec_cli.model.teacher_forcing import recompute
+
+    if settings.prompted and not any(one.backbone.prompted for one in (checkpoint, teacher or checkpoint)):
+        checkpoint.prompt(settings.prompt_template or "", chat=bool(settings.chat))  # which refuses it
+    if settings.lora:
+        add_adapters(checkpoint.model, settings.lora, settings.seed)
+    if settings.checkpoint_activations:
+        recompute(checkpoint.model)
+
+
+def _method(
+    settings: TrainSettings, lessons: Lessons, delay: int | Literal["any", "together"]
+) -> MethodSettings:
+    from pipedec_cli.model.checkpoint import MethodSettings
+
+    asked = {**settings.some("decoder"), **lessons.sources, "segmentation": lessons.segmentation}
+    return MethodSettings(**asked, delay=delay, explore="once" if lessons.teacher else "retry")
 
 
 def _delay(settings: TrainSettings, lessons: Lessons) -> int | Literal["any", "together"]:

@@ -213,7 +213,7 @@ def test_rows_that_were_taken_back_are_counted_and_not_in_the_grid(pipelined):
 
 def test_an_ordinary_t5_has_no_delay(sequential, pipelined):
     assert sequential.method().schedule == Whole()
-    with pytest.raises(UserError, match="is an ordinary T5 and has no delay"):
+    with pytest.raises(UserError, match="is an ordinary model and has no delay"):
         sequential.method(2)
     trained = pipelined.checkpoint
     stranger = Decoder(Checkpoint(trained.model, trained.tokenizer, None, "some/t5"))

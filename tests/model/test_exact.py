@@ -143,10 +143,10 @@ def test_drafts_are_made_by_the_method_of_the_run(decoders):
 
 def test_exact_mode_wants_an_ordinary_t5_and_no_other_one_as_its_drafter(decoders):
     with pytest.raises(
-        UserError, match="is a pipelined decoder, and exact mode gives the text of an ordinary T5"
+        UserError, match="is a pipelined decoder, and exact mode gives the text of an ordinary model"
     ):
         ExactDecoder(decoders["pipelined"], "source")
-    with pytest.raises(UserError, match="is an ordinary T5, which drafts no faster"):
+    with pytest.raises(UserError, match="is an ordinary model, which drafts no faster"):
         ExactDecoder(decoders["sequential"], decoders["sequential"])
     with pytest.raises(UserError, match="the draft is 'guess'"):
         ExactDecoder(decoders["sequential"], "guess")

@@ -177,3 +177,41 @@ def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_
     model = foreign(tmp_path / "base", template=None)
     told = running.refused("generate", "--text", "a", "--model", model, "--chat")
     assert told == "the model's tokenizer has no chat template; leave --chat out"
+
+
+def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
+    pytest.importorskip("peft")
+    model = foreign(tmp_path / "base")
+    talk = train(workspace, "--model", model, "--lora", "4", "--checkpoint-activations")
+    assert "adamw at a learning rate of 0.0002" in talk
+    folder = workspace / "models" / "pipelined"
+    assert read_json(folder / "training.json")["settings"]["lora"] == 4
+    assert (folder / "model.safetensors").exists()
+    assert (folder / "checkpoint-2" / "adapter_model.safetensors").exists()
+    assert not (folder / "checkpoint-2" / "model.safetensors").exists()
+    change(folder / "training.json", "result")
+    told = running.refused("train", "-w", workspace, *FEW, "--model", model, "--resume")
+    assert "lora was 4" in told
+    assert "going on from" in train(workspace, "--model", model, "--lora", "4", "--resume")
+    train(workspace, "--model", model, "--lora", "4", "--keep-adapter", "--overwrite")
+    assert not (folder / "model.safetensors").exists() and (folder / "adapter_config.json").exists()
+    few = ("generate", "-w", workspace, "--device", "cpu", "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
+    run(*few)
+    before = read_json(tmp_path / "o.manifest.json")["model"]["sha256"]
+    change_weights(model)
+    assert "model" in running.refused(*few, "--resume")
+    run(*few)
+    assert read_json(tmp_path / "o.manifest.json")["model"]["sha256"] != before
+
+
+def change_weights(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    save_file({name: 2 * weight for name, weight in load_file(path).items()}, path, {"format": "pt"})
+
+
+def test_an_adapter_is_kept_only_beside_a_model_in_a_folder(workspace, tmp_path):
+    for more in ((), ("--lora", "4"), ("--model", "google/gemma-3-270m", "--lora", "4")):
+        told = running.refused("train", "-w", workspace, *FEW, "--keep-adapter", *more)
+        assert "give --lora RANK and --model FOLDER" in told

@@ -162,7 +162,9 @@ def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
 def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
     pipelined = tiny_checkpoint(tmp_path / "pipelined")
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", pipelined)
-    assert told == f"{pipelined} is a pipelined decoder, and no teacher; name an ordinary T5 with --teacher"
+    assert (
+        told == f"{pipelined} is a pipelined decoder, and no teacher; name an ordinary model with --teacher"
+    )
     over = ("--teacher", teacher, "--model", "scratch", "--out", teacher)
     assert "would be written over" in running.refused("train", "-w", workspace, *UNCHANGED, *over)
     assert "no checkpoint folder 'none'" in running.refused("train", "-w", workspace, "--teacher", "none")

@@ -1,0 +1,100 @@
+"""Every family from scratch: made, trained, saved, loaded by plain transformers, and generating; configs that are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from pipedec_cli.data.records import Family
+from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
+from pipedec_cli.model.cost import training_cost
+from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.teacher_forcing import TeacherForcing, recompute
+from pipedec_cli.model.training import _Trainer, train
+from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
+
+FAMILIES = get_args(Family)
+
+
+def fresh(family):
+    """A small model of a family for the toy data."""
+    return fresh_toy(shape=SMALL._replace(family=family, dropout=0.0))
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def saved(request, tmp_path_factory):
+    """A folder of each family, after two updates; not to be changed."""
+    folder = tmp_path_factory.mktemp(request.param)
+    checkpoint = fresh(request.param)
+    train(checkpoint, examples_of(checkpoint), [], folder, replace(QUICK, max_steps=2))
+    assert any(
+        not weight.equal(before)
+        for weight, before in zip(*map(_all, (checkpoint, fresh(request.param))), strict=True)
+    )
+    return folder
+
+
+def _all(checkpoint):
+    return weights_of(checkpoint).values()
+
+
+def test_what_was_trained_loads_in_plain_transformers_by_its_auto_class_and_generates(saved):
+    import transformers
+
+    ours = load_checkpoint(str(saved))
+    theirs = getattr(transformers, ours.backbone.auto_class).from_pretrained(saved)
+    expected = ours.model.state_dict()
+    assert all(weight.equal(expected[name]) for name, weight in theirs.state_dict().items())
+    ids = transformers.AutoTokenizer.from_pretrained(saved)("red 3", return_tensors="pt").input_ids
+    assert theirs.generate(input_ids=ids, max_new_tokens=3, do_sample=False).shape[0] == 1
+    made = list(
+        Decoder(ours).texts([source for source, _ in TOY[:3]], Decoder(ours).method(1, max_tokens=12))
+    )
+    assert len(made) == 3 and all(one.steps for one in made)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_training_takes_is_reckoned_and_less_is_kept_where_it_is_computed_again(family):
+    checkpoint = fresh(family)
+    examples = examples_of(checkpoint)
+    whole = training_cost(checkpoint, examples, QUICK)
+    assert whole.parameters == checkpoint.model.num_parameters() and whole.seconds > 0
+    recompute(checkpoint.model)
+    assert training_cost(checkpoint, examples, QUICK).memory > 0
+    assert {parameter.grad for parameter in checkpoint.model.parameters()} == {None}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, family):
+    checkpoint = fresh(family)
+    trainer = _Trainer.__new__(_Trainer)
+    trainer.checkpoint, trainer.args = (
+        checkpoint,
+        type("Args", (), {"should_save": True, "output_dir": "none"}),
+    )
+    trainer._save(str(tmp_path), TeacherForcing(checkpoint.model).state_dict())
+    again = weights_of(load_checkpoint(str(tmp_path)))
+    assert all(weight.equal(again[name]) for name, weight in weights_of(checkpoint).items())
+
+
+@pytest.mark.parametrize(
+    ("family", "values", "told"),
+    [
+        ("llama", {"eos_token_id": None}, "it names no eos_token_id, which ends a text"),
+        ("llama", {"eos_token_id": [1, 10**6]}, "eos_token_id 1000000 is not below vocab_size"),
+        ("llama", {"hidden_size": "32"}, "no llama can be built of it"),
+        ("qwen3", {"num_hidden_layers": 10**6}, "num_hidden_layers"),
+        ("smollm3", {"no_rope_layers": "all"}, "no_rope_layers"),
+        ("gemma3", {"query_pre_attn_scalar": -1}, "query_pre_attn_scalar"),
+        ("t5gemma", {"decoder": {}}, "decoder"),
+        ("bart", {"decoder_ffn_dim": 0}, "decoder_ffn_dim"),
+        ("bart", {"max_position_embeddings": "many"}, "max_position_embeddings"),
+        ("llama", {"model_type": "mistral"}, "'mistral' model, which is not supported"),
+    ],
+)
+def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(tmp_path, family, values, told):
+    save_checkpoint(fresh(family), tmp_path)
+    change(tmp_path / "config.json", **values)
+    assert told in refused(tmp_path)
