@@ -60,7 +60,7 @@ class Decoder:
 
     Its output does not depend on the batch size, which is the number of examples in flight where `run` is not told
     otherwise: in float32 the tokens are those of one at a time, near-ties apart. The settings are those of an ordinary
-    T5 where the checkpoint has none.
+    model where the checkpoint has none.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ def load(
     max_source_tokens: int | None = None,
     consume: bool = True,
 ) -> Decoder:
-    """Load a folder that `pipedec train` made, another local T5 or a hub model, and make it ready to generate.
+    """Load a folder that `pipedec train` made, another local folder or a hub model, and make it ready to generate.
 
     The dtype is ``float32``, ``bfloat16``, on a CPU ``int8`` or, on a GPU, ``float16``; the device ``auto``, ``cpu``, ``cuda`` or
     ``cuda:N``; the rest is as in `Decoder`. A UserError where the checkpoint or the device is not there, or its family is none of those served.

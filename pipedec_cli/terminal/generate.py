@@ -23,7 +23,7 @@ EXAMPLES = """
 pipedec generate                                # the workspace's test set with the workspace's model
 pipedec generate --delay 2 --resume             # go on after an interruption
 pipedec generate --text "name[The Mill], food[Chinese]" --live
-pipedec generate --exact my-model --draft source   # its own text in fewer calls, with nothing to train
+pipedec generate --exact my-model --draft source  # its own text in fewer calls, with nothing to train
 pipedec generate --decoder sequential           # the ordinary model; --delay wait is another thing
 pipedec generate articles.csv --source-field body --model my-model \\
   --out summaries.jsonl --batch-size 16
@@ -84,12 +84,12 @@ class GenerateSettings(WorkflowSettings):
         None,
         "Write the very text of this ordinary model (a folder or a hub name), faster: its tokens are checked against a draft, "
         "several in a call.",
-        metavar="T5",
+        metavar="MODEL",
     )
     draft: Draft | None = _decoding(
         None,
         "What the draft of --exact is: the pipelined decoder's text, n-grams of the source and of the text so far, or the "
-        "T5's own guesses \\[default: pipelined where there is such a model, else source].",
+        "model's own guesses \\[default: pipelined where there is such a model, else source].",
     )
     free: bool = _decoding(
         False, "Let the values of fields be any text, not only what the schema's types and enums allow."

@@ -53,6 +53,8 @@ def write_card(
 
 def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
     """The card as Markdown. A licence that the base model's own card does not name is said to be unknown."""
+    from pipedec_cli.model import lora
+
     name, asked = checkpoint.name, record["settings"]
     pipelined, local = asked["decoder"] == "pipelined", Path(name).is_dir()
     fresh = name.startswith("scratch")
@@ -71,14 +73,17 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         "datasets": [given.partition(":")[0]] if hub else None,
         "library_name": "pipedec" if pipelined else "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["t5", "pipedec", "pipelined-decoding"] if pipelined else ["t5", "pipedec"],
+        "tags": [checkpoint.model.config.model_type, "pipedec", *["pipelined-decoding"] * pipelined],
     }
     template, use = (
         Path(__file__).with_name(f"model_card{of}.md").read_text(encoding="utf-8")
-        for of in ("", f"_{asked['decoder']}")
+        for of in ("", f"_{asked['decoder']}{'_prompted' if checkpoint.backbone.prompted else ''}")
     )
+    if lora.has_adapters(checkpoint.model):
+        use = f"The folder holds an adapter (LoRA) for the model that it started from, which must be there.\n{use}"
     return Template(template).substitute(
         front="\n".join(f"{key}: {to_json(value)}" for key, value in front.items() if value),
+        family=checkpoint.backbone.name,
         kind="a pipelined" if pipelined else "an ordinary, sequential",
         size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
         start=f"fresh weights (`{name}`)" if fresh else plain(Path(name).resolve().name if local else name),

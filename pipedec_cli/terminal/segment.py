@@ -333,8 +333,8 @@ def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits,
         if not splits[name]:
             talk.warn(f"{name} is empty: there are too few different sources")
     if settings.sources_only:
-        then = command_line("train", settings.out, teacher="T5", **settings.some("workspace"))
-        talk.say(f"next: {then} has that T5 write the targets")
+        then = command_line("train", settings.out, teacher="MODEL", **settings.some("workspace"))
+        talk.say(f"next: {then} has that model write the targets")
     elif settings.tokenizer is None:
         counted = "lengths are counted in words, as there is no tokenizer yet"
         talk.say(f"{counted}: tokens are more (--tokenizer counts them)")

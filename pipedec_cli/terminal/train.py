@@ -37,7 +37,8 @@ _PEER_GONE: Final = ("closed by peer", "reset by peer", "remote process exited",
 EXAMPLES = """
 pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
 pipedec train --model google-t5/t5-base --recipe paper
-pipedec train --teacher ./my-model                 # from the model that you run today to a faster one that writes like it
+pipedec train --model Qwen/Qwen3-0.6B --chat --lora 16 --bf16  # a decoder-only model
+pipedec train --teacher ./my-model              # from the model that you run today to a faster one that writes like it
 pipedec train --decoder sequential              # the ordinary model, the baseline that a report compares with
 pipedec train --resume                          # go on after an interruption, with the same options
 torchrun --nproc-per-node 2 -m pipedec_cli train \\
@@ -54,13 +55,13 @@ class TrainSettings(WorkflowSettings):
         None,
         "An ordinary model, a folder or a hub name, whose own texts for the sources are learnt instead of the targets: they are "
         "generated first and kept in the workspace.",
-        metavar="T5",
+        metavar="MODEL",
     )
     model: str | None = option(
         None,
         "Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
-        "data, no network), scratch (the teacher's shape and tokenizer), a local T5, Flan-T5, mT5 or UMT5 folder, or a hub "
-        "name such as google-t5/t5-base \\[default: the teacher, else scratch-tiny].",
+        "data, no network), scratch (the teacher's shape and tokenizer), a local folder or a hub name such as google-t5/t5-base: T5, "
+        "Flan-T5, mT5, UMT5, ByT5, Llama, Qwen3, SmolLM3, Gemma 3, T5Gemma, BART or PEGASUS \\[default: the teacher, else scratch-tiny].",
     )
     family: Family | None = option(
         None, "Of fresh weights: what kind of model --model scratch-… is \\[default: t5]."
@@ -162,9 +163,10 @@ class TrainSettings(WorkflowSettings):
 def train(settings: TrainSettings) -> None:
     """Train a pipelined decoder, or the ordinary sequential one, on what `pipedec segment` wrote.
 
-    The parameters and the architecture are those of the ordinary model, so any T5 checkpoint is a starting point. What comes
+    The parameters and the architecture are those of the ordinary model, so any checkpoint of a family that is served is a
+    starting point. What comes
     out of `--decoder sequential` is one for plain transformers, too; of a pipelined model transformers' generate() writes
-    the first subsequence only. A model card, README.md, lies beside the weights. Only train.jsonl is trained on;
+    the first subsequence at best. A model card, README.md, lies beside the weights. Only train.jsonl is trained on;
     dev.jsonl is looked at, test.jsonl is not touched.
 
     With --teacher the sources suffice: the model that you run today writes the targets, and the pipelined decoder starts from

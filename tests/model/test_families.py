@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
+import torch
 
 from pipedec_cli.data.records import Family
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
@@ -98,3 +99,22 @@ def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(tmp_path
     save_checkpoint(fresh(family), tmp_path)
     change(tmp_path / "config.json", **values)
     assert told in refused(tmp_path)
+
+
+def test_a_byt5_is_a_t5_over_bytes_to_which_special_tokens_in_a_text_are_text(tmp_path):
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM, ByT5Tokenizer
+
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 4}
+    ids = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+    config = AutoConfig.for_model("t5", vocab_size=384, feed_forward_proj="gated-gelu", **sizes, **ids)
+    AutoModelForSeq2SeqLM.from_config(config).save_pretrained(tmp_path)
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    checkpoint = load_checkpoint(str(tmp_path))
+    codec, text = checkpoint.codec(), "héllo </s> <pad> <extra_id_0>"
+    assert codec.ids([text]) == [[byte + 3 for byte in text.encode()]]
+    assert codec.decode(codec.ids([text])[0]) == text
+    decoder = Decoder(checkpoint)
+    (made,) = decoder.texts([text], decoder.method(max_tokens=5))
+    ids = checkpoint.model.generate(torch.tensor([codec.source(text)[0]]), max_new_tokens=5, do_sample=False)
+    tokens = list(made.grid[0][1])
+    assert tokens == ids[0, 1 : 1 + len(tokens)].tolist()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import ModelCard
 
 from pipedec_cli.model.checkpoint import load_checkpoint
 from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
@@ -215,3 +219,22 @@ def test_an_adapter_is_kept_only_beside_a_model_in_a_folder(workspace, tmp_path)
     for more in ((), ("--lora", "4"), ("--model", "google/gemma-3-270m", "--lora", "4")):
         told = running.refused("train", "-w", workspace, *FEW, "--keep-adapter", *more)
         assert "give --lora RANK and --model FOLDER" in told
+
+
+@pytest.mark.parametrize("more", [("--prompt-template", "Say {source} now:"), ("--chat",)])
+def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(workspace, tmp_path, more):
+    from pipedec_cli.model.decoder import load
+
+    train(workspace, "--model", foreign(tmp_path / "base"), "--decoder", "sequential", *more)
+    folder, source = workspace / "models" / "sequential", SOURCES[0]
+    card = ModelCard.load(folder / "README.md")
+    assert "llama" in card.data.tags and "# Llama with an ordinary, sequential decoder" in card.text
+    lines = re.search(r"```python\n(import torch.*?)```", card.text, re.DOTALL)
+    assert lines is not None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(lines[1].replace("FOLDER", str(folder)).replace("a source", source).replace("=512", "=20"), {})
+    decoder = load(str(folder))
+    (made,) = decoder.texts([source], decoder.method(max_tokens=20))
+    assert printed.getvalue().strip() == made.text
+    train(workspace, "--family", "llama", "--out", tmp_path / "pipelined")
+    assert "writes nothing of use" in (tmp_path / "pipelined" / "README.md").read_text()

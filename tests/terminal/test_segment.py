@@ -70,8 +70,8 @@ def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_th
     assert sorted(record.fields["note"] for record in chain(*splits.values())) == [*range(30)]
     assert not any({"target", "target_segments"} & record.fields.keys() for record in chain(*splits.values()))
     assert load_segmenter(folder).cut(" ".join(FACTS)) == FACTS
-    assert "next: `pipedec train --teacher T5` has" in result.stderr
-    assert "`pipedec train d --teacher T5`" in run("inputs.jsonl", "--sources-only", "--out", "d").stderr
+    assert "next: `pipedec train --teacher MODEL` has" in result.stderr
+    assert "`pipedec train d --teacher MODEL`" in run("inputs.jsonl", "--sources-only", "--out", "d").stderr
     refused = refusal("inputs.jsonl")
     assert "inputs.jsonl:1: field 'target' is missing" in refused and "--sources-only" in refused
     some = write("some.jsonl", items[0], *examples(1))
