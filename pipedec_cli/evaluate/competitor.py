@@ -156,11 +156,14 @@ class EngineRunner:
         Lengths are forced whatever the model was trained for, at a delay (None for the whole target as one string).
         """
         self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
-        # What lengths are forced on may be the same model, whichever way it decodes: as a plain one it goes on behind a prompt.
-        plain = choice.get("delay") is None and decoder.checkpoint.backbone.prompted
-        ends = (None if plain else decoder.checkpoint.opener, decoder.checkpoint.eos)
-        self.method = decoder.method(**choice) if lengths is None else lengths.method(*ends, **choice)
+        self.method = decoder.method(**choice) if lengths is None else self._forced(lengths)
         self._whole = isinstance(self.method.schedule, Whole)
+
+    def _forced(self, lengths: Lengths) -> Method:
+        """The method that lengths are forced in, on what may be the same model, whichever way it decodes."""
+        checkpoint, plain = self.decoder.checkpoint, self.choice.get("delay") is None
+        bos = None if plain and checkpoint.backbone.prompted else checkpoint.opener
+        return lengths.method(bos, checkpoint.eos, **self.choice)
 
     @property
     def settings(self) -> Mapping[str, str]:

@@ -110,7 +110,10 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 class ProcessorTime(NamedTuple):
-    """How much the processors have worked up to a moment: in all, stolen time included, and for this process."""
+    """How much the processors have worked up to a moment: in all, stolen time included, and for this process.
+
+    Its children that live are counted with it: a peer may have one.
+    """
 
     wall: float
     all: float
@@ -124,7 +127,11 @@ class ProcessorTime(NamedTuple):
         spent = psutil.cpu_times()._asdict()
         idle = ("idle", "iowait", "guest", "guest_nice")  # what guests use is in user and nice already
         busy = sum(seconds for kind, seconds in spent.items() if kind not in idle)
-        return cls(time.perf_counter(), busy, time.process_time())
+        own = time.process_time()
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # it has ended since
+                own += sum(child.cpu_times()[:2])
+        return cls(time.perf_counter(), busy, own)
 
     def others(self, since: ProcessorTime, processors: int) -> float:
         """The share of all processors that went to others between two moments, 0 to 1."""

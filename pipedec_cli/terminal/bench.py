@@ -31,6 +31,7 @@ pipedec bench --compare transformers,ctranslate2:int8 \\
   --dtypes float32,bfloat16,int8
 pipedec bench --shape pubmed --delays 1,2,3 --batch-sizes 1,16
 pipedec bench --subsequences 8 --tokens 12 --source 512
+pipedec bench --model scratch-qwen3-0.6b --compare transformers,ctranslate2
 pipedec bench --acceptance pipedec-workspace/report/report.json  # and exact mode, projected
 pipedec bench --model google-t5/t5-large --device cuda --json \\
   > bench.json
@@ -62,8 +63,8 @@ class BenchSettings(Settings):
     source: int | None = _lengths(None, "Tokens of the source \\[default: 512; 300 for fields].", min=2)
     model: str = option(
         "scratch-base",
-        "scratch-tiny, -small, -base or -large (fresh weights in a T5's shape), a folder or a hub name; no "
-        "training is needed.",
+        "scratch-tiny, -small, -base or -large (fresh weights in a T5's shape), scratch-qwen3-0.6b (a decoder-only model's), a "
+        "folder or a hub name; no training is needed.",
     )
     compare: str = option(
         "sequential,transformers",

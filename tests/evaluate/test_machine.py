@@ -1,5 +1,8 @@
 """The machine line of a report."""
 
+import subprocess
+import sys
+import time
 from importlib.metadata import version
 
 import pytest
@@ -47,6 +50,16 @@ def test_processor_time_moves_on_with_work():
     while ProcessorTime.now().own - before.own < 0.05:
         sum(range(1000))
     assert ProcessorTime.now().wall > before.wall
+
+
+def test_the_work_of_a_child_is_no_others():
+    work = "import sys\nwhile time.process_time() < 0.2: pass\nprint(1, flush=True); sys.stdin.read()"
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", f"import time\n{work}"], **options) as child:
+        before = time.process_time()
+        child.stdout.read(1)
+        assert ProcessorTime.now().own - before >= 0.19
+        child.communicate()
 
 
 @pytest.mark.parametrize(

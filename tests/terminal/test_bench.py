@@ -78,7 +78,7 @@ def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_
         "limit ÷",
         "the probe (",
         "peak, MB",
-        "threads used",
+        "used;",  # threads
     ):
         assert words in " ".join(result.stdout.split()), words
     assert "transformers greedy" not in result.stdout

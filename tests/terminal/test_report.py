@@ -1,6 +1,7 @@
 """`pipedec report` as a user runs it, on tiny checkpoints; nothing here asserts how fast anything is."""
 
 import json
+import re
 import shutil
 from contextlib import contextmanager
 from functools import partial
@@ -109,6 +110,28 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     remove(workspace / "report/report.html")
     with pytest.raises(pipedec.UserError, match=r"report\.html: no such file"):
         pipedec.read_report()
+
+
+def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_mode(workspace):
+    pytest.importorskip("ctranslate2")
+    remove(workspace / "models")
+    for kind in ("pipelined", "sequential"):
+        tiny_checkpoint(workspace / "models" / kind, decoder=kind, family="qwen3")
+    others = "sequential,exact,transformers,prompt-lookup,ctranslate2"
+    result = reported("--delays", "1,2", "--compare", others, columns=250)
+    _, decoders = report_of(workspace)
+    exact = [f"exact-{draft}" for draft in ("pipelined", "source", "jacobi")]
+    peers = ["transformers", "prompt-lookup", "ctranslate2"]
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *exact, *peers]
+    for name in (*exact, *peers):
+        assert decoders[name]["agreement"] == {"equal": 3, "of": 3}, name
+    steps = {name: one["totals"]["steps"] for name, one in decoders.items() if one["totals"]}
+    assert steps["Δt = 1"] < steps["Δt = 2"] < steps["sequential"] > steps["exact-pipelined"]
+    assert "reading the prompt, ms" in result.stdout and "encoder, ms" not in result.stdout
+    page = (workspace / "report/report.html").read_text(encoding="utf-8")
+    told = re.search('<script type="application/json" id="data-replay">(.*?)</script>', page, re.DOTALL)
+    plain, *ours = json.loads(told[1])["examples"][0]["runs"][:3]
+    assert [run["rows"][0][3:] for run in (plain, *ours)] == [["…"], [], []]
 
 
 def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be_timed(workspace):

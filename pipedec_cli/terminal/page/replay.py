@@ -23,6 +23,8 @@ BUDGET: Final = 450_000
 MOST: Final = BUDGET // 10
 #: Characters of a source that tell an example.
 HEADING: Final = 300
+#: What a row begins with that goes on behind a prompt.
+BEHIND_PROMPT: Final = "…"
 #: Stands between the tokens of a row.
 BETWEEN: Final = "\n"
 
@@ -47,6 +49,7 @@ class _Traced(NamedTuple):
         words, method = one.runner.decoder.text.decode, one.runner.method
         piece = _pieces(words, ({} if method.bos is None else {method.bos: BOS}) | {method.eos: EOS})
         openings = [one_line(words(opening.known).strip()) for opening in method.openings]
+        openings = openings if method.bos is not None else [BEHIND_PROMPT]
         return cls(one.name, one.role, made, piece, method.eos, openings, _clock(one))
 
 
