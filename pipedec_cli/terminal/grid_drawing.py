@@ -23,6 +23,8 @@ from pipedec_cli.terminal.console import many, one_line
 Words = Callable[[Sequence[int]], str]
 
 BOS: Final = "<bos>"
+#: Stands in its place where a text goes on behind a prompt, whose last token opens it.
+BEHIND_PROMPT: Final = "…"
 EOS: Final = "<eos>"
 LIVE, DONE, EMPTY, CUT = "▸✓∅✂"
 CURSOR, HIDDEN, EARLIER, DOT, ELLIPSIS = "▌⋮‹·…"
@@ -82,6 +84,7 @@ class GridDrawing:
     finished: bool = False
     step: Step | None = None  # the newest
     labels: Sequence[str] = ()  # what the rows are called, where each is a key's
+    opener: str = BOS  # of a row
     texts: list[RowText] = field(default_factory=list)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -111,7 +114,7 @@ class _Sheet:
         #: What was fed in the newest step and taken back, and what was guessed, by its place.
         self.gone = {(slot.subsequence, slot.time): slot.token for slot in step.taken_back} if step else {}
         self.guessed = {(slot.subsequence, slot.time) for slot in step.fed} if step else set()
-        self.words = drawing.words
+        self.words, self.opener = drawing.words, drawing.opener
         self.width, self.height = options.max_width, options.max_height
         self.roomy = self.width >= ROOMY
         self.labels = list(map(one_line, drawing.labels)) or [str(n + 1) for n in range(len(self.rows))]
@@ -234,7 +237,7 @@ class _Sheet:
                 return "", ""
             return one_line(self.words([wrong]).strip()) or BLANK, "dim strike"
         if place == 0:
-            return BOS, "dim"
+            return self.opener, "dim"
         if row.ended and place == len(row.tokens):
             return EOS, "dim" if row.empty else "green"
         new = (number, time) in self.made

@@ -21,7 +21,7 @@ from rich.live import Live
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.grid_drawing import GridDrawing, Words
+from pipedec_cli.terminal.grid_drawing import BOS, GridDrawing, Words
 
 FRAMES_PER_SECOND: Final = 10
 #: Steps a second of a single text, unless another speed is given.
@@ -36,7 +36,8 @@ class LiveGrid:
 
     An event costs next to nothing; tokens are turned into text by `words`, special tokens left out, only when they are
     drawn. The heading tells how it is decoded, such as ``Δt = 2``, how many examples there are to be, if that is known,
-    and an example's `name`, its source for example, given its index. Rows that are a key's are called by its `labels`.
+    and an example's `name`, its source for example, given its index. Rows that are a key's are called by its `labels`,
+    and begin with the `opener`.
     """
 
     words: Words
@@ -44,13 +45,14 @@ class LiveGrid:
     name: Callable[[int], str] = lambda _: ""
     total: int | None = None
     labels: Sequence[str] = ()
+    opener: str = BOS
     _flying: dict[int, GridDrawing] = field(default_factory=dict, init=False)
 
     def on(self, event: Event) -> GridDrawing | None:
         """Take in an event; gives the grid in full if it finished an example. The view has no further part in that."""
         if isinstance(event, Admitted):
             drawing = GridDrawing(event.example, event.grid, self.words, self.name(event.example))
-            drawing.labels = self.labels
+            drawing.labels, drawing.opener = self.labels, self.opener
             self._flying[event.example] = drawing
         elif isinstance(event, Stepped):
             self._flying[event.example].step = event.step

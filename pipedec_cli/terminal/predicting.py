@@ -27,6 +27,7 @@ from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.generate import GenerateSettings
+from pipedec_cli.terminal.grid_drawing import BEHIND_PROMPT, BOS
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
 from pipedec_cli.terminal.loading import announce_compiling
 from pipedec_cli.terminal.naming import name_of
@@ -169,7 +170,8 @@ class Predictions:
         screen: LiveScreen | GenerationProgress = GenerationProgress(self.talk, total)
         if self.settings.live:
             name = lambda n: records[n].source[:HEADING]  # noqa: E731
-            grid = LiveGrid(text.decode, self._described, name, total, self._labels)
+            opener = BEHIND_PROMPT if self.method.bos is None else BOS
+            grid = LiveGrid(text.decode, self._described, name, total, self._labels, opener)
             screen = LiveScreen(self.talk, grid, self.settings.live_speed)
         began, shown = time.perf_counter(), 0.0  # what showing takes is no time of the decoder's
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pipedec_cli.evaluate.competitor import EngineRunner
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.terminal.console import many, one_line
-from pipedec_cli.terminal.grid_drawing import BOS, EOS, RowText, Words
+from pipedec_cli.terminal.grid_drawing import BEHIND_PROMPT, BOS, EOS, RowText, Words
 from pipedec_cli.terminal.page.page import Section, template
 from pipedec_cli.terminal.page.shown import shortened, shown_places, size
 
@@ -23,8 +23,6 @@ BUDGET: Final = 450_000
 MOST: Final = BUDGET // 10
 #: Characters of a source that tell an example.
 HEADING: Final = 300
-#: What a row begins with that goes on behind a prompt.
-BEHIND_PROMPT: Final = "…"
 #: Stands between the tokens of a row.
 BETWEEN: Final = "\n"
 

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from pipedec_cli.pipeline.decode import Method, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Opening
-from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting
+from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
+from pipedec_cli.terminal.grid_drawing import BEHIND_PROMPT
 from pipedec_cli.terminal.live import LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.terminal.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
@@ -52,6 +53,13 @@ def test_figure_2_finished_marks_every_row_and_counts_its_calls():
         "finished · 4 decoder calls · 5 tokens · 1.2 tokens per step              ▸ live  ✓ finished  ∅ empty",
         "",
     ]
+
+
+def test_a_text_that_goes_on_behind_a_prompt_has_no_bos():
+    script = Script([["The", "Mill"]])
+    view, method = script.view(opener=BEHIND_PROMPT), Method(Whole(), None, EOS, Limits(max_tokens=9))
+    (drawing,) = filter(None, map(view.on, decode(ScriptedModel(script.scripts), [(0, [0, BOS])], method)))
+    assert shown(drawing)[1:3] == ["time    0  1    2     3", "   1 ✓  …  The  Mill  <eos>"]
 
 
 def test_rows_that_are_a_keys_are_called_by_it_from_their_first_token_on():
