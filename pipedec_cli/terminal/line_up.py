@@ -48,7 +48,9 @@ def line_up(
     trained = pipelined.settings
     if trained.decoder == "sequential":
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
-        raise UserError(f"{pipelined.checkpoint.name} is an ordinary model, not a pipelined decoder", todo=todo)
+        raise UserError(
+            f"{pipelined.checkpoint.name} is an ordinary model, not a pipelined decoder", todo=todo
+        )
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, talk)
     plain = _load_plain(
         settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], pipelined, place, talk
