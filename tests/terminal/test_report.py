@@ -425,7 +425,7 @@ def test_memory_is_that_of_a_process_of_its_own(workspace):
             "--compare exact-source",
             ("exact-source would run the plain T5", "--baseline"),
         ),
-        ("", "--model pipedec-workspace/models/sequential", ("ordinary T5", "--baseline")),
+        ("", "--model pipedec-workspace/models/sequential", ("ordinary model", "--baseline")),
         ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),
         ("", "--compare sequential,vllm", ("'vllm'", "ctranslate2")),
     ],
