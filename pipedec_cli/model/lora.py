@@ -158,12 +158,13 @@ def apply_adapter(model: Any, folder: Path) -> None:
 
     told, found = _read(folder), load_file(folder / _WEIGHTS)
     names = {name.removeprefix(_BEFORE).rpartition(".lora_")[0] for name in found}
+    layers = dict(model.named_modules())
     if len(found) != 2 * len(names):
         raise ValueError(f"{_WEIGHTS} holds other things than two matrices a layer")
     with torch.no_grad():
         for name in sorted(names):
             down, up = (found.get(f"{_BEFORE}{name}.lora_{one}.weight") for one in "AB")
-            layer = dict(model.named_modules()).get(name)
+            layer = layers.get(name)
             if down is None or up is None or not isinstance(layer, nn.Linear):
                 raise ValueError(
                     f"{_WEIGHTS} has no two matrices for a layer {name[:80]!r} of the base model"

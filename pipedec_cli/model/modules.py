@@ -94,14 +94,13 @@ def prompted_logits(
 
     Keys stand at times before 0, the longest from −K on, and the prompt before all of them.
     """
-    padded, real = attention_mask == 0, subsequence != PADDING
+    padded = attention_mask == 0
     columns = torch.arange(input_ids.shape[1], device=tokens.device).expand_as(input_ids)
     lengths = attention_mask.sum(dim=1, keepdim=True)
-    known = -time.masked_fill(~real, 0).amin(dim=1, keepdim=True)
     rows = torch.cat([torch.zeros_like(input_ids).masked_fill(padded, PADDING), subsequence], dim=1)
     times = torch.cat([(columns + PROMPT_TIME).masked_fill(padded, PADDING), time], dim=1)
-    places = behind(subsequence, time, lengths + known).masked_fill(~real, 0)
-    position = torch.cat([columns.masked_fill(padded, 0), places], dim=1)
+    places = [columns.masked_fill(padded, 0), _positions(subsequence, time, lengths)]
+    position = torch.cat(places, dim=1)
     whole = Pass(
         torch.cat([input_ids, tokens], dim=1), position, visible((rows, times), (rows, times)), position
     )
@@ -113,11 +112,17 @@ def decoder_logits(
     model: Any, tokens: Tensor, subsequence: Tensor, time: Tensor, memory: Tensor, memory_mask: Tensor
 ) -> Tensor:
     """The full pass behind an encoder; see `teacher_forcing.decoder_logits`."""
-    known = -time.masked_fill(subsequence == PADDING, 0).amin(dim=1, keepdim=True)
-    position = behind(subsequence, time, known).masked_fill(subsequence == PADDING, 0)
+    position = _positions(subsequence, time, 0)
     sees = visible((subsequence, time), (subsequence, time))
     whole = Pass(tokens, position, sees, position, memory, memory_mask.bool())
     return modules_of(backbone_of(model.config)).head(model)(whole.states(model))
+
+
+def _positions(subsequence: Tensor, time: Tensor, prompt: Tensor | int) -> Tensor:
+    """Where the tokens of grids stand behind prompts of so many tokens, [batch, length]; padding at 0."""
+    padding = subsequence == PADDING
+    known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
+    return behind(subsequence, time, known + prompt).masked_fill(padding, 0)
 
 
 class ModuleLayers:

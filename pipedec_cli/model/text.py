@@ -164,8 +164,7 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
             raise UserError(
                 "the model's chat template does not take a user's words once", todo="leave --chat out"
             )
-    told = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
-    head, tail = (tokenizer(part, **told)["input_ids"] if part else [] for part in whole.split(SOURCE))
+    head, tail = (_template_ids(tokenizer, part) for part in whole.split(SOURCE))
     begins = tokenizer.bos_token_id is not None and tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id
     if begins and head[:1] != [tokenizer.bos_token_id]:
         head = [tokenizer.bos_token_id, *head]
@@ -178,10 +177,15 @@ def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
         return eos if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
     turns = {"role": "user", "content": "a"}, {"role": "assistant", "content": SOURCE}
     _, _, behind = _said(tokenizer, *turns).rpartition(SOURCE)
-    told = {"add_special_tokens": False, "split_special_tokens": False}
     # An end of turn need not have a name of its own among the tokenizer's special tokens.
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return next((token for token in tokenizer(behind, **told)["input_ids"] if token in special), eos)
+    return next((token for token in _template_ids(tokenizer, behind) if token in special), eos)
+
+
+def _template_ids(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a piece of a template, in which special tokens are what they are."""
+    told = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
+    return list(tokenizer(text, **told)["input_ids"]) if text else []
 
 
 def _said(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:

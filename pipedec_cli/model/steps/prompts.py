@@ -18,25 +18,26 @@ class Prompts:
 
     def __init__(self, sequences: int) -> None:
         self._lengths = [0] * sequences
-        self._known: list[int | None] = [None] * sequences
+        self._known = [0] * sequences
+        self._new = set(range(sequences))  # those whose first call is still to come
 
     def begin(self, sequence: int, length: int) -> None:
         """A sequence starts anew, with a prompt of so many tokens, 0 included."""
-        self._lengths[sequence], self._known[sequence] = length, None
+        self._lengths[sequence], self._known[sequence] = length, 0
+        self._new.add(sequence)
 
     def settle(self, rows: Sequence[Row]) -> None:
         """Take K from these rows for the sequences that have none yet: before the rows of a call are taken in parts."""
-        earliest: dict[int, int] = {}
-        for sequence, slot in rows:
-            if self._known[sequence] is None:
-                earliest[sequence] = min(slot.time, earliest.get(sequence, 0))
-        for sequence, time in earliest.items():
-            self._known[sequence] = -time
+        if not self._new:
+            return
+        first = [row for row in rows if row.sequence in self._new]
+        for sequence, slot in first:
+            self._known[sequence] = max(self._known[sequence], -slot.time)
+        self._new.difference_update(sequence for sequence, _ in first)
 
     def position(self, sequence: int, slot: Slot) -> int:
         """Where a slot's token stands; the sequence is settled."""
-        before = self._lengths[sequence] + (self._known[sequence] or 0)
-        return behind(slot.subsequence, slot.time, before)
+        return behind(slot.subsequence, slot.time, self._lengths[sequence] + self._known[sequence])
 
     def prompt_rows(self, sequence: int, prompt: Sequence[int]) -> list[Row]:
         """A prompt's tokens as rows of the grid that want no answer; token j stands at position j, whatever K is."""
