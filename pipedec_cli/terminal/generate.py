@@ -124,18 +124,10 @@ class GenerateSettings(WorkflowSettings):
     source_prefix: str | None = _data(
         None, "Put before every source, as in T5's task prefixes ('summarize: ') \\[default: as trained]."
     )
-    prompt_template: str | None = _data(
-        None,
-        "What stands around every source in the prompt of a decoder-only model, with {source} in the source's place: "
-        "'Summarize: {source} Summary:' \\[default: as trained; of a model from elsewhere the source and a blank line].",
-        metavar="TEXT",
+    prompt_template: str | None = common.prompt_template_option(
+        "as trained; of a model from elsewhere the source and a blank line", panel="Data"
     )
-    chat: bool | None = _data(
-        None,
-        "Make the prompt what a user says in the chat template of a decoder-only model, and end texts where it ends a turn "
-        "\\[default: as trained; --no-chat for a model from elsewhere].",
-        "--chat/--no-chat",
-    )
+    chat: bool | None = common.chat_option("as trained; --no-chat for a model from elsewhere", panel="Data")
     max_source_tokens: int | None = _data(
         None,
         "Cut longer sources to so many tokens; attention costs the square \\[default: as trained].",

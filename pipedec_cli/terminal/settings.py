@@ -260,6 +260,26 @@ threads_option = partial(
     min=1,
     max=1024,
 )
+
+
+def prompt_template_option(usual: str, **more: Any) -> Any:
+    """What stands around a source in a prompt; `usual` says what does where nothing is given."""
+    told = (
+        "What stands around every source in the prompt of a decoder-only model, with {source} in the source's place: "
+        f"'Summarize: {{source}} Summary:' \\[default: {usual}]."
+    )
+    return option(None, told, metavar="TEXT", **more)
+
+
+def chat_option(usual: str, **more: Any) -> Any:
+    """Whether that is within a chat template, likewise."""
+    told = (
+        "Make the prompt what a user says in the chat template of a decoder-only model, and end texts where it ends a turn "
+        f"\\[default: {usual}]."
+    )
+    return option(None, told, "--chat/--no-chat", **more)
+
+
 general = partial(option, panel="General")
 config_option = partial(
     general,

@@ -27,7 +27,14 @@ from pipedec_cli.terminal.estimate import duration, estimate
 from pipedec_cli.terminal.lessons import Lessons, dev_scorer, gather
 from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training, track
-from pipedec_cli.terminal.settings import WorkflowSettings, argument, option, threads_option
+from pipedec_cli.terminal.settings import (
+    WorkflowSettings,
+    argument,
+    chat_option,
+    option,
+    prompt_template_option,
+    threads_option,
+)
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
@@ -117,18 +124,8 @@ class TrainSettings(WorkflowSettings):
         None,
         "Put before every source, as in T5's task prefixes ('summarize: ') \\[default: the teacher's, else none].",
     )
-    prompt_template: str | None = option(
-        None,
-        "What stands around every source in the prompt of a decoder-only model, with {source} in the source's place: "
-        "'Summarize: {source} Summary:' \\[default: the teacher's, else the source and a blank line].",
-        metavar="TEXT",
-    )
-    chat: bool | None = option(
-        None,
-        "Make the prompt what a user says in the chat template of a decoder-only model, and end texts where it ends a turn "
-        "\\[default: the teacher's, else --no-chat].",
-        "--chat/--no-chat",
-    )
+    prompt_template: str | None = prompt_template_option("the teacher's, else the source and a blank line")
+    chat: bool | None = chat_option("the teacher's, else --no-chat")
     max_source_tokens: int | None = option(
         None,
         "Cut longer sources to this many tokens; attention costs its square \\[default: the teacher's, else 2048].",

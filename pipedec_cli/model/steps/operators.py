@@ -179,18 +179,19 @@ class TorchStepper:
 
     def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Put prompts, which may be empty, into free sequences as row 0 of their grids, some of their tokens at a time."""
+        prompts = list[list[Row]]()
         for sequence, prompt in newcomers:
             self.release(sequence)
             self.prompts.begin(sequence, len(prompt))
+            prompts.append(self.prompts.prompt_rows(sequence, prompt))
         lanes = torch.tensor([sequence for sequence, _ in newcomers], device=self.weights.device)
-        for first in range(0, max(len(prompt) for _, prompt in newcomers), PROMPT_TOKENS):
+        for first in range(0, max(map(len, prompts)), PROMPT_TOKENS):
             given: list[tuple[int, ...]] = []
-            for lane, (sequence, prompt) in enumerate(newcomers):
-                rows = self.prompts.prompt_rows(sequence, prompt)[first : first + PROMPT_TOKENS]
-                for place, (_, slot) in enumerate(rows):
+            for lane, rows in enumerate(prompts):
+                for place, (sequence, slot) in enumerate(rows[first : first + PROMPT_TOKENS]):
                     column = first + place
                     given.append((slot.token, lane, column, 0, slot.time, column, place))
-                self.filled[sequence] += len(rows)
+                    self.filled[sequence] += 1
             columns = max(self.filled[sequence] for sequence, _ in newcomers)
             self._reserve(columns)
             table = torch.tensor(list(zip(*given, strict=True)), device=self.weights.device)
