@@ -165,21 +165,18 @@ def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back
 # ---- a real cluster ------------------------------------------------------------------------------------------------
 
 
-def begun(parts: int) -> tuple[subprocess.Popen[str], list[Path]]:
-    """The job once so many parts have lines: its process, and the parts."""
+def begun() -> tuple[subprocess.Popen[str], Path]:
+    """The job once a part has lines and is being written, and that part."""
     environment = {**os.environ, "RAY_worker_niceness": "0"}
     command = [sys.executable, "-m", "pipedec_cli", "generate", *JOB, "--batch-size", "1"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, **pipes, text=True, env=environment)
     while True:
-        there = [
-            path
-            for path in Path("made").glob("part-*.jsonl")
-            if path.stat().st_size and locked(path).exists()
-        ]
-        if len(there) >= parts:
-            return process, there
-        assert process.poll() is None, process.stderr.read()
+        for path in Path("made").glob("part-*.jsonl"):
+            if path.stat().st_size and locked(path).exists():
+                return process, path
+        if process.poll() is not None:
+            pytest.fail(f"the job ended first: {process.communicate()[1]}")
         time.sleep(0.01)
 
 
@@ -193,7 +190,7 @@ def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_sin
     rows = [{**row, "id": f"{n}-{row['id']}"} for n in range(COPIES) for row in ROWS]
     write_lines("corpus/a.jsonl", *rows)
     whole = written("whole.jsonl", "corpus")
-    process, (part, *_) = begun(1)
+    process, part = begun()
     os.kill(read_json(locked(part))["pid"], signal.SIGKILL)
     printed, told = process.communicate()
     assert (process.returncode, printed) == (0, ""), told
@@ -203,7 +200,7 @@ def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_sin
     assert "\nRay: (raylet) " in told
 
     Path("made").rename("first")
-    process, _ = begun(2)
+    process, _ = begun()
     process.kill()
     process.communicate()
     assert "missing" in (told := refused("--merge", "made")) or "no end" in told
