@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from msgspec import Struct
 from torch import nn
 
@@ -42,11 +43,21 @@ class Backbone:
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
     sizes: Callable[[Any], Sizes]  # from the config
     parts: Blocks | Modules
+    #: The sizes of all that its checkpoints hold, by name, from the config; None where only transformers knows.
+    parameters: Callable[[Any], dict[str, tuple[int, ...]]] | None = None
+    #: Modules whose weight is another's, by its name, where a checkpoint has none for them.
+    shared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def prompted(self) -> bool:
         """Whether the source is a prompt, which the decoder's own layers read."""
         return self.encoder is None
+
+    def fresh(self, config: Any) -> Any:
+        """A model of such a config, in float32, whose weights are drawn from torch's global generator."""
+        import transformers
+
+        return getattr(transformers, self.auto_class).from_config(config, dtype=torch.float32)
 
 
 def backbones() -> dict[str, Backbone]:

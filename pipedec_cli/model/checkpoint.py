@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from pipedec_cli.data.trained import UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model import lora
 from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
+from pipedec_cli.model.bare import bare_model
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, prompt_around, text_end
 from pipedec_cli.pipeline.grid import Explore
 
@@ -134,12 +135,21 @@ class Checkpoint:
             self.model.config.eos_token_id = text_end(self.tokenizer, self.eos, chat=chat)
 
 
-def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Checkpoint:
-    """Load a local folder or a hub model, or say in a UserError why not. A local path never calls the hub."""
+def load_checkpoint(
+    name: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    bare: Callable[[Any], bool] | None = None,
+) -> Checkpoint:
+    """Load a local folder or a hub model, or say in a UserError why not. A local path never calls the hub.
+
+    Where `bare`, of its config, says so, the model may be its weights alone: a `BareModel`.
+    """
     local = require_model(name)
     try:
         with _quiet():
-            model, tokenizer, content = _load(name, dtype, local)
+            model, tokenizer, content = _load(name, dtype, local, bare)
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # whatever several libraries raise; a panic in Rust is no Exception
@@ -161,7 +171,9 @@ def load_checkpoint(name: str, *, dtype: torch.dtype = torch.float32, device: st
     return checkpoint
 
 
-def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any, Any]:
+def _load(
+    name: str, dtype: torch.dtype, local: bool, bare: Callable[[Any], bool] | None
+) -> tuple[Any, Any, Any]:
     """The model, the tokenizer, and what stands under our key in config.json. No code of the checkpoint's own is run."""
     import transformers
 
@@ -178,6 +190,8 @@ def _load(name: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any, Any]:
     if (largest := max(vocabulary.values())) >= config.vocab_size:
         what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {config.vocab_size}"
         raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
+    if bare and local and not base and bare(config) and (model := bare_model(Path(name), config, dtype)):
+        return model, tokenizer, content
     made = getattr(transformers, backbone_of(config).auto_class).from_pretrained
     model, info = made(str(base or name), **options, dtype=dtype, output_loading_info=True)
     if info["missing_keys"]:  # transformers would go on with fresh weights in their place

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -26,7 +26,7 @@ from pipedec_cli.model.arguments import choose_device, choose_dtype, several, wh
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint
 from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, require_ids
+from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, require_ids, weights_suffice
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify
@@ -335,7 +335,8 @@ def load(
     kind = choose_dtype(dtype, where)
     quantize = kind == torch.int8
     loaded = torch.float32 if quantize else kind
-    checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where))
+    bare = partial(weights_suffice, dtype=kind) if consume and where.type == "cpu" else None
+    checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where), bare=bare)
     return Decoder(
         checkpoint,
         batch_size=batch_size,

@@ -61,7 +61,7 @@ def start_checkpoint(
     """
     if name == ALIKE and like is not None:
         torch.manual_seed(seed)
-        model = type(like.model)(like.model.config)
+        model = like.backbone.fresh(like.model.config)
         return Checkpoint(model, like.tokenizer, settings, name, segmenter=segmenter)
     if family is not None and name not in SHAPES:
         raise UserError(
@@ -127,7 +127,7 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
     config = transformers.AutoConfig.for_model(
         kind, **ids, vocab_size=-(-vocabulary // 8) * 8, **_SIZES.get(shape.family, _rotary)(shape)
     )
-    return getattr(transformers, backbones()[kind].auto_class).from_config(config)
+    return backbones()[kind].fresh(config)
 
 
 def _t5(shape: Shape) -> dict[str, Any]:

@@ -7,8 +7,8 @@ module tree in transformers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any
+from itertools import product
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from msgspec import Meta, Struct
@@ -61,17 +61,16 @@ class Config(Struct):
             raise ValueError(f"{farthest} is not above {half}")
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One layer's modules: attention holds q, k, v and o, `feed_forward` norm, linear layers, dropout and residual."""
+_Sizes = dict[str, tuple[int, ...]]
 
-    self_norm: nn.Module
-    self_attention: Any
-    feed_forward: Any
-    dropout: nn.Module
+
+class Layer(NamedTuple):
+    """One layer's parts, each of them a norm and a module, and its position bias."""
+
+    own: Any
+    cross: Any  # None in an encoder
+    feed: Any
     bias: nn.Embedding
-    cross_norm: Any = None
-    cross_attention: Any = None
 
 
 def layers(stack: Any) -> list[Layer]:
@@ -81,9 +80,33 @@ def layers(stack: Any) -> list[Layer]:
     for block in stack.block:
         own, *cross, feed = block.layer
         bias = getattr(own.SelfAttention, "relative_attention_bias", first.relative_attention_bias)
-        both = (cross[0].layer_norm, cross[0].EncDecAttention) if cross else ()
-        found.append(Layer(own.layer_norm, own.SelfAttention, feed, own.dropout, bias, *both))
+        found.append(Layer(own, cross[0] if cross else None, feed, bias))
     return found
+
+
+def _parameters(config: Any) -> _Sizes:
+    """The sizes of all that a checkpoint of this family holds, by name, first to last."""
+    width, wide, inner = config.d_model, config.d_ff, config.num_heads * config.d_kv
+    table = (config.vocab_size, width)
+    sizes: _Sizes = {"shared.weight": table}
+    attention: _Sizes = {"q": (inner, width), "k": (inner, width), "v": (inner, width), "o": (width, inner)}
+    feed: _Sizes = dict.fromkeys(("wi_0", "wi_1") if config.is_gated_act else ("wi",), (wide, width))
+    parts = {
+        "SelfAttention": attention,
+        "EncDecAttention": attention,
+        "DenseReluDense": feed | {"wo": (width, wide)},
+    }
+    biases = (config.relative_attention_num_buckets, config.num_heads)
+    for stack, number in {"encoder": config.num_layers, "decoder": config.num_decoder_layers}.items():
+        named = [part for part in parts if stack == "decoder" or part != "EncDecAttention"]
+        for layer, (place, part) in product(range(number), enumerate(named)):
+            prefix = f"{stack}.block.{layer}.layer.{place}"
+            sizes |= {f"{prefix}.{part}.{name}.weight": size for name, size in parts[part].items()}
+            if place == 0 and (layer == 0 or config.model_type == "umt5"):
+                sizes[f"{prefix}.{part}.relative_attention_bias.weight"] = biases
+            sizes[f"{prefix}.layer_norm.weight"] = (width,)
+        sizes[f"{stack}.final_layer_norm.weight"] = (width,)
+    return sizes | {"lm_head.weight": table}
 
 
 def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
@@ -126,20 +149,24 @@ def output_scale(config: Any) -> float:
 def _blocks(model: Any, form: Form) -> list[Block]:
     return [
         Block(
-            norm=form.norm(layer.self_norm, 1.0),
-            qkv=form.apart(layer.self_attention.q, layer.self_attention.k, layer.self_attention.v),
-            out=form.linear(layer.self_attention.o),
-            source_norm=form.norm(layer.cross_norm, 1.0),
-            source_q=form.linear(layer.cross_attention.q),
-            source_kv=form.apart(layer.cross_attention.k, layer.cross_attention.v),
-            source_out=form.linear(layer.cross_attention.o),
-            feed_norm=form.norm(layer.feed_forward.layer_norm, 1.0),
-            feed=_feed(layer.feed_forward.DenseReluDense, form),
-            drop=form.dropout(layer.dropout),
+            norm=form.norm(layer.own.layer_norm, 1.0),
+            qkv=form.apart(*_projections(layer.own.SelfAttention, "qkv")),
+            out=form.linear(layer.own.SelfAttention.o),
+            source_norm=form.norm(layer.cross.layer_norm, 1.0),
+            source_q=form.linear(layer.cross.EncDecAttention.q),
+            source_kv=form.apart(*_projections(layer.cross.EncDecAttention, "kv")),
+            source_out=form.linear(layer.cross.EncDecAttention.o),
+            feed_norm=form.norm(layer.feed.layer_norm, 1.0),
+            feed=_feed(layer.feed.DenseReluDense, form),
+            drop=form.dropout(layer.own.dropout),
             bias=layer.bias,
         )
         for layer in layers(model.decoder)
     ]
+
+
+def _projections(attention: Any, names: str) -> list[Any]:
+    return [getattr(attention, name) for name in names]
 
 
 def _feed(dense: Any, form: Form) -> Function:
@@ -186,4 +213,6 @@ T5 = Backbone(
     embedding=lambda model: model.decoder.embed_tokens,
     sizes=_sizes,
     parts=Blocks(lambda model: model.decoder.dropout, _blocks, _head, distance_buckets),
+    parameters=_parameters,
+    shared=dict.fromkeys(("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"), "shared"),
 )

@@ -279,7 +279,7 @@ class _Trainer(Trainer):
             return
         folder = Path(output_dir or self.args.output_dir)
         if state_dict is not None:  # FSDP's, put together again
-            plain = type(self.checkpoint.model)(self.checkpoint.model.config)
+            plain = self.checkpoint.backbone.fresh(self.checkpoint.model.config)
             plain.load_state_dict(
                 {name.removeprefix("plain."): weight for name, weight in state_dict.items()}
             )

@@ -119,12 +119,14 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
 
     import torch
 
+    from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.decoder import load
 
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
         talk.say("Apple's GPU is not supported: the CPU is used")
         device = "cpu"
     longest = settings.max_source_tokens
+    announce_compiling(str(choose_device(device)), talk)
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
     decoder.free = settings.free
     if settings.source_prefix is not None:

@@ -29,7 +29,6 @@ from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.grid_drawing import BEHIND_PROMPT, BOS
 from pipedec_cli.terminal.live import LiveGrid, LiveScreen
-from pipedec_cli.terminal.loading import announce_compiling
 from pipedec_cli.terminal.naming import name_of
 from pipedec_cli.terminal.progress import GenerationProgress, Tally
 
@@ -164,8 +163,7 @@ class Predictions:
                 records[index] = record
                 yield record.source
 
-        text, device, total = self.decoder.text, self.decoder.checkpoint.device, self.inputs.count - done
-        announce_compiling(device.type, self.talk)
+        text, total = self.decoder.text, self.inputs.count - done
         self.talk.say(f"decoder steps: {self.decoder.engine(self.batch_size).kernels}")
         screen: LiveScreen | GenerationProgress = GenerationProgress(self.talk, total)
         if self.settings.live:
@@ -186,7 +184,7 @@ class Predictions:
                         screen.on(item)
                         shown += time.perf_counter() - before
         except torch.OutOfMemoryError as error:
-            what = f"{self.batch_size} examples at a time do not fit the memory of {device}"
+            what = f"{self.batch_size} examples at a time do not fit the memory of {self.decoder.checkpoint.device}"
             raise UserError(what, todo="give a smaller --batch-size, and --resume to go on") from error
         self.seconds = time.perf_counter() - began - shown
         for said in self.tally.warnings(text.max_source_tokens):

@@ -32,22 +32,27 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     Matrices are copied, but for the embedding; `consume` empties what is copied, so that it is not in memory twice. The
     model is of no use afterwards.
     """
-    backbone = backbone_of(model.config)
-    if backbone.prompted:
+    if backbone_of(model.config).prompted:
         return pack_causal(model, dtype, consume=consume)
-    if not isinstance(backbone.parts, Blocks):
-        raise BuildError(f"there are no kernels for {backbone.name}")
+    require_kernels(model.config)
     require_suited(model.decoder, model.lm_head)
-    if model.config.dense_act_fn not in ("relu", "gelu_new"):
-        raise BuildError(f"the activation is {model.config.dense_act_fn}")
-    if model.config.d_kv % 2:
-        raise BuildError("the heads' width is odd")
     kernels = team_library()
     buckets = distance_buckets(model.config)
     packing = Packing(kernels, dtype or model.decoder.embed_tokens.weight.dtype, consume=consume)
     tables = _tables(model.decoder, lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf))
     scale = output_scale(model.config)
     return _pack(model.decoder, packing, tables, len(buckets), head=model.lm_head, scale=scale)
+
+
+def require_kernels(config: Any) -> None:
+    """Refuse, in a BuildError, an encoder-decoder that the kernels cannot compute."""
+    backbone = backbone_of(config)
+    if not isinstance(backbone.parts, Blocks):
+        raise BuildError(f"there are no kernels for {backbone.name}")
+    if config.dense_act_fn not in ("relu", "gelu_new"):
+        raise BuildError(f"the activation is {config.dense_act_fn}")
+    if config.d_kv % 2:
+        raise BuildError("the heads' width is odd")
 
 
 class NativeEncoder(nn.Module):
@@ -102,7 +107,7 @@ def _pack(
     embedding = looked_up.detach().to(packing.narrow, copy=packing.consume and head is not None)
     last, structs = floats(stack.final_layer_norm), (LayerStruct * len(found))()
     width, inner, wide = config.d_model, config.num_heads * config.d_kv, config.d_ff
-    gated = hasattr(found[0].feed_forward.DenseReluDense, "wi_0")
+    gated = hasattr(found[0].feed.DenseReluDense, "wi_0")
     whole = ModelStruct(
         layers=len(found),
         heads=config.num_heads,
@@ -126,12 +131,13 @@ def _pack(
     )
     kept: list[object] = [structs, embedding, last]
     for struct, layer in zip(structs, found, strict=True):
-        own, cross, dense = layer.self_attention, layer.cross_attention, layer.feed_forward.DenseReluDense
-        norms = {"self_norm": layer.self_norm, "feed_norm": layer.feed_forward.layer_norm}
+        own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
+        norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
         add(struct, "qkv", inner, width, own.q, own.k, own.v)
         add(struct, "self_out", width, inner, own.o)
         if head is not None:
-            norms["cross_norm"] = layer.cross_norm
+            cross = layer.cross.EncDecAttention
+            norms["cross_norm"] = layer.cross.layer_norm
             add(struct, "cross_q", inner, width, cross.q)
             add(struct, "cross_out", width, inner, cross.o)
         inward = (dense.wi_0, dense.wi_1) if gated else (dense.wi,)
@@ -147,7 +153,8 @@ def _pack(
     if head is not None:
         add(whole, "head", len(embedding), width, head)
         for struct, layer in zip(structs, found, strict=True):  # not read in a step: behind all that is
-            add(struct, "cross_kv", inner, width, layer.cross_attention.k, layer.cross_attention.v)
+            cross = layer.cross.EncDecAttention
+            add(struct, "cross_kv", inner, width, cross.k, cross.v)
     kept.append(packing.fill(keep=looked_up))
     if packing.consume:  # what is left of the model holds no part of the file that it was loaded from
         for parameter in {*stack.parameters(), *(head.parameters() if head else ())} - {looked_up}:

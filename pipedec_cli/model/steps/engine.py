@@ -20,10 +20,11 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.block import Blocks
 from pipedec_cli.model.modules import ModuleLayers
-from pipedec_cli.model.native.library import BuildError
-from pipedec_cli.model.native.packing import NativeWeights
+from pipedec_cli.model.native.kinds import kind_of
+from pipedec_cli.model.native.library import BuildError, Library
+from pipedec_cli.model.native.packing import NativeWeights, team_library
 from pipedec_cli.model.native.stepper import NativeStepper
-from pipedec_cli.model.native.weights import NativeEncoder, pack_native
+from pipedec_cli.model.native.weights import NativeEncoder, pack_native, require_kernels
 from pipedec_cli.model.steps.matrices import Matrices
 from pipedec_cli.model.steps.operators import TorchStepper
 from pipedec_cli.pipeline.decode import Row
@@ -113,13 +114,29 @@ def make_encoder(model: Any, packed: NativeWeights | None = None, *, consume: bo
     backbone = backbone_of(model.config)
     assert backbone.encoder is not None, f"{backbone.name} has no encoder"
     encoder = backbone.encoder(model)
-    if packed is not None and (packed.dtype == torch.int8 or has_slow_products()):
-        dtype = torch.float32 if packed.dtype == torch.bfloat16 and not packed.struct.pairs else packed.dtype
-        if dtype == packed.dtype or not has_bfloat16_products():
-            return NativeEncoder(encoder, packed.library, dtype, consume=consume)
+    if packed is not None and (dtype := _encoder_dtype(packed.library, packed.dtype)):
+        return NativeEncoder(encoder, packed.library, dtype, consume=consume)
     if model.device.type != "cpu" or (model.dtype == torch.bfloat16 and has_bfloat16_products()):
         return encoder
     return copy.deepcopy(encoder).float() if model.dtype == torch.bfloat16 else encoder
+
+
+def _encoder_dtype(kernels: Library, dtype: torch.dtype) -> torch.dtype | None:
+    """The dtype of the compiled encoder beside a decoder in a dtype; None where another is faster."""
+    if dtype != torch.int8 and not has_slow_products():
+        return None
+    if dtype != torch.bfloat16 or kind_of(kernels, dtype).pairs:
+        return dtype
+    return None if has_bfloat16_products() else torch.float32
+
+
+def weights_suffice(config: Any, dtype: torch.dtype) -> bool:
+    """Whether compiled kernels encode and decode such a model in a dtype on this CPU, so that its weights are all they need."""
+    try:
+        require_kernels(config)
+        return _encoder_dtype(team_library(), dtype) is not None
+    except BuildError:
+        return False
 
 
 class Engine:
