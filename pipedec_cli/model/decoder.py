@@ -26,7 +26,8 @@ from pipedec_cli.model.arguments import choose_device, choose_dtype, several, wh
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint
 from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, require_ids, weights_suffice
+from pipedec_cli.model.native.weights import weights_suffice
+from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify

@@ -172,9 +172,10 @@ def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind
         "bfloat16": copy.deepcopy(small_model("t5")).bfloat16(),
         "sizes that fill no panel": odd_model(),
     }
-    encoder = (others.get(kind) or small_model(kind)).encoder
-    sources, exact = [source_of(length) for length in LENGTHS], copy.deepcopy(encoder).float()
-    for mine, source in zip(encode(NativeEncoder(encoder, library()), *sources), sources, strict=True):
+    model = others.get(kind) or small_model(kind)
+    sources, exact = [source_of(length) for length in LENGTHS], copy.deepcopy(model.encoder).float()
+    compiled = NativeEncoder(model.encoder, pack_native(model))
+    for mine, source in zip(encode(compiled, *sources), sources, strict=True):
         theirs = encode(exact, source)[0]
         assert (mine - theirs).abs().max() < 1e-5 * theirs.abs().max()
 
@@ -182,10 +183,10 @@ def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind
 @needs_kernels
 @in_every_dtype
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_state_depends_on_its_own_source_alone_bit_for_bit(threads, dtype, set_threads):
-    if dtype == torch.int8:
-        in_dtype(small_model("gated"), dtype)  # is it there?
-    encoder = NativeEncoder(small_model("gated").encoder, library(), dtype)
+@pytest.mark.parametrize("kind", ["t5", "gated"])
+def test_a_state_depends_on_its_own_source_alone_bit_for_bit(kind, threads, dtype, set_threads):
+    model, weights = in_dtype(small_model(kind), dtype)
+    encoder = NativeEncoder(model.encoder, weights.stepping, dtype)
     sources = [source_of(length) for length in (*LENGTHS, TOKENS_TOGETHER // 4, 5)]
     alone = [encode(encoder, source)[0] for source in sources]
     set_threads(threads)
@@ -207,8 +208,9 @@ def test_a_state_depends_on_its_own_source_alone_bit_for_bit(threads, dtype, set
 )
 def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, slow, narrow, way, compiled):
     """`slow`: torch's float32 products leave speed unused; `narrow`: its bfloat16 products are fast."""
-    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_slow_products", lambda: slow)
-    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_bfloat16_products", lambda: narrow)
+    monkeypatch.setattr("pipedec_cli.model.native.weights.has_slow_products", lambda: slow)
+    for place in ("steps.engine", "native.weights"):
+        monkeypatch.setattr(f"pipedec_cli.model.{place}.has_bfloat16_products", lambda: narrow)
     monkeypatch.setattr("pipedec_cli.model.native.kinds.bfloat16_way", lambda kernels: way)
     model = copy.deepcopy(small_model("t5")).to(dtype)
     encoder = lay_out(model).encoder

@@ -80,7 +80,7 @@ def test_int8_stays_near_to_float32(kind):
     prompt = prompt_of(50)
     mine = read_and_step(packed(kind, torch.int8), prompt, CALLS)
     worst, mean = errors(mine, expected_logits(causal_model(kind), prompt, CALLS))
-    assert worst < 0.25
+    assert worst < 0.3
     assert mean < 0.02
 
 
@@ -176,7 +176,7 @@ def test_a_model_that_is_consumed_gives_the_same_logits_and_no_matrix_is_in_memo
     mine = read_and_step(weights, prompt_of(40), CALLS)
     assert mine.equal(read_and_step(packed(kind, dtype), prompt_of(40), CALLS))
     left = [parameter for parameter in model.parameters() if parameter.dim() > 1 and parameter.numel()]
-    assert bool(left) is (not tied or dtype == torch.int8)  # the embedding, where it is looked up apart
+    assert bool(left) is not tied  # the embedding, where it is looked up apart
     assert (weights.struct.embedding is None) is (not left)
 
 

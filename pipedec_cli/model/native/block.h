@@ -34,7 +34,7 @@ struct Model {
     const void *embedding; // [vocabulary][width] in the weights' dtype; bfloat16 beside int8; null: the head's columns
     const float *final_norm;
     const float *frequencies, *amplitudes; // radians a position, [rotaries][head_width / 2]; of cosine and sine, [rotaries]
-    const Word *head; // the decoder's
+    const Word *head; // the decoder's, which an encoder may look up as well
     const Layer *layer;
 };
 
@@ -147,20 +147,18 @@ template <class E, class K = E> class Block {
         }
     }
 
-
-    float embedded(int64_t token, long i) const {
-        if constexpr (E::HEADER == 0)
-            if (!m.embedding) {
-                const Word *panel = m.head + token / PANEL * panel_words<E>(m.width);
-                return E::get(panel + i / E::NUMBERS * PANEL + token % PANEL, i % E::NUMBERS);
-            }
-        i += token * m.width;
-        return m.weights == FLOAT32 ? Float32::get(m.embedding, i) : BFloat16::get(m.embedding, i);
-    }
-
+    // h[row] = the token's embedding: where that is the output matrix, its column there, in the matrix's own numbers.
     void embed(long row, int64_t token) {
         const auto scale = static_cast<float>(m.embedding_scale);
-        for (long i = 0; i < m.width; ++i) h[row * x_row + i] = embedded(token, i) * scale;
+        float *to = h.data() + row * x_row;
+        if (m.embedding) {
+            const long first = token * m.width;
+            for (long i = 0; i < m.width; ++i) to[i] = scale * (m.weights == FLOAT32 ? Float32::get(m.embedding, first + i) : BFloat16::get(m.embedding, first + i));
+            return;
+        }
+        const Word *column = m.head + token / PANEL * panel_words<E>(m.width) + token % PANEL, *words = column + E::HEADER * PANEL;
+        const float factor = E::HEADER ? scale * bits_as<float>(*column) : scale;
+        for (long i = 0; i < m.width; ++i) to[i] = factor * E::get(words + i / E::NUMBERS * PANEL, i % E::NUMBERS);
     }
 
     // 1 / sqrt(mean of squares + epsilon)

@@ -16,7 +16,7 @@ from pipedec_cli.model.native.structures import ACTIVATIONS, LayerStruct, ModelS
 def pack_causal(model: Any, dtype: torch.dtype | None = None, *, consume: bool = False) -> NativeWeights:
     """Pack a model of one of the `families`, on the CPU; a BuildError where that cannot be; see `weights.pack_native`.
 
-    Where embedding and head are one matrix, it is kept once, in panels; but beside an int8 head the embedding is bfloat16.
+    Where embedding and head are one matrix, it is kept once, in panels.
     """
     config, looked_up, head = model.config, model.model.embed_tokens.weight, model.lm_head
     require_suited(model.model, head)
@@ -26,7 +26,7 @@ def pack_causal(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     if parts.activation not in ACTIVATIONS:
         raise BuildError(f"the activation is {parts.activation}")
     packing = Packing(team_library(), dtype or looked_up.dtype, consume=consume)
-    shared = head.weight.data_ptr() == looked_up.data_ptr() and packing.dtype != torch.int8
+    shared = head.weight.data_ptr() == looked_up.data_ptr()
     embedding = None if shared else looked_up.detach().to(packing.narrow, copy=consume).contiguous()
     whole, kept = _model_struct(model, parts, packing, embedding)
     structs = (LayerStruct * len(parts.layers))()

@@ -136,6 +136,7 @@ struct Int8 {
     typedef int16_t Shorts __attribute__((vector_size(4 * LANES)));
     typedef uint16_t Evens __attribute__((vector_size(4 * LANES)));
 
+    static float get(const void *p, long i) { return static_cast<const int8_t *>(p)[i]; }
     static Ints weights(const Word *words) { return load_words(words); }
     static void add(Sums &sums, Ints w, const Word *x) {
         const Ints given = all_words(x[0]);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.block import Blocks
 from pipedec_cli.model.native.causal import pack_causal
+from pipedec_cli.model.native.kinds import kind_of
 from pipedec_cli.model.native.library import BuildError, Library
 from pipedec_cli.model.native.packing import NativeWeights, Packing, floats, require_suited, team_library
 from pipedec_cli.model.native.structures import ACTIVATIONS, LayerStruct, ModelStruct
@@ -29,7 +31,7 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     A BuildError where that cannot be.
 
     The dtype is the model's own, or int8 to have its matrices rounded to that, with a scale for each output.
-    Matrices are copied, but for the embedding; `consume` empties what is copied, so that it is not in memory twice. The
+    Matrices are copied, but for an embedding that is not the output matrix; `consume` empties what is copied, so that it is not in memory twice. The
     model is of no use afterwards.
     """
     if backbone_of(model.config).prompted:
@@ -38,10 +40,14 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     require_suited(model.decoder, model.lm_head)
     kernels = team_library()
     buckets = distance_buckets(model.config)
-    packing = Packing(kernels, dtype or model.decoder.embed_tokens.weight.dtype, consume=consume)
+    looked_up = model.decoder.embed_tokens.weight
+    packing = Packing(kernels, dtype or looked_up.dtype, consume=consume)
     tables = _tables(model.decoder, lambda weight: F.pad(weight[buckets].T, (0, 1), value=-torch.inf))
     scale = output_scale(model.config)
-    return _pack(model.decoder, packing, tables, len(buckets), head=model.lm_head, scale=scale)
+    # An encoder in another dtype has the embedding for itself, so that it cannot be emptied.
+    alike = not consume or encoder_dtype(kernels, packing.dtype) == packing.dtype
+    shared = alike and looked_up.data_ptr() == model.lm_head.weight.data_ptr()
+    return _pack(model.decoder, packing, tables, len(buckets), head=model.lm_head, scale=scale, shared=shared)
 
 
 def require_kernels(config: Any) -> None:
@@ -55,20 +61,60 @@ def require_kernels(config: Any) -> None:
         raise BuildError("the heads' width is odd")
 
 
+def has_slow_products() -> bool:
+    """Whether torch leaves some of this CPU's speed in float32 unused: so on x86; on Arm the system's library does not."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def has_bfloat16_products() -> bool:
+    """Whether this CPU multiplies matrices faster in bfloat16 than in float32: with AMX, or on Arm."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return True
+    told: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return told is not None and told()
+
+
+def encoder_dtype(kernels: Library, dtype: torch.dtype) -> torch.dtype | None:
+    """The dtype of the compiled encoder beside a decoder in a dtype; None where another is faster."""
+    if dtype != torch.int8 and not has_slow_products():
+        return None
+    if dtype != torch.bfloat16 or kind_of(kernels, dtype).pairs:
+        return dtype
+    return None if has_bfloat16_products() else torch.float32
+
+
+def weights_suffice(config: Any, dtype: torch.dtype) -> bool:
+    """Whether compiled kernels encode and decode such a model in a dtype on this CPU, so that its weights are all they need."""
+    try:
+        require_kernels(config)
+        return encoder_dtype(team_library(), dtype) is not None
+    except BuildError:
+        return False
+
+
 class NativeEncoder(nn.Module):
     """A T5's encoder, in one call of C++ for several sources. A state depends on its own source alone.
 
-    Its matrices are made float32, or what else the dtype says; what it gives is float32.
+    Its matrices are made float32, or what else the dtype says; what it gives is float32. The decoder that it is for may
+    have the embedding of both among its own.
     """
 
     def __init__(
-        self, encoder: Any, kernels: Library, dtype: torch.dtype = torch.float32, *, consume: bool = False
+        self,
+        encoder: Any,
+        decoder: NativeWeights,
+        dtype: torch.dtype = torch.float32,
+        *,
+        consume: bool = False,
     ) -> None:
         super().__init__()
-        config, packing = encoder.config, Packing(kernels, dtype, consume=consume)
+        config, packing = encoder.config, Packing(decoder.library, dtype, consume=consume)
         buckets = offset_buckets(config)
         tables = _tables(encoder, lambda weight: weight[buckets].T)
-        self.weights = _pack(encoder, packing, tables, config.relative_attention_max_distance)
+        reach = config.relative_attention_max_distance
+        self.weights = _pack(
+            encoder, packing, tables, reach, beside=decoder if decoder.dtype == dtype else None
+        )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
         """Encode as transformers does: ids and mask int64 [sources, longest], each source's padding behind it.
@@ -100,11 +146,15 @@ def _pack(
     *,
     head: Any = None,
     scale: float = 1.0,
+    shared: bool = False,
+    beside: NativeWeights | None = None,
 ) -> NativeWeights:
-    """Pack an encoder or, with its head, a decoder."""
+    """Pack an encoder, perhaps `beside` a decoder, or a decoder with its head, which may be `shared` as the embedding."""
     config, found, add = stack.config, layers(stack), packing.add
-    looked_up = stack.embed_tokens.weight
-    embedding = looked_up.detach().to(packing.narrow, copy=packing.consume and head is not None)
+    looked_up, embedding = stack.embed_tokens.weight, None
+    vocabulary = beside.struct.vocabulary if beside else len(looked_up)
+    if not shared and (beside is None or beside.struct.embedding):
+        embedding = looked_up.detach().to(packing.narrow, copy=packing.consume and head is not None)
     last, structs = floats(stack.final_layer_norm), (LayerStruct * len(found))()
     width, inner, wide = config.d_model, config.num_heads * config.d_kv, config.d_ff
     gated = hasattr(found[0].feed.DenseReluDense, "wi_0")
@@ -115,7 +165,7 @@ def _pack(
         head_width=config.d_kv,
         width=width,
         feed_width=wide,
-        vocabulary=len(embedding),
+        vocabulary=vocabulary,
         reach=reach,
         weights=packing.kind.weights,
         pairs=packing.kind.pairs,
@@ -125,11 +175,12 @@ def _pack(
         epsilon=config.layer_norm_epsilon,
         scale=scale,
         embedding_scale=1.0,
-        embedding=embedding.data_ptr(),
+        embedding=None if embedding is None else embedding.data_ptr(),
+        head=beside.struct.head if beside else None,
         final_norm=last.data_ptr(),
         layer=structs,
     )
-    kept: list[object] = [structs, embedding, last]
+    kept: list[object] = [structs, embedding, last, beside]
     for struct, layer in zip(structs, found, strict=True):
         own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
         norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
@@ -151,13 +202,14 @@ def _pack(
             setattr(struct, name, tensor.data_ptr())
         kept.append(tensors)
     if head is not None:
-        add(whole, "head", len(embedding), width, head)
+        add(whole, "head", vocabulary, width, head)
         for struct, layer in zip(structs, found, strict=True):  # not read in a step: behind all that is
             cross = layer.cross.EncDecAttention
             add(struct, "cross_kv", inner, width, cross.k, cross.v)
-    kept.append(packing.fill(keep=looked_up))
+    kept.append(packing.fill(keep=None if shared else looked_up))
     if packing.consume:  # what is left of the model holds no part of the file that it was loaded from
         for parameter in {*stack.parameters(), *(head.parameters() if head else ())} - {looked_up}:
             parameter.data = parameter.data.clone()
-        looked_up.data = embedding
+        if embedding is not None:
+            looked_up.data = embedding
     return NativeWeights(packing.kernels, whole, packing.dtype, kept)

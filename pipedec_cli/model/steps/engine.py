@@ -8,8 +8,7 @@ the steps are taken by compiled kernels where they can be had, else by torch's o
 from __future__ import annotations
 
 import copy
-import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,11 +19,10 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.block import Blocks
 from pipedec_cli.model.modules import ModuleLayers
-from pipedec_cli.model.native.kinds import kind_of
-from pipedec_cli.model.native.library import BuildError, Library
-from pipedec_cli.model.native.packing import NativeWeights, team_library
+from pipedec_cli.model.native.library import BuildError
+from pipedec_cli.model.native.packing import NativeWeights
 from pipedec_cli.model.native.stepper import NativeStepper
-from pipedec_cli.model.native.weights import NativeEncoder, pack_native, require_kernels
+from pipedec_cli.model.native.weights import NativeEncoder, encoder_dtype, has_bfloat16_products, pack_native
 from pipedec_cli.model.steps.matrices import Matrices
 from pipedec_cli.model.steps.operators import TorchStepper
 from pipedec_cli.pipeline.decode import Row
@@ -90,19 +88,6 @@ def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
         raise UserError(f"{what} has {found}, the model's vocabulary goes from 0 to {vocabulary - 1}")
 
 
-def has_slow_products() -> bool:
-    """Whether torch leaves some of this CPU's speed in float32 unused: so on x86; on Arm the system's library does not."""
-    return platform.machine().lower() in ("x86_64", "amd64")
-
-
-def has_bfloat16_products() -> bool:
-    """Whether this CPU multiplies matrices faster in bfloat16 than in float32: with AMX, or on Arm."""
-    if platform.machine().lower() in ("arm64", "aarch64"):
-        return True
-    told: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return told is not None and told()
-
-
 def make_encoder(model: Any, packed: NativeWeights | None = None, *, consume: bool = False) -> Any:
     """The model's encoder, in the form and dtype that are fastest for it; it is called as transformers' is.
 
@@ -114,29 +99,11 @@ def make_encoder(model: Any, packed: NativeWeights | None = None, *, consume: bo
     backbone = backbone_of(model.config)
     assert backbone.encoder is not None, f"{backbone.name} has no encoder"
     encoder = backbone.encoder(model)
-    if packed is not None and (dtype := _encoder_dtype(packed.library, packed.dtype)):
-        return NativeEncoder(encoder, packed.library, dtype, consume=consume)
+    if packed is not None and (dtype := encoder_dtype(packed.library, packed.dtype)):
+        return NativeEncoder(encoder, packed, dtype, consume=consume)
     if model.device.type != "cpu" or (model.dtype == torch.bfloat16 and has_bfloat16_products()):
         return encoder
     return copy.deepcopy(encoder).float() if model.dtype == torch.bfloat16 else encoder
-
-
-def _encoder_dtype(kernels: Library, dtype: torch.dtype) -> torch.dtype | None:
-    """The dtype of the compiled encoder beside a decoder in a dtype; None where another is faster."""
-    if dtype != torch.int8 and not has_slow_products():
-        return None
-    if dtype != torch.bfloat16 or kind_of(kernels, dtype).pairs:
-        return dtype
-    return None if has_bfloat16_products() else torch.float32
-
-
-def weights_suffice(config: Any, dtype: torch.dtype) -> bool:
-    """Whether compiled kernels encode and decode such a model in a dtype on this CPU, so that its weights are all they need."""
-    try:
-        require_kernels(config)
-        return _encoder_dtype(team_library(), dtype) is not None
-    except BuildError:
-        return False
 
 
 class Engine:
