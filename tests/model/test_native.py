@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.native.library import BuildError, compiled, is_compiled, library
+from pipedec_cli.model.native.library import BuildError, compiled, is_compiled
 from pipedec_cli.model.native.weights import TOKENS_TOGETHER, NativeEncoder, pack_native
 from pipedec_cli.model.steps.engine import Engine, lay_out, make_encoder
 from pipedec_cli.model.steps.operators import Matrices
