@@ -1,4 +1,4 @@
-"""Exact mode as a competitor: a plain T5's own text, and what its draft costs and saves."""
+"""Exact mode as a competitor: a plain model's own text, and what its draft costs and saves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: What `--compare` calls them: exact-pipelined, …
 EXACT: Final[Mapping[str, Draft]] = {f"exact-{draft}": draft for draft in get_args(Draft)}
-#: Stands in a source behind the ids of the T5, before those of the decoder that drafts.
+#: Stands in a source behind the ids of the plain model, before those of the decoder that drafts.
 BETWEEN: Final = -1
 
 
@@ -27,7 +27,7 @@ def source_ids(decoder: Decoder, text: str) -> list[int]:
 
 
 class ExactRunner(EngineRunner):
-    """A plain T5 whose text is checked against drafts; drafting, and tokenizing the draft, is part of what is timed.
+    """A plain model whose text is checked against drafts; drafting, and tokenizing the draft, is part of what is timed.
 
     What guesses cost is measured in the first pass at a batch size.
     """
@@ -41,7 +41,7 @@ class ExactRunner(EngineRunner):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Those of the T5, and of the draft."""
+        """Those of the plain model, and of the draft."""
         drafter = self.drafter.settings if self.drafter else {}
         drafts = " ".join(drafter[name] for name in ("schedule", "explore") if name in drafter)
         by = {"drafted by": drafts} if drafts else {}

@@ -27,7 +27,7 @@ _WORD: Final = 4  # any token
 class Lengths:
     """What is read and written: tokens of the source with its <eos>, and of each subsequence without; whence, in words.
 
-    Of fields, each subsequence is a value behind `keys` of so many tokens; then the plain T5 writes `plain` tokens.
+    Of fields, each subsequence is a value behind `keys` of so many tokens; then the plain model writes `plain` tokens.
     """
 
     source: int

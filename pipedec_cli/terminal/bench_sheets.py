@@ -91,8 +91,8 @@ def _projected(projection: Projection) -> Sheet:
         tuple(Section(dtype, tuple(rows)) for dtype, rows in groups.items()),
         notes=(
             projection.line,
-            "end to end = encoder and source keys of the T5 + all checks + all that the drafter takes, as timed here; tokenizing "
-            "the draft is left out",
+            "end to end = the plain model's reading of the source + all checks + all that the drafter takes, as timed here; "
+            "tokenizing the draft is left out",
             "check = a call of the sequential decoder × a step of so many rows ÷ a step of one row",
             *([best] if any(one.rows is None for one in projection.decoders) else []),
         ),

@@ -95,7 +95,7 @@ def demo(settings: DemoSettings) -> None:
     talk.say(
         f"\nAll of it is in {out}. On your own data, a data.jsonl of objects with `source` and `target`:\n"
         "  pipedec segment data.jsonl --level sentence\n"
-        "  pipedec train --decoder sequential    # or take your own T5\n"
+        "  pipedec train --decoder sequential    # or take your own model\n"
         "  pipedec train --teacher pipedec-workspace/models/sequential\n"
         f"  pipedec generate --delay {DELAY} --live\n"
         "  pipedec report --compare sequential --delays 1,2,3\n"

@@ -92,12 +92,12 @@ def line_up(
         words = f"{called} ({plain.checkpoint.name}), the whole target as one string, on our engine"
         return [one("sequential", "baseline", options, how, plain), *ours], words, called
     if trained.delay != "any":
-        lacking = "no plain T5, and this checkpoint was not trained for its waiting schedule"
+        lacking = "no plain model, and this checkpoint was not trained for its waiting schedule"
         what, where = f"there is nothing to compare with: {lacking}", pipelined.checkpoint.name
         todo = "run `pipedec train --decoder sequential` first, or give --baseline"
         raise UserError(what, where=where, todo=todo)
     words = (
-        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain T5, which needs about "
+        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain model, which needs about "
         "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
     )
     baseline = one("waiting schedule", "baseline", "--delay wait", waiting)
@@ -139,7 +139,7 @@ def _exact(
     first: Competitor,
     predictions: Sequence[Predictions],
 ) -> Iterator[tuple[str, Role, str, GenerateSettings, Decoder]]:
-    """The plain T5 in exact mode: name, role, options, settings and decoder; the pipelined one drafts as the `first` decodes."""
+    """The plain model in exact mode: name, role, options, settings and decoder; the pipelined one drafts as the `first` decodes."""
     from pipedec_cli.model.exact import ExactDecoder
 
     for draft in drafts:
@@ -182,7 +182,7 @@ def _serving(
 def _with_teacher(
     settings: ReportSettings, checkpoint: str, place: Workspace, talk: Talk
 ) -> tuple[ReportSettings, Teacher | None]:
-    """The settings with the T5 that taught a checkpoint as baseline, if it is still there and no other was given."""
+    """The settings with the model that taught a checkpoint as baseline, if it is still there and no other was given."""
     teacher = taught_by(checkpoint)
     if teacher is None or settings.baseline not in (None, teacher.name):
         return settings, None
@@ -197,7 +197,7 @@ def _called(plain: Decoder, teacher: Teacher | None, talk: Talk) -> str:
     """The baseline in short; a teacher that is no longer what it was is warned of."""
     if teacher and teacher.sha256 not in (None, plain.sha256):
         talk.warn(f"{plain.checkpoint.name} is not the teacher that it was: it has been trained since")
-    return "the teacher" if teacher else "the plain T5"
+    return "the teacher" if teacher else "the plain model"
 
 
 def _load_plain(
@@ -208,7 +208,7 @@ def _load_plain(
     place: Workspace,
     talk: Talk,
 ) -> Decoder | None:
-    """The plain T5 that was given, else the workspace's; None if there is none and nobody needs it."""
+    """The plain model that was given, else the workspace's; None if there is none and nobody needs it."""
     folder = place.model("sequential")
     if given is None and not is_model(folder):
         if folder.exists():
@@ -217,7 +217,7 @@ def _load_plain(
                 "it with --resume"
             )
         if others:
-            what = f"{', '.join(others)} would run the plain T5, and there is none"
+            what = f"{', '.join(others)} would run the plain model, and there is none"
             todo = "run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone"
             raise UserError(what, todo=todo)
         return None
@@ -225,7 +225,7 @@ def _load_plain(
     consume = not {"transformers", "prompt-lookup"} & set(others)
     plain = load_decoder(replace(usual, model=given or str(folder)), talk, consume=consume)
     if plain.settings.decoder != "sequential":
-        todo = "--baseline takes a plain T5; `pipedec train --decoder sequential` makes one"
+        todo = "--baseline takes a plain model; `pipedec train --decoder sequential` makes one"
         raise UserError(f"{plain.checkpoint.name} is a pipelined decoder", todo=todo)
     read_alike(plain, pipelined)
     return plain

@@ -34,7 +34,7 @@ pipedec report --open                          # and look at it in a browser
 pipedec report --delays 1,2,3 --explore both   # which delay to take on these data
 pipedec report --delays 1 --starts 0,0.3,0.6,0.9  # how certain a start should be
 pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
-pipedec report --compare exact,prompt-lookup   # the plain T5's own text, in fewer calls
+pipedec report --compare exact,prompt-lookup   # the plain model's own text, in fewer calls
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
 pipedec report --recipe wikihowqa --split dev,test --timing-examples all  # the paper's tables, and its figures beside yours
 """
@@ -73,7 +73,7 @@ class ReportSettings(WorkflowSettings):
     compare: str = option(
         "sequential",
         "With whom, commas between: sequential (always takes part), exact-pipelined, exact-source, exact-jacobi (exact: "
-        "all three), transformers, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16. All run the plain T5.",
+        "all three), transformers, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16. All run the plain model.",
         metavar="NAMES",
     )
     delays: tuple[Delay, ...] | None = option(
@@ -96,7 +96,7 @@ class ReportSettings(WorkflowSettings):
     model: str | None = _input(None, "The pipelined checkpoint \\[default: the workspace's].")
     baseline: str | None = _input(
         None,
-        "The plain T5 \\[default: the checkpoint's teacher, else the workspace's, else the same checkpoint's waiting schedule].",
+        "The plain model \\[default: the checkpoint's teacher, else the workspace's, else the same checkpoint's waiting schedule].",
     )
     data: str | None = _input(
         None, "What to generate from and to score against \\[default: the workspace's test set]."
@@ -136,7 +136,7 @@ class ReportSettings(WorkflowSettings):
 def report(settings: ReportSettings) -> None:
     """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
 
-    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain T5 that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json, report.md and report.html, a page with plots, are saved in the workspace.
+    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain model that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json, report.md and report.html, a page with plots, are saved in the workspace.
     """
     for model in (settings.model, settings.baseline or settings.model):  # before torch, which takes its time
         find_model(GenerateSettings(model=model, workspace=settings.workspace))

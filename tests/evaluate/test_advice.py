@@ -63,17 +63,17 @@ def ask(*decoders, subsequences=5.0, faults=(), beside=None, **usual):
     return advise(
         decoders,
         competitor("sequential", "baseline", **measured),
-        called="the plain T5",
+        called="the plain model",
         subsequences=subsequences,
         metric="rougeL",
         labels={"rougeL": "ROUGE-L", "rouge1": "ROUGE-1"},
     )
 
 
-TAKE = "Take Δt = 2 (`pipedec generate --delay 2`): 3.0 times as fast as the plain T5, with 3.0 times fewer decoder steps"
+TAKE = "Take Δt = 2 (`pipedec generate --delay 2`): 3.0 times as fast as the plain model, with 3.0 times fewer decoder steps"
 NONE = "In ROUGE-L there is no difference that 1,000 examples could show (95 % interval -0.6 to +0.2)."
 HARDLY = "The method does not help here: "
-STAY = "Stay with the plain T5."
+STAY = "Stay with the plain model."
 AGAIN = "and read some predictions, before you compare again."
 
 
@@ -94,7 +94,7 @@ AGAIN = "and read some predictions, before you compare again."
             [tried(1, 1.1, fewer=1.2), tried(2, 1.2, fewer=1.1)],
             *(1.4, "few-subsequences"),
             f"{HARDLY}the targets have 1.4 subsequences on average, and with one or two there is hardly anything to "
-            f"generate at once; at best it is 1.2 times as fast as the plain T5 (Δt = 2). {STAY}",
+            f"generate at once; at best it is 1.2 times as fast as the plain model (Δt = 2). {STAY}",
         ),
         (
             [tried(2, fewer=1.0, spread=0.0)],
@@ -107,33 +107,33 @@ AGAIN = "and read some predictions, before you compare again."
             [tried(1, 1.1, fewer=2.5)],
             *(5.0, "no-gain"),
             f"{HARDLY}it takes 2.5 times fewer decoder steps, but hardly less time: the encoder takes most of it, or a "
-            f"step with more rows costs more on this machine; at best it is 1.1 times as fast as the plain T5 (Δt = 1). {STAY}",
+            f"step with more rows costs more on this machine; at best it is 1.1 times as fast as the plain model (Δt = 1). {STAY}",
         ),
         (
             [tried(1, 1.1, fewer=1.2, slowest=0.9)],
             *(5.0, "no-gain"),
             f"{HARDLY}it saves hardly any decoder steps (1.2 times fewer): one long subsequence sets the pace; the "
-            f"repeats show no difference in speed (Δt = 1 was 0.9 to 1.1 times as fast as the plain T5). {STAY}",
+            f"repeats show no difference in speed (Δt = 1 was 0.9 to 1.1 times as fast as the plain model). {STAY}",
         ),
         (
             [tried(1, 0.8, fewer=0.9)],
             *(5.0, "no-gain"),
             f"{HARDLY}it saves no decoder steps (it takes 1.1 times as many): one long subsequence sets the pace; at best it is 0.8 times as fast as "
-            f"the plain T5 (Δt = 1). {STAY}",
+            f"the plain model (Δt = 1). {STAY}",
         ),
         # Times that scatter
         (
             [tried(1, 2.0, slowest=0.8)],
             *(5.0, "unclear"),
             "No advice: the times differ too much from repeat to repeat. Δt = 1 was 0.8 to 2.0 times as fast as the plain "
-            "T5. Time again while the machine does nothing else, with more --repeats or --timing-examples. "
+            "model. Time again while the machine does nothing else, with more --repeats or --timing-examples. "
             "In decoder steps, which are exact, Δt = 1 saves most: a factor of 3.0.",
         ),
         (
             [tried(1, 0.6, slowest=0.5, fastest=2.0), tried(3, 0.5, fewer=2.0)],
             *(5.0, "unclear"),
             "No advice: the times differ too much from repeat to repeat. Δt = 1 was 0.5 to 2.0 times as fast as the plain "
-            "T5. Time again while the machine does nothing else, with more --repeats or --timing-examples. "
+            "model. Time again while the machine does nothing else, with more --repeats or --timing-examples. "
             "In decoder steps, which are exact, Δt = 1 saves most: a factor of 3.0.",
         ),
         # When every delay costs quality, the one that costs least; a loss that may be chance
@@ -141,15 +141,15 @@ AGAIN = "and read some predictions, before you compare again."
             [tried(1, 4.0, -3.0), tried(2, 2.5, -1.2), tried(3, 1.1, 0.0)],
             *(5.0, "trade"),
             "Every delay that saves time costs quality. Δt = 2 (`pipedec generate --delay 2`) costs least: 2.5 times as "
-            "fast as the plain T5, ROUGE-L -1.2, 95 % interval -1.6 to -0.8. Take it if the speed is worth that, try "
-            "larger delays or --starts, which give some quality back, or stay with the plain T5.",
+            "fast as the plain model, ROUGE-L -1.2, 95 % interval -1.6 to -0.8. Take it if the speed is worth that, try "
+            "larger delays or --starts, which give some quality back, or stay with the plain model.",
         ),
         (
             [tried(2, 2.5, -4.4, spread=5.0)],
             *(5.0, "trade"),
-            "Δt = 2 (`pipedec generate --delay 2`) is 2.5 times as fast as the plain T5. In ROUGE-L there is no difference "
+            "Δt = 2 (`pipedec generate --delay 2`) is 2.5 times as fast as the plain model. In ROUGE-L there is no difference "
             "that 1,000 examples could show (95 % interval -9.4 to +0.6). What it costs is open: score more examples "
-            "before you take it, or stay with the plain T5.",
+            "before you take it, or stay with the plain model.",
         ),
     ],
 )
@@ -165,19 +165,19 @@ def test_a_delay_is_taken_or_offered_or_told_why_not(decoders, subsequences, ver
         (
             TextAgreement(93.1, 480, 1000),
             "take",
-            f"{TAKE}; its texts agree with those of the plain T5: ROUGE-L 93.1, 48% equal.",
+            f"{TAKE}; its texts agree with those of the plain model: ROUGE-L 93.1, 48% equal.",
         ),
         (
             TextAgreement(None, 480, 1000),
             "take",
-            f"{TAKE}; its texts agree with those of the plain T5: 48% equal.",
+            f"{TAKE}; its texts agree with those of the plain model: 48% equal.",
         ),
         (
             TextAgreement(81.0, 0, 1000),
             "trade",
-            "Δt = 2 (`pipedec generate --delay 2`) is 3.0 times as fast as the plain T5; its texts agree with those of the "
-            "plain T5: ROUGE-L 81.0, 0% equal. What it costs is open: read some of its texts before you take it, or stay "
-            "with the plain T5.",
+            "Δt = 2 (`pipedec generate --delay 2`) is 3.0 times as fast as the plain model; its texts agree with those of the "
+            "plain model: ROUGE-L 81.0, 0% equal. What it costs is open: read some of its texts before you take it, or stay "
+            "with the plain model.",
         ),
     ],
 )
@@ -225,8 +225,8 @@ def test_what_was_chosen_is_not_taken_where_the_last_split_does_not_bear_it_out(
     advice = ask(*both, beside=on_dev(0.0))
     assert (advice.verdict, advice.options) == ("trade", "--delay 2")
     assert advice.text == (
-        f"{CHOSEN} is 3.0 times as fast as the plain T5, ROUGE-L -2.0, 95 % interval -2.4 to -1.6. It was as good on dev and "
-        "is not here: compare on more examples before you take it, or stay with the plain T5."
+        f"{CHOSEN} is 3.0 times as fast as the plain model, ROUGE-L -2.0, 95 % interval -2.4 to -1.6. It was as good on dev and "
+        "is not here: compare on more examples before you take it, or stay with the plain model."
     )
 
 
@@ -240,18 +240,18 @@ TRAIN = f"Train further, {AGAIN}"
         (
             "sequential, Δt = 1, Δt = 2",
             "unfit",
-            "No advice: neither the plain T5 nor the pipelined decoder writes anything of use yet, so that which one is "
+            "No advice: neither the plain model nor the pipelined decoder writes anything of use yet, so that which one is "
             f"faster says nothing. {TRAIN}",
         ),
         (
             "sequential, Δt = 1",
             "unfit",
-            f"No advice: what the plain T5 writes is of no use yet, so that a comparison with it says nothing. {TRAIN}",
+            f"No advice: what the plain model writes is of no use yet, so that a comparison with it says nothing. {TRAIN}",
         ),
         (
             "Δt = 1, Δt = 2",
             "unfit",
-            "No advice: what the pipelined decoder writes is of no use yet, however fast it comes. Stay with the plain T5; "
+            "No advice: what the pipelined decoder writes is of no use yet, however fast it comes. Stay with the plain model; "
             f"train the pipelined decoder further, {AGAIN}",
         ),
         ("Δt = 1", "take", f"{TAKE}. {NONE}"),

@@ -72,10 +72,10 @@ def test_where_no_word_may_change_the_fastest_with_the_same_texts_is_named_if_it
         in_exact_mode("b", 1.2, 0.9),
         in_exact_mode("c", 3.0, 3.0, 4),
     )
-    assert where_no_word_may_change([slow, unsure, other], "the plain T5") == ""
+    assert where_no_word_may_change([slow, unsure, other], "the plain model") == ""
     good = [in_exact_mode("source", 1.4, 1.3), in_exact_mode("jacobi", 1.6, 1.5)]
-    said = where_no_word_may_change([slow, *good, other], "the plain T5")
+    said = where_no_word_may_change([slow, *good, other], "the plain model")
     assert said == (
-        "If no word may change, jacobi (`pipedec generate --exact t5 --draft jacobi`) gives the very text of the plain T5, "
+        "If no word may change, jacobi (`pipedec generate --exact t5 --draft jacobi`) gives the very text of the plain model, "
         "1.6 times as fast."
     )

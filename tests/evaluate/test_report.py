@@ -86,7 +86,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
     for one in exact:
         one.timings, one.scored = timed(1.0), scored(told, steps=(2, 2))
     entries = {"entries": (first, mine, theirs, *exact), "absent": (), "disturbed": disturbed, **WHERE}
-    names = {"metric": "rougeL", "called": "the plain T5", "baseline": "the plain T5"}
+    names = {"metric": "rougeL", "called": "the plain model", "baseline": "the plain model"}
     return assemble(entries, ["1"], sample=Sample(1, 2, 1), dtype="float32", significance="", **names)
 
 
@@ -123,7 +123,7 @@ def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():
     told = {"delay": 1, "options": "--exact t5", "text_agreement": TextAgreement(100.0, 2, 2)}
     report = compared(exact=[competitor("exact-pipelined", "exact", **told)])
     assert (report.advice.verdict, report.advice.options) == ("take", "--delay 1")
-    said = "If no word may change, exact-pipelined (`pipedec generate --exact t5`) gives the very text of the plain T5, 6.0"
+    said = "If no word may change, exact-pipelined (`pipedec generate --exact t5`) gives the very text of the plain model, 6.0"
     assert said in report.advice.text
     assert set(report.sizes) == {"Δt = 1"}
     assert [one.name for one in report.pipelined] == ["Δt = 1"]

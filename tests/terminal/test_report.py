@@ -85,7 +85,7 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     for word in (*words, content["advice"]["text"].split()[0], "paper: Δt = 1", "not available"):
         assert word in result.stdout
     assert "# Decoders compared" in (workspace / "report/report.md").read_text(encoding="utf-8")
-    assert content["baseline"]["is"].startswith("the plain T5 (pipedec-workspace/models/sequential)")
+    assert content["baseline"]["is"].startswith("the plain model (pipedec-workspace/models/sequential)")
     first = decoders["Δt = 1"]
     assert [speed["batch_size"] for speed in first["speed"]] == [1, 2]
     assert [speed["batch_size"] for speed in decoders["prompt-lookup"]["speed"]] == [1]
@@ -188,7 +188,7 @@ def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_rec
     said = " ".join(reported("--delays", "1,2").stdout.split())
     content, decoders = report_of(workspace)
     assert (content["advice"]["verdict"], content["advice"]["options"]) == ("unfit", None)
-    assert "No advice: neither the plain T5 nor the pipelined decoder writes anything of use yet" in said
+    assert "No advice: neither the plain model nor the pipelined decoder writes anything of use yet" in said
     for name in ("sequential", "Δt = 1", "Δt = 2"):
         assert "exchanged between" in decoders[name]["faults"][0]
 
@@ -297,8 +297,8 @@ def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(
     content, decoders = report_of(workspace)
     assert list(decoders) == ["waiting schedule", "Δt = 2"]
     assert content["baseline"]["name"] == "waiting schedule"
-    assert all("not the plain T5" in said for said in (content["baseline"]["is"], result.stdout))
-    assert "plain T5" not in content["advice"]["text"]
+    assert all("not the plain model" in said for said in (content["baseline"]["is"], result.stdout))
+    assert "plain model" not in content["advice"]["text"]
     assert ("has not come to its end" in result.stderr) == (there == "unfinished")
 
 
@@ -316,7 +316,9 @@ def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baselin
     assert decoders["sequential"]["options"] == "--model my-t5"
     assert "the teacher" in content["advice"]["text"]
     reported("--delays", "1", "--baseline", workspace / "models/sequential")
-    assert report_of(workspace)[0]["baseline"]["is"].startswith("the plain T5 (pipedec-workspace/models/seq")
+    assert report_of(workspace)[0]["baseline"]["is"].startswith(
+        "the plain model (pipedec-workspace/models/seq"
+    )
     # the workspace's own goes by its usual name; one that is other than it was, and one that is gone
     taught_by({"name": "./pipedec-workspace/models/sequential", "sha256": "0" * 64})
     assert "is not the teacher that it was" in reported("--delays", "1").stderr
@@ -325,7 +327,9 @@ def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baselin
     assert decoders["sequential"]["options"] == "--decoder sequential"
     taught_by({"name": "./nowhere"})
     assert "is no longer at ./nowhere: --baseline says where it is" in reported("--delays", "1").stderr
-    assert report_of(workspace)[0]["baseline"]["is"].startswith("the plain T5 (pipedec-workspace/models/seq")
+    assert report_of(workspace)[0]["baseline"]["is"].startswith(
+        "the plain model (pipedec-workspace/models/seq"
+    )
 
 
 def test_a_baseline_from_elsewhere_reads_what_the_pipelined_decoder_reads(workspace):
@@ -419,11 +423,15 @@ def test_memory_is_that_of_a_process_of_its_own(workspace):
         ("models/pipelined", "", ("models/pipelined", "pipedec train")),
         ("data", "", ("data", "pipedec segment")),
         ("models/pipelined/config.json", "", ("models/pipelined", "pipedec train --resume")),
-        ("models/sequential", "--compare transformers", ("plain T5", "pipedec train --decoder sequential")),
+        (
+            "models/sequential",
+            "--compare transformers",
+            ("plain model", "pipedec train --decoder sequential"),
+        ),
         (
             "models/sequential",
             "--compare exact-source",
-            ("exact-source would run the plain T5", "--baseline"),
+            ("exact-source would run the plain model", "--baseline"),
         ),
         ("", "--model pipedec-workspace/models/sequential", ("ordinary model", "--baseline")),
         ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),

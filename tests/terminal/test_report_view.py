@@ -53,7 +53,7 @@ def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
     figures = recipe and Paper(paper_row(recipe), delay_rows(recipe), SPEEDUP_BY_SUBSEQUENCES.get(recipe))
     values = {
         "entries": (first, *ours, *theirs),
-        "baseline": "the plain T5 (models/sequential)",
+        "baseline": "the plain model (models/sequential)",
         "metric": "rougeL",
         "subsequences": 5.0,
         "sizes": {mine.name: rows for mine in ours},
@@ -140,7 +140,9 @@ def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed
     assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
     assert ("", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
     notes = sheets(report)[0].notes
-    assert {"baseline: the plain T5 (models/sequential)", "ctranslate2 is absent: not installed"} <= {*notes}
+    assert {"baseline: the plain model (models/sequential)", "ctranslate2 is absent: not installed"} <= {
+        *notes
+    }
     first = entry("sequential", "baseline", seconds=2.0, sizes=(1, 4))
     report = make_report(entries=(first, *make_report(peers=["prompt-lookup"], delays=(1,)).entries[1:]))
     assert cells(report, "Decoders", "examples/s")[1] == ("5.00", "–", "–")

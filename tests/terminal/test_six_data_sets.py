@@ -88,7 +88,7 @@ def test_published_files_become_a_report_beside_the_papers_figures(name):
     report = read_json(WORK / "report/report.json")
     baseline, pipelined = report["decoders"]
     assert (baseline["name"], pipelined["name"]) == ("sequential", "Δt = 1")
-    assert "the plain T5" in report["baseline"]["is"]
+    assert "the plain model" in report["baseline"]["is"]
     assert pipelined["quality"]["values"] == score["values"]
     assert {baseline["quality"]["signature"], pipelined["quality"]["signature"]} == {score["signature"]}
     assert set(metrics) <= set(pipelined["differences"])

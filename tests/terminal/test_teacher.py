@@ -1,4 +1,4 @@
-"""`pipedec train --teacher`: what a plain T5 writes for the sources is what the decoder learns."""
+"""`pipedec train --teacher`: what a plain model writes for the sources is what the decoder learns."""
 
 from __future__ import annotations
 

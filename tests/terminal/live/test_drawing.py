@@ -112,7 +112,7 @@ def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step():
     for event in islice(decode(ScriptedModel(script.scripts), [(0, [0])], method), 2):
         view.on(event)
     (row,) = [line.split() for line in shown(view) if line.lstrip().startswith("1 ")]
-    assert row[2:] == ["<bos>", "A", "B", "C", "G", "G"]  # the first wrong one gave way to the T5's own
+    assert row[2:] == ["<bos>", "A", "B", "C", "G", "G"]  # the first wrong one gave way to the model's own
 
 
 def test_a_narrow_terminal_shows_the_newest_time_steps():
