@@ -22,8 +22,9 @@ from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, write_json_lines
 from pipedec_cli.model.block import can_prepack
-from pipedec_cli.model.decoder import Decoder, choose_batch_size
+from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
+from pipedec_cli.model.room import choose_batch_size
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 from pipedec_cli.terminal.console import Talk, many
 from pipedec_cli.terminal.generate import GenerateSettings

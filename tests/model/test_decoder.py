@@ -19,13 +19,11 @@ from pipedec_cli.model import decoder
 from pipedec_cli.model.arguments import DTYPES, choose_device, choose_dtype
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.decoder import (
-    MOST_ON_CPU,
     SORTED_BATCHES,
     Decoder,
-    bytes_per_example,
-    choose_batch_size,
     load,
 )
+from pipedec_cli.model.room import MOST_ON_CPU, bytes_per_example, choose_batch_size
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
