@@ -45,6 +45,16 @@ PAD, EOS, UNKNOWN, BOS = 0, 1, 2, 3
 _TOKENIZER_RECORDS: Final = 20_000
 
 
+def shape_of(name: str, family: Family | None = None) -> Shape | None:
+    """The shape of that name, in the family that is asked for, else its own; None if it names none, a UserError if a family is asked for."""
+    if (shape := SHAPES.get(name)) is not None:
+        return shape._replace(family=family or shape.family)
+    if family is not None:
+        todo = "leave it out, or use --model scratch-tiny"
+        raise UserError(f"--family {family} is for fresh weights", todo=todo)
+    return None
+
+
 def start_checkpoint(
     name: str,
     settings: MethodSettings,
@@ -63,16 +73,11 @@ def start_checkpoint(
         torch.manual_seed(seed)
         model = like.backbone.fresh(like.model.config)
         return Checkpoint(model, like.tokenizer, settings, name, segmenter=segmenter)
-    if family is not None and name not in SHAPES:
-        raise UserError(
-            f"--family {family} is for fresh weights", todo="leave it out, or use --model scratch-tiny"
-        )
-    if name in SHAPES:
+    if (shape := shape_of(name, family)) is not None:
         torch.manual_seed(seed)
         some = records[:_TOKENIZER_RECORDS]
         fields = settings.segmentation.fields
         texts = (text for record in some for text in (record.source, *_written(record, fields)))
-        shape = SHAPES[name]._replace(family=family or SHAPES[name].family)
         tokenizer = train_tokenizer(texts, shape.vocabulary, begins=shape.family not in ("t5", "bart"))
         model = make_model(shape, len(tokenizer))
         return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)

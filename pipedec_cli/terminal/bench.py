@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Family
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
 from pipedec_cli.terminal.settings import Dtype, Settings, names_of, option
@@ -32,6 +33,7 @@ pipedec bench --compare transformers,ctranslate2:int8 \\
 pipedec bench --shape pubmed --delays 1,2,3 --batch-sizes 1,16
 pipedec bench --subsequences 8 --tokens 12 --source 512
 pipedec bench --model scratch-qwen3-0.6b --compare transformers,ctranslate2
+pipedec bench --model scratch-base --family llama
 pipedec bench --acceptance pipedec-workspace/report/report.json  # and exact mode, projected
 pipedec bench --model google-t5/t5-large --device cuda --json \\
   > bench.json
@@ -63,9 +65,9 @@ class BenchSettings(Settings):
     source: int | None = _lengths(None, "Tokens of the source \\[default: 512; 300 for fields].", min=2)
     model: str = option(
         "scratch-base",
-        "scratch-tiny, -small, -base or -large (fresh weights in a T5's shape), scratch-qwen3-0.6b (a decoder-only model's), a "
-        "folder or a hub name; no training is needed.",
+        "scratch-tiny, -small, -base, -large or -qwen3-0.6b (fresh weights), a folder or a hub name; no training is needed.",
     )
+    family: Family | None = common.family_option()
     compare: str = option(
         "sequential,transformers",
         "With whom, commas between: sequential (always takes part), transformers, ctranslate2, ctranslate2:int8, "
@@ -135,8 +137,9 @@ def bench(settings: BenchSettings) -> None:
     else:
         lengths = Lengths.even(settings.source or _SOURCE, subsequences, subsequences * tokens)
     measured = run(settings, lengths, peers, accepted, talk)
-    asked = ("model", "delays", "dtypes", "batch_sizes", "rows", "repeats", "device", "memory", "seed")
-    resolved = {"lengths": asdict(lengths), "peers": peers, **settings.some(*asked)}
+    whom = settings.some("model", "family", "delays", "dtypes", "batch_sizes", "rows")
+    how = settings.some("repeats", "device", "memory", "seed")
+    resolved = {"lengths": asdict(lengths), "peers": peers, **whom, **how}
     inputs = [settings.acceptance] if settings.acceptance else []
     content = measured.as_json() | {"manifest": manifest(resolved, inputs=inputs)}
     if settings.out is not None:
@@ -183,7 +186,7 @@ def run(
     from pipedec_cli.evaluate.projection import Projection, project, rows_of
     from pipedec_cli.evaluate.timing import device_clock, pause
     from pipedec_cli.model.arguments import choose_device
-    from pipedec_cli.model.scratch import SHAPES
+    from pipedec_cli.model.scratch import shape_of
     from pipedec_cli.terminal.measuring import measure
     from pipedec_cli.terminal.progress import stage
 
@@ -222,7 +225,8 @@ def run(
         longest = lengths.tokens + 1  # ours make an <eos> too
         found = measure(settings, ours, peers, first, longest, talk, forced=True, rest=rest, then=step)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
-        fresh = ", fresh weights" if settings.model in SHAPES else ""
+        shape = shape_of(settings.model, settings.family)
+        fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
         found |= {"bandwidth": tuple(probe.readings), "reader": probe.reader, "repeats": repeats}
         model = f"{settings.model}, {millions:.0f} M parameters{fresh}"
         if accepted:
@@ -239,15 +243,15 @@ def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list
     from pipedec_cli.data.records import Segmentation
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
     from pipedec_cli.model.decoder import load
-    from pipedec_cli.model.scratch import SHAPES, make_model, train_tokenizer
+    from pipedec_cli.model.scratch import make_model, shape_of, train_tokenizer
     from pipedec_cli.terminal.loading import announce_compiling
 
     with TemporaryDirectory(prefix="pipedec-bench-") as folder:
         name = settings.model
-        if name in SHAPES:
+        if (shape := shape_of(name, settings.family)) is not None:
             talk.say(f"making {name} with fresh weights")
             torch.manual_seed(settings.seed)
-            shape, name = SHAPES[name], folder
+            name = folder
             # The tokenizer knows few words, since nothing is read; the vocabulary has its whole size.
             tokenizer = train_tokenizer(["Lengths are forced, and sources are random."], shape.vocabulary)
             method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))

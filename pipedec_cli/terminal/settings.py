@@ -260,6 +260,11 @@ threads_option = partial(
     min=1,
     max=1024,
 )
+family_option = partial(
+    option,
+    None,
+    "Of fresh weights: what kind of model --model scratch-… is \\[default: t5, of scratch-qwen3-0.6b qwen3].",
+)
 
 
 def prompt_template_option(usual: str, **more: Any) -> Any:

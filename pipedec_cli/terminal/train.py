@@ -31,6 +31,7 @@ from pipedec_cli.terminal.settings import (
     WorkflowSettings,
     argument,
     chat_option,
+    family_option,
     option,
     prompt_template_option,
     threads_option,
@@ -70,9 +71,7 @@ class TrainSettings(WorkflowSettings):
         "data, no network), scratch (the teacher's shape and tokenizer), a local folder or a hub name such as google-t5/t5-base: T5, "
         "Flan-T5, mT5, UMT5, ByT5, Llama, Qwen3, SmolLM3, Gemma 3, T5Gemma, BART or PEGASUS \\[default: the teacher, else scratch-tiny].",
     )
-    family: Family | None = option(
-        None, "Of fresh weights: what kind of model --model scratch-… is \\[default: t5]."
-    )
+    family: Family | None = family_option()
     decoder: DecoderKind = option(
         "pipelined", "pipelined, or sequential for the ordinary model that a report compares with."
     )

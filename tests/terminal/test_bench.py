@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipedec_cli.evaluate.timing import Gain
+from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.terminal.bench_sheets import _ratios
 from tests.checkpoints import tiny_checkpoint
 from tests.terminal.running import read_json, refused, run
@@ -59,6 +60,29 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     assert {speed["setup_seconds"] for speed in decoders.values()} == {None}
     assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
     assert "whatever is outside reading the prompt is decoding" in page.read_text(encoding="utf-8")
+
+
+def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, monkeypatch):
+    small = SHAPES["scratch-tiny"]._replace(d_model=32, d_ff=48, layers=1, heads=2, vocabulary=300, d_kv=16)
+    monkeypatch.setitem(SHAPES, "scratch-tiny", small)
+    few = (
+        "bench",
+        "--model",
+        "scratch-tiny",
+        *FEW,
+        "--compare",
+        "transformers",
+        "--out",
+        tmp_path / "b.json",
+    )
+    run(*few, "--family", "llama")
+    content = read_json(tmp_path / "b.json")
+    assert content["model"].endswith("fresh weights of a Llama")
+    assert content["manifest"]["settings"]["family"] == "llama"
+    run(*few)
+    assert read_json(tmp_path / "b.json")["model"].endswith("fresh weights of a T5")
+    told = refused("bench", "--model", folder, "--family", "llama")
+    assert "--family llama is for fresh weights" in told
 
 
 def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_path):
