@@ -207,6 +207,7 @@ class EngineRunner:
 
         return "pipedec_cli.evaluate.competitor:remake", {
             "name": self.decoder.checkpoint.name,
+            "eos": self.decoder.checkpoint.eos,
             "dtype": self.settings["dtype"],
             "device": str(self.decoder.checkpoint.device),
             "threads": torch.get_num_threads(),
@@ -216,15 +217,20 @@ class EngineRunner:
 
 
 def remake(
-    *, threads: int, choice: dict[str, Any], lengths: dict[str, Any] | None, **loaded: Any
+    *, threads: int, eos: int, choice: dict[str, Any], lengths: dict[str, Any] | None, **loaded: Any
 ) -> EngineRunner:
-    """Load a checkpoint anew, as `pipedec generate` does; see `EngineRunner.blueprint`."""
+    """Load a checkpoint anew, as `pipedec generate` does; see `EngineRunner.blueprint`.
+
+    Texts end with the id `eos`, which is another in a chat that the checkpoint does not tell of.
+    """
     import torch
 
     from pipedec_cli.model.decoder import load
 
     torch.set_num_threads(threads)
-    return EngineRunner(load(**loaded), choice, Lengths(**lengths) if lengths else None)
+    decoder = load(**loaded)
+    decoder.checkpoint.eos = eos
+    return EngineRunner(decoder, choice, Lengths(**lengths) if lengths else None)
 
 
 class _Meter:

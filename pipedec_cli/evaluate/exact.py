@@ -71,7 +71,7 @@ class ExactRunner(EngineRunner):
     def blueprint(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process, which holds both models."""
         _, plain = super().blueprint()
-        given = {key: plain[key] for key in ("name", "dtype", "device", "threads")}
+        given = {key: plain[key] for key in ("name", "eos", "dtype", "device", "threads")}
         by = self.drafter and (self.drafter.decoder.checkpoint.name, self.drafter.choice)
         return "pipedec_cli.evaluate.exact:remake", {**given, "draft": by or (self.exact.kind, {})}
 
@@ -85,8 +85,10 @@ def make_runner(decoder: Decoder, choice: Mapping[str, Any]) -> EngineRunner:
     )
 
 
-def remake(*, name: str, draft: tuple[str, dict[str, Any]], threads: int, **loaded: Any) -> ExactRunner:
-    """Load the checkpoints anew; see `ExactRunner.blueprint`."""
+def remake(
+    *, name: str, eos: int, draft: tuple[str, dict[str, Any]], threads: int, **loaded: Any
+) -> ExactRunner:
+    """Load the checkpoints anew, the text of the plain one to end with the id `eos`; see `ExactRunner.blueprint`."""
     import torch
 
     from pipedec_cli.model.decoder import load
@@ -95,4 +97,6 @@ def remake(*, name: str, draft: tuple[str, dict[str, Any]], threads: int, **load
     torch.set_num_threads(threads)
     by, choice = draft
     kind: Any = load(by, **loaded) if choice else by
-    return ExactRunner(ExactDecoder(load(name, **loaded), kind), choice)
+    plain = load(name, **loaded)
+    plain.checkpoint.eos = eos
+    return ExactRunner(ExactDecoder(plain, kind), choice)

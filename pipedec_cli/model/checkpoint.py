@@ -104,6 +104,10 @@ class Checkpoint:
         """The id that ends a subsequence or a source."""
         return self.backbone.eos(self.model.config)
 
+    @eos.setter
+    def eos(self, token: int) -> None:
+        self.model.config.eos_token_id = token
+
     @property
     def together(self) -> bool:
         """Whether it writes fields: a row for each, all of them at the same time."""
@@ -132,7 +136,7 @@ class Checkpoint:
         """
         if self.backbone.prompted:
             chat = (self.settings or PLAIN).chat if chat is None else chat
-            self.model.config.eos_token_id = text_end(self.tokenizer, self.eos, chat=chat)
+            self.eos = text_end(self.tokenizer, self.eos, chat=chat)
 
 
 def load_checkpoint(

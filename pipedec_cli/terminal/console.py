@@ -92,7 +92,15 @@ def command_line(command: str, data: object = None, /, **options: object) -> str
         (f"--{name}",) if value is True else (f"--{name}", value) for name, value in options.items() if value
     )
     words = [word for option in given for word in option]
-    return f"`pipedec {shlex.join(map(str, filter(None, (command, data, *words))))}`"
+    return f"`pipedec {' '.join(quoted(str(word)) for word in (command, data, *words) if word)}`"
+
+
+def quoted(word: str) -> str:
+    """A word as a shell takes it, on one line, as bash and zsh write line breaks and tabs."""
+    if not {*word} & {*"\n\r\t"}:
+        return shlex.quote(word)
+    escapes = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+    return f"$'{''.join(escapes.get(letter, letter) for letter in word)}'"
 
 
 def many(count: int, noun: str) -> str:

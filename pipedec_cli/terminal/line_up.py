@@ -17,9 +17,9 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.competitor import Competitor, Role
 from pipedec_cli.evaluate.exact import make_runner
 from pipedec_cli.evaluate.peers import PeerName
-from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.console import Talk, quoted
 from pipedec_cli.terminal.generate import GenerateSettings
-from pipedec_cli.terminal.loading import load_decoder, read_alike, read_inputs
+from pipedec_cli.terminal.loading import load_decoder, read_alike, read_as_asked, read_inputs
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
@@ -52,9 +52,11 @@ def line_up(
             f"{pipelined.checkpoint.name} is an ordinary model, not a pipelined decoder", todo=todo
         )
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, talk)
-    plain = _load_plain(
-        settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], pipelined, place, talk
-    )
+    plain = _load_plain(settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], place, talk)
+    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, place, talk)
+    read_as_asked(settings, pipelined, *filter(None, [plain]), *(serving for _, serving in served))
+    if plain is not None:
+        read_alike(settings, plain, pipelined)
     inputs = {split: read_inputs(replace(usual, split=split), talk) for split in settings.split or (None,)}
 
     def one(
@@ -63,7 +65,7 @@ def line_up(
         runner = make_runner(decoder, how.some("delay", "explore", "start_when"))
         delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
         delay = "together" if decoder.checkpoint.together else delay
-        competitor = Competitor(name, role, runner, options=options, delay=delay)
+        competitor = Competitor(name, role, runner, options=_asked(options, decoder), delay=delay)
         splits = [(replace(how, split=split), found) for split, found in inputs.items()]
         return competitor, [Predictions(this, decoder, found, talk) for this, found in splits]
 
@@ -72,7 +74,6 @@ def line_up(
         _refuse_others(settings)
         options = f"--model {settings.model}" if settings.model else "--decoder pipelined"
         ours.append(one("fields together", "pipelined", options, usual))
-    served = [] if ours else _serving(settings, usual, pipelined, place, talk)
     for (delay, serving), way in product(served, _ways(settings, trained.explore)):
         how = replace(usual, delay=delay, explore=way.rule, start_when=way.start)
         name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
@@ -109,6 +110,20 @@ def _refuse_others(settings: ReportSettings) -> None:
     if given := settings.typed & {"delays", "explore", "starts"}:
         what = f"fields start all at once: --{min(given)} does not apply"
         raise UserError(what, todo=f"leave --{min(given)} out")
+
+
+def _asked(options: str, decoder: Decoder) -> str:
+    """Options of `generate` with those that a prompt takes which is not the one that a decoder was trained with."""
+    from pipedec_cli.model.text import usual_prompt
+
+    own, now = decoder.settings, decoder.text.prompt
+    if now is None:
+        return options
+    usual = own.prompt == usual_prompt(chat=own.chat)
+    known = usual_prompt(chat=now.chat) if usual else own.prompt
+    chat = "" if now.chat == own.chat else " --chat" if now.chat else " --no-chat"
+    more = chat + ("" if now.template == known else f" --prompt-template {quoted(now.template)}")
+    return options if options.endswith(more) else options + more  # a drafter's may stand there already
 
 
 class _Way(NamedTuple):
@@ -204,7 +219,6 @@ def _load_plain(
     given: str | None,
     usual: GenerateSettings,
     others: Sequence[str],
-    pipelined: Decoder,
     place: Workspace,
     talk: Talk,
 ) -> Decoder | None:
@@ -227,5 +241,4 @@ def _load_plain(
     if plain.settings.decoder != "sequential":
         todo = "--baseline takes a plain model; `pipedec train --decoder sequential` makes one"
         raise UserError(f"{plain.checkpoint.name} is a pipelined decoder", todo=todo)
-    read_alike(plain, pipelined)
     return plain

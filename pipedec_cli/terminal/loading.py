@@ -19,6 +19,7 @@ from pipedec_cli.terminal.console import Talk
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
     from pipedec_cli.terminal.generate import GenerateSettings
+    from pipedec_cli.terminal.report import ReportSettings
 
 
 def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = None) -> Inputs:
@@ -73,26 +74,43 @@ def load_any(settings: GenerateSettings, talk: Talk) -> Decoder:
 
 def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
     """The model that was named, and what drafts its text."""
-    plain = load_decoder(replace(settings, model=settings.exact), talk)
+    unasked = replace(settings, prompt_template=None, chat=None)
+    plain = load_decoder(replace(unasked, model=settings.exact), talk)
     there = settings.model or is_model(Workspace.find(settings.workspace).model("pipelined"))
     draft = settings.draft or ("pipelined" if there else "source")
 
     from pipedec_cli.model.exact import ExactDecoder
 
     if draft != "pipelined":
+        read_as_asked(settings, plain)
         return ExactDecoder(plain, draft)
-    drafter = load_decoder(settings, talk)
-    read_alike(plain, drafter)
+    drafter = load_decoder(unasked, talk)
+    read_as_asked(settings, plain, drafter)
+    read_alike(settings, plain, drafter)
     return ExactDecoder(plain, drafter)
 
 
-def read_alike(plain: Decoder, pipelined: Decoder) -> None:
-    """Give a model that `pipedec train` has not made, and that says nothing of a prefix, its sources as another decoder's."""
+def read_alike(settings: GenerateSettings | ReportSettings, plain: Decoder, pipelined: Decoder) -> None:
+    """Give a model that `pipedec train` has not made, and that says nothing of a prefix, its sources as the pipelined decoder's.
+
+    How it is asked follows that decoder, too, except for what the settings ask of it alone.
+    """
     if plain.checkpoint.settings is None:
-        like = pipelined.text
+        like, trained = pipelined.text, pipelined.settings
         plain.text.prefix, plain.text.max_source_tokens = like.prefix, like.max_source_tokens
         if plain.text.prompt is not None and like.prompt is not None:
             plain.read_sources(like.prompt.template, chat=like.prompt.chat)
+        elif plain.text.prompt is not None:  # what an encoder-decoder has stored is how its teacher was asked
+            chat = trained.chat if settings.chat is None else settings.chat
+            template = trained.prompt if chat == trained.chat else None
+            plain.read_sources(settings.prompt_template or template, chat=chat)
+
+
+def read_as_asked(settings: GenerateSettings | ReportSettings, *decoders: Decoder) -> None:
+    """Give the prompt that was asked for to those of the decoders that read one; a `UserError` if none does."""
+    prompted = [one for one in decoders if one.text.prompt is not None]
+    for one in prompted or decoders[:1]:
+        one.read_sources(settings.prompt_template, chat=settings.chat)
 
 
 def find_model(settings: GenerateSettings) -> str:
@@ -131,7 +149,7 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
     decoder.free = settings.free
     if settings.source_prefix is not None:
         decoder.text.prefix = settings.source_prefix
-    decoder.read_sources(settings.prompt_template, chat=settings.chat)
+    read_as_asked(settings, decoder)
     if decoder.checkpoint.settings is None and place.segmentation.exists():
         # a model from elsewhere: its texts are cut as the targets beside it were
         decoder.checkpoint.segmenter = load_segmenter(place.data)

@@ -101,6 +101,12 @@ class ReportSettings(WorkflowSettings):
     data: str | None = _input(
         None, "What to generate from and to score against \\[default: the workspace's test set]."
     )
+    prompt_template: str | None = common.prompt_template_option(
+        "as trained; of a baseline from elsewhere as the checkpoint's", panel="Input"
+    )
+    chat: bool | None = common.chat_option(
+        "as trained; of a baseline from elsewhere as the checkpoint's", panel="Input"
+    )
     split: tuple[SplitName, ...] | None = _input(
         None,
         "Of the workspace, of a folder or of a hub data set; several, such as dev,test, for the quality on each and all "

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.terminal import app as module
 from pipedec_cli.terminal.app import app
-from pipedec_cli.terminal.console import command_line, tame_libraries
+from pipedec_cli.terminal.console import command_line, quoted, tame_libraries
 from tests.terminal.running import refused, run, write_lines
 
 ROOT = Path(__file__).parents[2]
@@ -284,3 +285,11 @@ def test_a_command_that_is_named_tells_data_from_options():
         command_line("generate", "my data", model="m", out=None) == "`pipedec generate 'my data' --model m`"
     )
     assert command_line("report", data="my data", model="m") == "`pipedec report --data 'my data' --model m`"
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize("word", ["plain", "two words", "it's", "a\n\t'é'\\n\r{source}\n"])
+def test_a_shell_reads_a_quoted_word_as_it_was_from_one_line(word):
+    assert len(quoted(word).splitlines()) == 1
+    told = subprocess.run(["bash", "-c", f"printf %s {quoted(word)}"], capture_output=True, check=True)
+    assert told.stdout.decode() == word

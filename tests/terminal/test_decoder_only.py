@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 
 from pipedec_cli.model.checkpoint import load_checkpoint
 from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
-from tests.model.chats import CHATML, chat_tokenizer
+from tests.model.chats import foreign
 from tests.terminal import running
 from tests.terminal.running import lines_of, read_json, run, write_lines
 
@@ -45,23 +45,6 @@ def train(workspace: Path, *more: object) -> str:
 
 def settings_of(folder: Path) -> dict[str, Any]:
     return dict(read_json(folder / "config.json")["pipedec"])
-
-
-def foreign(folder: Path, *, template: str | None = CHATML) -> Path:
-    """A small Llama that pipedec has not trained, with a chat template, whose own texts end elsewhere than its turns."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    tokenizer = chat_tokenizer(template or "")
-    tokenizer.chat_template = template
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    ids = {"bos_token_id": 3, "eos_token_id": 1, "pad_token_id": 0}
-    config = AutoConfig.for_model("llama", vocab_size=len(tokenizer), **sizes, **ids)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):

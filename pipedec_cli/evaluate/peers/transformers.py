@@ -59,6 +59,7 @@ class Transformers:
 
         return "pipedec_cli.evaluate.peers.transformers:remake", {
             "checkpoint": self.checkpoint.name,
+            "eos": self.checkpoint.eos,
             "dtype": self.settings["dtype"],
             "device": str(self.checkpoint.device),
             "threads": torch.get_num_threads(),
@@ -93,11 +94,13 @@ def _still() -> float:
     return 0.0
 
 
-def remake(*, checkpoint: str, dtype: str, device: str, threads: int, **more: Any) -> Transformers:
+def remake(*, checkpoint: str, eos: int, dtype: str, device: str, threads: int, **more: Any) -> Transformers:
     """Load a checkpoint anew; see `Transformers.blueprint`."""
     import torch
 
     from pipedec_cli.model.checkpoint import load_checkpoint
 
     torch.set_num_threads(threads)
-    return Transformers(load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device), **more)
+    loaded = load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device)
+    loaded.eos = eos
+    return Transformers(loaded, **more)
