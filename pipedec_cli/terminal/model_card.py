@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -93,11 +94,26 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         else "",
         data=plain(given if hub else Path(given).name),
         level=to_builtins(checkpoint.settings)["segmentation"]["level"],
+        purpose=_purpose(checkpoint),
         use=use,
         licence=terms,
         sheets="\n".join(
             line for sheet in training_sheets(checkpoint, record) for line in as_markdown(sheet)
         ),
+    )
+
+
+def _purpose(checkpoint: Checkpoint) -> str:
+    """What a model may be asked: what it was trained on, in the words around it, and no more."""
+    from pipedec_cli.model.text import SOURCE
+
+    text = checkpoint.codec()
+    around = text.prompt.template if text.prompt else text.prefix + SOURCE
+    chat = " in its chat template" if text.prompt and text.prompt.chat else ""
+    return (
+        "It writes from sources like those of its training data what stands there as targets, and was taught nothing else. "
+        f"A source is read as {plain(json.dumps(around, ensure_ascii=False))}{chat}, and cut so that all of it is "
+        f"{text.max_source_tokens:,} tokens at most; pipedec sees to both. What it writes may be wrong about its source."
     )
 
 

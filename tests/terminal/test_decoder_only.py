@@ -221,3 +221,21 @@ def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(wor
     assert printed.getvalue().strip() == made.text
     train(workspace, "--family", "llama", "--out", tmp_path / "pipelined")
     assert "writes nothing of use" in (tmp_path / "pipelined" / "README.md").read_text()
+
+
+def test_the_card_says_what_a_model_is_for_and_in_which_words_it_is_asked(workspace):
+    base = foreign(workspace / "base")
+    train(
+        workspace,
+        "--model",
+        base,
+        "--chat",
+        "--prompt-template",
+        "Say {source}!",
+        "--max-source-tokens",
+        "99",
+    )
+    card = (workspace / "models" / "pipelined" / "README.md").read_text(encoding="utf-8")
+    purpose = re.search(r"## What it is for\n\n(.*?)\n\n## ", card, re.DOTALL)
+    assert purpose is not None and "taught nothing else" in purpose[1]
+    assert 'read as "Say {source}!" in its chat template' in purpose[1] and "99 tokens at most" in purpose[1]
