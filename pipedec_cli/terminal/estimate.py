@@ -33,6 +33,7 @@ def estimate(
     assert method is not None, "it has them before it is trained"
     expected = training_cost(checkpoint, examples, hyper, settings.keep_checkpoints)
     _warn_of(examples, method, talk)
+    _warn_of_places(checkpoint, examples, talk)
     talk.say(
         f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
         + (f", delay {method.delay}, time_max {method.time_max}" if settings.decoder == "pipelined" else "")
@@ -64,6 +65,19 @@ def _warn_of(examples: Sequence[Encoded], settings: MethodSettings, talk: Talk) 
         talk.warn(
             f"{late:,} of {total:,} targets hold a subsequence that needs more than time_max = {settings.time_max} "
             "time-steps and could not be generated whole; see `pipedec segment --split-long`"
+        )
+
+
+def _warn_of_places(checkpoint: Checkpoint, examples: Sequence[Encoded], talk: Talk) -> None:
+    """Say that prompts reach beyond the positions of a decoder-only model: it was made for no more, and nothing else shows."""
+    most = getattr(checkpoint.model.config, "max_position_embeddings", None)
+    if most is None or not checkpoint.backbone.prompted:
+        return
+    beyond = sum(len(example.source) + max(map(len, example.texts), default=0) > most for example in examples)
+    if beyond:
+        talk.warn(
+            f"{beyond:,} of {len(examples):,} sources with their targets reach beyond the {most:,} positions that the model was "
+            "made for; --max-source-tokens cuts sources, and counts all of the prompt"
         )
 
 

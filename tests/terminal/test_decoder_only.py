@@ -223,6 +223,14 @@ def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(wor
     assert "writes nothing of use" in (tmp_path / "pipelined" / "README.md").read_text()
 
 
+@pytest.mark.parametrize(("positions", "told"), [(12, True), (2048, False)])
+def test_sources_beyond_the_positions_that_a_model_was_made_for_are_counted(workspace, positions, told):
+    base = foreign(workspace / "base", template=None)
+    change(base / "config.json", max_position_embeddings=positions)
+    talk = " ".join(train(workspace, "--model", base).split())
+    assert (f"reach beyond the {positions:,} positions" in talk) is told
+
+
 def test_the_card_says_what_a_model_is_for_and_in_which_words_it_is_asked(workspace):
     base = foreign(workspace / "base")
     train(
