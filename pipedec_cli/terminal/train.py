@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import structs
 from rich.console import Console
@@ -24,9 +20,11 @@ from pipedec_cli.data.writing import manifest, to_json, write_json
 from pipedec_cli.model.processes import count, is_main
 from pipedec_cli.terminal.console import Talk, command_line, many, write_stdout
 from pipedec_cli.terminal.estimate import duration, estimate
+from pipedec_cli.terminal.learner import hyperparameters_of, learner, method_of
 from pipedec_cli.terminal.lessons import Lessons, dev_scorer, gather
 from pipedec_cli.terminal.model_card import write_card
 from pipedec_cli.terminal.progress import show_training, track
+from pipedec_cli.terminal.resuming import check_folder, stopped
 from pipedec_cli.terminal.settings import (
     WorkflowSettings,
     argument,
@@ -37,11 +35,6 @@ from pipedec_cli.terminal.settings import (
     threads_option,
 )
 
-if TYPE_CHECKING:
-    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
-
-#: How gloo and NCCL say that a process with which this one sums up gradients is no more.
-_PEER_GONE: Final = ("closed by peer", "reset by peer", "remote process exited", "remote worker")
 EXAMPLES = """
 pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
 pipedec train --model google-t5/t5-base --recipe paper
@@ -194,7 +187,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
         raise UserError(what, todo="give --lora RANK and --model FOLDER, or leave it out")
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
     with alone if is_main() else nullcontext():
-        _check_folder(target, None, settings, talk)
+        check_folder(target, None, settings, talk)
         talk.say(f"loading {settings.model} …")  # torch, too, which takes some seconds
         from pipedec_cli.model.arguments import choose_device
 
@@ -209,37 +202,18 @@ def run(settings: TrainSettings, talk: Talk) -> None:
 
 
 def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> Any:
-    lessons = gather(settings, folder, talk)
-
     from pipedec_cli.evaluate.scoring import dev_measure
     from pipedec_cli.model.collate import StoredExamples, encode, fit_time_max
-    from pipedec_cli.model.scratch import start_checkpoint
-    from pipedec_cli.model.training import hyperparameters, train
+    from pipedec_cli.model.training import train
 
-    same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
-    hyper = hyperparameters(
-        start=trained.start_of(settings.model or "", adapters=settings.lora is not None),
-        schedule=settings.rate_schedule,
-        cpu=settings.device == "cpu",
-        **settings.some(*same, "evaluations", "max_steps"),
-    )
-    usual, delay = ("model", "decoder", "time_max", "dev_examples", "limit"), _delay(settings, lessons)
-    begun = settings.some(*usual) | lessons.sources | {"delay": delay}
-    given = settings.some("family", "lora", "keep_adapter")  # older trainings have no such settings
-    begun |= {name: value for name, value in given.items() if value}
-    if count() > 1:  # else other examples would come together when it is resumed
-        begun["processes"] = count()
-    if lessons.teacher:
-        begun["teacher"] = {"name": settings.teacher, "sha256": lessons.teacher.sha256}
-    record = manifest(begun | {"training": asdict(hyper), "data": folder}, inputs=lessons.files)
-    if done := _check_folder(target, record, settings, talk):
+    lessons = gather(settings, folder, talk)
+    hyper, method = hyperparameters_of(settings), method_of(settings, lessons)
+    told = _told(settings, lessons) | {"delay": method.delay, "training": asdict(hyper), "data": folder}
+    record = manifest(told, inputs=lessons.files)
+    if done := check_folder(target, record, settings, talk):
         talk.say(f"{target} has been trained to the end already")
         return done
-    method = _method(settings, lessons, delay)
-    start = (settings.model or "", method, lessons.train, hyper.seed, lessons.segmenter)
-    like = lessons.teacher.checkpoint if lessons.teacher else None
-    checkpoint = start_checkpoint(*start, like, settings.family)
-    _prepare(checkpoint, like, settings)
+    checkpoint = learner(settings, lessons, method, hyper.seed)
     texts = track(talk, lessons.train, len(lessons.train), "tokenizing")
     examples = StoredExamples(target, encode(checkpoint, texts))
     time_max = settings.time_max or fit_time_max(examples, method)
@@ -250,7 +224,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     how: Any = {"resume": settings.resume, "keep": settings.keep_checkpoints}
     how |= settings.some("keep_adapter")
     measure = dev_measure(lessons.segmentation.level)
-    with show_training(talk, measure.headline[measure.primary]) as show, _stopped(target, talk):
+    with show_training(talk, measure.headline[measure.primary]) as show, stopped(target, talk):
         dev, score = list(encode(checkpoint, lessons.dev)), dev_scorer(checkpoint, lessons.dev[:32])
         outcome = train(checkpoint, examples, dev, target, hyper, show=show, score=score, **how)
     result = {"checkpoint": str(target), **outcome}
@@ -262,88 +236,13 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     return result
 
 
-def _prepare(checkpoint: Checkpoint, teacher: Checkpoint | None, settings: TrainSettings) -> None:
-    """Make a model ready to be trained as it was asked for; a `UserError` if it cannot be."""
-    from pipedec_cli.model.lora import add_adapters
-    from pipedec_cli.model.teacher_forcing import recompute
-
-    if settings.prompted and not any(one.backbone.prompted for one in (checkpoint, teacher or checkpoint)):
-        checkpoint.prompt(settings.prompt_template or "", chat=bool(settings.chat))  # which refuses it
-    if settings.lora:
-        add_adapters(checkpoint.model, settings.lora, settings.seed)
-    if settings.checkpoint_activations:
-        recompute(checkpoint.model)
-
-
-def _method(
-    settings: TrainSettings, lessons: Lessons, delay: int | Literal["any", "together"]
-) -> MethodSettings:
-    from pipedec_cli.model.checkpoint import MethodSettings
-
-    asked = {**settings.some("decoder"), **lessons.sources, "segmentation": lessons.segmentation}
-    return MethodSettings(**asked, delay=delay, explore="once" if lessons.teacher else "retry")
-
-
-def _delay(settings: TrainSettings, lessons: Lessons) -> int | Literal["any", "together"]:
-    """When rows start: those of fields all at once."""
-    if settings.decoder == "sequential" or not lessons.segmentation.fields:
-        return settings.delay
-    if settings.delay != "any":
-        what = f"the data's fields are written at the same time: --delay {settings.delay} does not apply"
-        raise UserError(what, todo="leave --delay out")
-    return "together"
-
-
-def _check_folder(target: Path, record: Mapping[str, Any] | None, settings: TrainSettings, talk: Talk) -> Any:
-    """Refuse to lose or to mix: a training is resumed as it was begun, a model given up on purpose.
-
-    Clears away what a killed training was writing and, where the record is known by now, an earlier one that is given
-    up. Gives the result of one that is to be resumed and has come to its end.
-    """
-    before = trained.begun(target)
-    if before and is_main() and (left := trained.clean(target)):
-        talk.say(f"a training that was killed left {', '.join(left)} half written: removed")
-    begun = trained.checkpoints(target)
-    if settings.resume:
-        if record and before and (why := trained.otherwise(before, record)):
-            todo = "give the settings and data that it was begun with, or start over with --overwrite"
-            raise UserError(f"the training in {target} was begun otherwise: {why}", todo=todo)
-        if not begun and "result" not in before:
-            raise UserError(f"nothing to resume in {target}", todo="train without --resume")
-        if record and "result" not in before:
-            talk.say(f"going on from {begun[-1]}")
-        return before.get("result")
-    if "result" in before and not settings.overwrite:
-        todo = "replace it with --overwrite, or keep both with --out FOLDER"
-        raise UserError(f"{target} holds a trained model", todo=todo)
-    if begun and not settings.overwrite:
-        todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
-        raise UserError(f"{target} holds an unfinished training", todo=todo)
-    if record and is_main():
-        trained.forget(begun)  # a later --resume must not pick up another training's
-    return None
-
-
-@contextmanager
-def _stopped(target: Path, talk: Talk) -> Iterator[None]:
-    """Say how to go on after Ctrl-C, and give a full disk its name."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        talk.say(f"stopped{_what_is_kept(target)}")
-        raise
-    except Exception as error:
-        if count() > 1 and any(words in str(error) for words in _PEER_GONE):
-            talk.say(f"stopped, since another process has ended{_what_is_kept(target)}")
-            raise SystemExit(1) from error  # that one, or who ended it, says why
-        # torch and safetensors wrap what the system says.
-        if shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
-        raise
-
-
-def _what_is_kept(target: Path) -> str:
-    kept = "; the same command with --resume goes on from the last checkpoint"
-    return (
-        kept if any(target.glob("checkpoint-*")) else " before there was a first checkpoint; nothing is kept"
-    )
+def _told(settings: TrainSettings, lessons: Lessons) -> dict[str, Any]:
+    """What training.json says of the settings, and a training that goes on must have alike."""
+    told = settings.some("model", "decoder", "time_max", "dev_examples", "limit") | lessons.sources
+    given = settings.some("family", "lora", "keep_adapter")  # older trainings have no such settings
+    told |= {name: value for name, value in given.items() if value}
+    if count() > 1:  # else other examples would come together when it is resumed
+        told["processes"] = count()
+    if lessons.teacher:
+        told["teacher"] = {"name": settings.teacher, "sha256": lessons.teacher.sha256}
+    return told
