@@ -6,12 +6,11 @@ memory is read changes from minute to minute: it is probed beside each measureme
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -34,8 +33,6 @@ _FILLING: Final = 16  # rows in a call that only fills the grid
 _WORD: Final = 4
 _HALF: Final = 2
 _TOKEN: Final = 3
-#: By name, the projections of a source's states to keys and values, which no step reads.
-_MAKES_SOURCE_KEYS: Final = re.compile(r"\b(EncDecAttention|cross_attn|encoder_attn)\.[kv]")
 
 
 class MemoryProbe:
@@ -73,11 +70,11 @@ def step_bytes(model: Any, *, item: int, source: int, cached: int) -> int:
 
     from pipedec_cli.model.backbone import backbone_of
 
-    matrices: int = model.lm_head.weight.numel()
-    for name, module in model.get_decoder().named_modules():
-        if isinstance(module, nn.Linear) and not _MAKES_SOURCE_KEYS.search(name):
-            matrices += module.weight.numel()
-    sizes, config = backbone_of(model.config).sizes(model.config), model.config.get_text_config(decoder=True)
+    backbone = backbone_of(model.config)
+    unread = {*chain.from_iterable(backbone.parts.source_projections(model))}  # its keys and values are there
+    read = [module for module in model.get_decoder().modules() if isinstance(module, nn.Linear)]
+    matrices: int = sum(module.weight.numel() for module in {model.lm_head, *read} - unread)
+    sizes, config = backbone.sizes(model.config), model.config.get_text_config(decoder=True)
     kinds = getattr(config, "layer_types", None) or [""] * sizes.layers
     tokens = source + cached
     windowed = min(tokens, getattr(config, "sliding_window", None) or tokens)

@@ -71,6 +71,7 @@ class Blocks:
     layers: Callable[[Any, Form], list[Block]]  # first to last
     head: Callable[[Any, Form], Function]  # from the last states to logits, the family's scale included
     buckets: Callable[[Any], Tensor]  # each distance's, int64 [farthest + 1]; the last goes on
+    source_projections: Callable[[Any], list[tuple[Any, Any]]]  # layer by layer, to keys and values
 
 
 def can_prepack(dtype: torch.dtype) -> bool:

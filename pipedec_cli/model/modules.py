@@ -35,6 +35,10 @@ class Modules:
     source_kv: Callable[[Any], tuple[Any, Any]] | None = None
     learned: bool = False  # places are looked up in a table of the decoder's, `embed_positions`
 
+    def source_projections(self, model: Any) -> list[tuple[Any, Any]]:
+        """Layer by layer, those to keys and values; none where there is no encoder."""
+        return [] if self.source_kv is None else [*map(self.source_kv, self.decoder(model).layers)]
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -139,9 +143,7 @@ class ModuleLayers:
 
     def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
         """Keys and values of a source's states, [tokens, heads · width] each, layer by layer."""
-        assert self.parts.source_kv is not None, "there is no encoder"
-        for layer in self.parts.decoder(self.model).layers:
-            key, value = self.parts.source_kv(layer)
+        for key, value in self.parts.source_projections(self.model):
             yield key(states), value(states)
 
     def states(self, look: Look) -> Tensor:

@@ -150,11 +150,11 @@ def _blocks(model: Any, form: Form) -> list[Block]:
     return [
         Block(
             norm=form.norm(layer.own.layer_norm, 1.0),
-            qkv=form.apart(*_projections(layer.own.SelfAttention, "qkv")),
+            qkv=form.apart(*(getattr(layer.own.SelfAttention, name) for name in "qkv")),
             out=form.linear(layer.own.SelfAttention.o),
             source_norm=form.norm(layer.cross.layer_norm, 1.0),
             source_q=form.linear(layer.cross.EncDecAttention.q),
-            source_kv=form.apart(*_projections(layer.cross.EncDecAttention, "kv")),
+            source_kv=form.apart(*_source_kv(layer)),
             source_out=form.linear(layer.cross.EncDecAttention.o),
             feed_norm=form.norm(layer.feed.layer_norm, 1.0),
             feed=_feed(layer.feed.DenseReluDense, form),
@@ -165,8 +165,12 @@ def _blocks(model: Any, form: Form) -> list[Block]:
     ]
 
 
-def _projections(attention: Any, names: str) -> list[Any]:
-    return [getattr(attention, name) for name in names]
+def _source_kv(layer: Layer) -> tuple[Any, Any]:
+    return layer.cross.EncDecAttention.k, layer.cross.EncDecAttention.v
+
+
+def _source_projections(model: Any) -> list[tuple[Any, Any]]:
+    return [_source_kv(layer) for layer in layers(model.decoder)]
 
 
 def _feed(dense: Any, form: Form) -> Function:
@@ -212,7 +216,7 @@ T5 = Backbone(
     encoder=lambda model: model.encoder,
     embedding=lambda model: model.decoder.embed_tokens,
     sizes=_sizes,
-    parts=Blocks(lambda model: model.decoder.dropout, _blocks, _head, distance_buckets),
+    parts=Blocks(lambda model: model.decoder.dropout, _blocks, _head, distance_buckets, _source_projections),
     parameters=_parameters,
     shared=dict.fromkeys(("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"), "shared"),
 )
