@@ -325,9 +325,14 @@ def _umt5_block(block: Any, states: Tensor, mask: Tensor, apart: Tensor, encoded
     return output if isinstance(output, Tensor) else output[0]
 
 
-def oracle_prompted_logits(model: Any, prompt: Sequence[int], grid: Sequence[Placed]) -> Tensor:
-    """The same behind a prompt, by a decoder-only model in one call of transformers: its places and masks pair by pair."""
-    places = [*range(len(prompt)), *_places(grid, len(prompt))]
+def oracle_prompted_logits(
+    model: Any, prompt: Sequence[int], grid: Sequence[Placed], longest: int | None = None
+) -> Tensor:
+    """The same behind a prompt, by a decoder-only model in one call of transformers: its places and masks pair by pair.
+
+    The longest key is that of the grid unless told.
+    """
+    places = [*range(len(prompt)), *_places(grid, len(prompt), longest)]
     count = len(prompt)
 
     def looks(one: int, other: int) -> bool:
@@ -373,9 +378,10 @@ def oracle_encoded_logits(model: Any, source: Sequence[int], grid: Sequence[Plac
         return logits[0]
 
 
-def _places(grid: Sequence[Placed], before: int) -> list[int]:
+def _places(grid: Sequence[Placed], before: int, longest: int | None = None) -> list[int]:
     """Where tokens stand behind so many, the longest key standing right behind these."""
-    longest = max([0, *(-placed.time for placed in grid)])
+    if longest is None:
+        longest = max([0, *(-placed.time for placed in grid)])
     return [before + longest + placed.time + placed.subsequence - 1 for placed in grid]
 
 

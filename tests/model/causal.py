@@ -7,6 +7,7 @@ import torch
 
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
+from tests.oracle import Placed, oracle_prompted_logits
 
 VOCABULARY = 43
 #: Windows, frequencies of several kinds, layers without positions, heads that fill no panel, tied and untied heads.
@@ -113,27 +114,13 @@ def calls_of(sequence, starts, lengths, keys=()):
 
 
 def expected_logits(model, prompt, calls):
-    """What transformers' own model says behind each row of the calls, in one call without a cache: float32 [rows, vocabulary]."""
-    rows, known = flat(calls), max(0, -min(slot.time for _, slot in calls[0]))
-    places = [(0, n - 10**6, n) for n in range(len(prompt))]
-    for _, slot in rows:
-        position = len(prompt) + known + slot.time + slot.subsequence - 1
-        places.append((slot.subsequence, slot.time, position))
-    subsequence, time, position = torch.tensor(places).T
-    whole = (subsequence <= subsequence[:, None]) & (time <= time[:, None])
-    near = whole & (position[:, None] - position < (getattr(model.config, "sliding_window", None) or 10**9))
-    masks = {_WHOLE: whole[None, None], _WINDOW: near[None, None]}
-    ids = torch.tensor([[*prompt, *(slot.token for _, slot in rows)]])
-    mask = {name: masks[name] for name in set(model.config.layer_types)} if _typed(model) else masks[_WHOLE]
-    with torch.inference_mode():
-        logits = model(
-            input_ids=ids, position_ids=position[None], attention_mask=mask, use_cache=False
-        ).logits
-    return logits[0, len(prompt) :].float()
+    """What transformers' own model says behind each row of the calls, in one call without a cache: float32 [rows, vocabulary].
 
-
-def _typed(model):
-    return getattr(model.config, "layer_types", None) is not None
+    The longest key is in the first call.
+    """
+    grid = [Placed(slot.subsequence, slot.time, slot.token) for _, slot in flat(calls)]
+    known = max(0, -min(slot.time for _, slot in calls[0]))
+    return oracle_prompted_logits(model, prompt, grid, known).float()
 
 
 def flat(calls):
