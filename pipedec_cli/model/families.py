@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -16,6 +16,10 @@ Size = Annotated[int, Meta(ge=1, le=1 << 20)]
 Layers = Annotated[int, Meta(ge=1, le=256)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(gt=0, le=1e9)]
+#: Of rotary positions: the base of the frequencies, what scales them, and how they are made.
+Base = Annotated[float, Meta(ge=1, le=1e15)]
+Scale = Annotated[float, Meta(ge=1e-3, le=1e6)]
+RopeType = Literal["default", "linear", "dynamic", "yarn", "longrope", "llama3"]
 
 
 def _require_ids(config: Any, *names: str) -> None:
@@ -25,6 +29,34 @@ def _require_ids(config: Any, *names: str) -> None:
         for value in given if isinstance(given, list) else [given or 0]:
             if value >= config.vocab_size:
                 raise ValueError(f"{name} {value} is not below vocab_size {config.vocab_size}")
+
+
+class Rope(Struct, omit_defaults=True):
+    """How a head's halves are turned: what would make no number of some frequency, or leave a part unturned, is refused."""
+
+    rope_type: RopeType | None = None
+    type: RopeType | None = None  # its older name
+    rope_theta: Base | None = None
+    factor: Scale | None = None
+    partial_rotary_factor: Annotated[float, Meta(ge=1, le=1)] | None = None
+    original_max_position_embeddings: Annotated[int, Meta(ge=1)] | None = None
+    attention_factor: Scale | None = None
+    beta_fast: Scale | None = None
+    beta_slow: Scale | None = None
+    mscale: Scale | None = None
+    mscale_all_dim: Scale | None = None
+    truncate: bool | None = None
+    low_freq_factor: Scale | None = None
+    high_freq_factor: Scale | None = None
+    short_factor: list[Scale] | None = None
+    long_factor: list[Scale] | None = None
+
+
+class Ropes(Rope, omit_defaults=True):
+    """One for all layers, or one for each of their kinds."""
+
+    full_attention: Rope | None = None
+    sliding_attention: Rope | None = None
 
 
 class Rotary(Struct, omit_defaults=True):
@@ -46,13 +78,13 @@ class Rotary(Struct, omit_defaults=True):
     mlp_bias: bool | None = None
     tie_word_embeddings: bool | None = None
     initializer_range: float | None = None
-    rope_theta: Factor | None = None
-    rope_scaling: dict[str, Any] | None = None
-    rope_parameters: dict[str, Any] | None = None
-    rope_local_base_freq: Factor | None = None
+    rope_theta: Base | None = None
+    rope_scaling: Ropes | None = None
+    rope_parameters: Ropes | None = None
+    rope_local_base_freq: Base | None = None
     no_rope_layers: list[int] | None = None
     no_rope_layer_interval: Size | None = None
-    layer_types: list[str] | None = None
+    layer_types: list[Literal["full_attention", "sliding_attention"]] | None = None
     sliding_window: Size | None = None
     use_sliding_window: bool | None = None
     max_window_layers: int | None = None
@@ -69,6 +101,9 @@ class Rotary(Struct, omit_defaults=True):
 
     def __post_init__(self) -> None:
         _require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id")
+        unused = self.sliding_window is None or self.use_sliding_window is False
+        if unused and "sliding_attention" in (self.layer_types or ()):
+            raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
 
 
 class Prompted(Rotary, omit_defaults=True):
@@ -78,6 +113,12 @@ class Prompted(Rotary, omit_defaults=True):
         super().__post_init__()
         if self.eos_token_id is None:
             raise ValueError("it names no eos_token_id, which ends a text")
+
+
+class Llama(Prompted, omit_defaults=True):
+    """Of a Llama, all layers of which are of one kind."""
+
+    layer_types: None = None
 
 
 class T5GemmaConfig(Struct, omit_defaults=True):
@@ -171,12 +212,12 @@ def _bart_head(model: Any) -> Function:
     return lambda states: model.lm_head(states) + model.final_logits_bias
 
 
-def _prompted(name: str, model_type: str) -> Backbone:
+def _prompted(name: str, model_type: str, config: type[Prompted] = Prompted) -> Backbone:
     return Backbone(
         name=name,
         model_types=(model_type,),
         auto_class="AutoModelForCausalLM",
-        config=Prompted,
+        config=config,
         opener=_opener,
         eos=_eos,
         encoder=None,
@@ -223,7 +264,7 @@ BART: Final = Backbone(
 )
 
 FAMILIES: Final = (
-    _prompted("Llama", "llama"),
+    _prompted("Llama", "llama", Llama),
     _prompted("Qwen3", "qwen3"),
     _prompted("SmolLM3", "smollm3"),
     _prompted("Gemma 3", "gemma3_text"),

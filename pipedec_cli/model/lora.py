@@ -26,6 +26,14 @@ _BEFORE: Final = "base_model.model."  # of the names in a file, as peft has them
 _NAME: Final = "default"  # of the one adapter within a model
 
 
+#: Settings of peft with which an adapter is more or other than two matrices that are added to a layer.
+_MORE: Final = (
+    *("use_dora", "use_rslora", "use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "modules_to_save"),
+    *("rank_pattern", "alpha_pattern", "layer_replication", "target_parameters", "trainable_token_indices"),
+    *("alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config", "velora_config"),
+)
+
+
 class Adapter(Struct):
     """What is read of an adapter_config.json: plain LoRA and nothing else."""
 
@@ -35,12 +43,8 @@ class Adapter(Struct):
     target_modules: list[str] | str | None = None
     peft_type: Literal["LORA"] = "LORA"
     bias: Literal["none"] = "none"
-    use_dora: Literal[False] = False
-    use_rslora: Literal[False] = False
-    fan_in_fan_out: Literal[False] = False
-    modules_to_save: None = None
-    rank_pattern: Annotated[dict[str, Any], Meta(max_length=0)] = {}
-    alpha_pattern: Annotated[dict[str, Any], Meta(max_length=0)] = {}
+    #: Others, as "pissa", begin by changing the base model, which is not kept with the adapter.
+    init_lora_weights: bool | Literal["gaussian", "eva", "orthogonal"] = True
 
 
 def add_adapters(model: Any, rank: int, seed: int) -> None:
@@ -148,7 +152,10 @@ def base_of(folder: Path) -> Path | None:
 
 def _read(folder: Path) -> Adapter:
     path = folder / CONFIG
-    found: Adapter = checked(as_json(contents(path), str(path)), Adapter, str(path))
+    content = as_json(contents(path), str(path))
+    found: Adapter = checked(content, Adapter, str(path))
+    if more := next(filter(content.get, _MORE), None):
+        raise UserError(f"with {more!r} it is no plain LoRA", where=str(path), todo="merge it with peft")
     return found
 
 
@@ -159,7 +166,7 @@ def apply_adapter(model: Any, folder: Path) -> None:
     told, found = _read(folder), load_file(folder / _WEIGHTS)
     names = {name.removeprefix(_BEFORE).rpartition(".lora_")[0] for name in found}
     layers = dict(model.named_modules())
-    if len(found) != 2 * len(names):
+    if not found or len(found) != 2 * len(names):
         raise ValueError(f"{_WEIGHTS} holds other things than two matrices a layer")
     with torch.no_grad():
         for name in sorted(names):

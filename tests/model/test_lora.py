@@ -119,6 +119,8 @@ def test_what_is_written_over_leaves_no_weights_of_another_kind(tmp_path, base):
         ({"peft_type": "IA3"}, "peft_type"),
         ({"rank_pattern": {"a": 2}}, "rank_pattern"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"alora_invocation_tokens": [3]}, "alora_invocation_tokens"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights"),
     ],
 )
 def test_an_adapter_that_is_not_plain_lora_or_has_no_base_here_is_refused_in_one_line(kept, values, told):
@@ -144,6 +146,8 @@ def test_an_adapter_of_an_adapter_and_one_of_other_layers_are_refused(tmp_path, 
     assert "holds other things than two matrices a layer" in refused(kept)
     save_file({name.replace("layers.0", "layers.9"): one for name, one in weights.items()}, path)
     assert "has no two matrices for a layer" in refused(kept)
+    save_file({}, path)
+    assert "holds other things than two matrices a layer" in refused(kept)
     save_file(weights, path)
     assert json.loads(whole)["peft_type"] == "LORA"
 

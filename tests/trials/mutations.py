@@ -61,6 +61,10 @@ def hurt(content: bytes, name: str, chance: Random) -> bytes:
     if name.endswith(".gz"):
         if chance.random() < 0.5:
             return gzip.compress(hurt(gzip.decompress(content), name.removesuffix(".gz"), chance))
+    elif name.endswith(".safetensors") and chance.random() < 0.6:
+        size = 8 + int.from_bytes(content[:8], "little")
+        header = _hurt_json(content[8:size], chance)
+        return len(header).to_bytes(8, "little") + header + content[size:]
     elif name.endswith((".json", ".jsonl", ".txt")) and chance.random() < 0.6:
         return _hurt_json(content, chance)
     for _ in range(chance.choice((1, 1, 2, 3))):

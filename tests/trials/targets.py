@@ -14,7 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.checkpoints import TOLD, tiny_checkpoint
+from pipedec_cli.model import lora
+from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
+from tests.checkpoints import TOLD, change, tiny_checkpoint
 from tests.data.importers import published
 from tests.terminal.running import run
 from tests.trials.counting import (
@@ -199,6 +201,22 @@ def _model(**settings: Any) -> Mapping[str, bytes]:
 
 
 @cache
+def _adapted() -> Mapping[str, bytes]:
+    """A Llama's adapter in ``model``, and what it is for in ``base``."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        checkpoint = load_checkpoint(str(tiny_checkpoint(folder / "base", family="llama")))
+        lora.add_adapters(checkpoint.model, 2, seed=0)
+        save_checkpoint(checkpoint, folder / "model")
+        change(folder / "model" / lora.CONFIG, base_model_name_or_path="base")
+        return {
+            f"{part}/{path.name}": path.read_bytes()
+            for part in ("base", "model")
+            for path in (folder / part).iterdir()
+        }
+
+
+@cache
 def _workspace() -> Mapping[str, bytes]:
     """What `segment` leaves."""
     with TemporaryDirectory() as folder:
@@ -226,6 +244,11 @@ def _model_targets() -> Iterable[Target]:
     shown = ("generate", "--text", "a", "--model", "model", "--max-tokens", "20")
     for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
         yield Target(shown, _model(level="sentence"), (ending,), share=2)
+    for family in ("llama", "gemma3"):
+        yield Target(shown, _model(family=family), ("/config.json",), share=3)
+        yield Target(shown, _model(family=family), (".safetensors",))
+    yield Target(shown, _adapted(), ("adapter_config.json",), share=2)
+    yield Target(shown, _adapted(), ("adapter_model.safetensors",), share=2)
     taught = json.dumps({"settings": {"teacher": {"name": "t5", "sha256": "0"}}, "result": {}}).encode()
     yield Target(shown, {**_model(level="sentence"), "model/training.json": taught}, ("training.json",))
     data = {"data.jsonl": _lines(_ROWS[:3])}
