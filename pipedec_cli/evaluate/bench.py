@@ -63,8 +63,8 @@ class MemoryProbe:
 def step_bytes(model: Any, *, item: int, source: int, cached: int) -> int:
     """Bytes, `item` a number, that a decoder step must read: its matrices once, an example's keys and values.
 
-    There are so many tokens in the source, or prompt, and, cached, in the grid; a layer with a window reads no more than
-    that. Beside int8, keys and values have two bytes.
+    There are so many tokens in the source, or prompt, and, cached, in the grid; a layer with a window reads no more of them than
+    that, but all of a source. Beside int8, keys and values have two bytes.
     """
     from torch import nn
 
@@ -73,12 +73,13 @@ def step_bytes(model: Any, *, item: int, source: int, cached: int) -> int:
     backbone = backbone_of(model.config)
     unread = {*chain.from_iterable(backbone.parts.source_projections(model))}  # its keys and values are there
     read = [module for module in model.get_decoder().modules() if isinstance(module, nn.Linear)]
-    matrices: int = sum(module.weight.numel() for module in {model.lm_head, *read} - unread)
+    head = model.get_output_embeddings()
+    matrices: int = sum(module.weight.numel() for module in {head, *read} - unread)
     sizes, config = backbone.sizes(model.config), model.config.get_text_config(decoder=True)
     kinds = getattr(config, "layer_types", None) or [""] * sizes.layers
-    tokens = source + cached
+    beside, tokens = (0, source + cached) if backbone.prompted else (source, cached)
     windowed = min(tokens, getattr(config, "sliding_window", None) or tokens)
-    seen = sum(windowed if kind == "sliding_attention" else tokens for kind in kinds)
+    seen = sum(beside + (windowed if kind == "sliding_attention" else tokens) for kind in kinds)
     remembered = 2 * sizes.heads * sizes.head_width * seen
     return item * matrices + max(item, _HALF) * int(remembered)
 

@@ -12,6 +12,7 @@ from pipedec_cli.evaluate.bench import CACHED, STEPS, MemoryProbe, step_bytes, t
 from pipedec_cli.model.native.library import VARIABLE, BuildError, library
 from pipedec_cli.model.steps.engine import Engine
 from tests.evaluate.decoders import FakeClock
+from tests.model import backbones
 from tests.model.causal import VOCABULARY, causal_model
 from tests.model.engines import KINDS, SOURCES, small_model
 
@@ -61,6 +62,19 @@ def test_a_decoder_only_models_bytes_know_grouped_queries_swiglu_and_windows():
     cached = 2 * shared * each * (windowed * 11 + whole * (10 + 6))
     assert step_bytes(model, item=4, source=10, cached=6) == 4 * (matrices + cached)
     assert step_bytes(model, item=1, source=10, cached=6) == matrices + 2 * cached
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer", "seen"),
+    [
+        # q and o, grouped k and v, those of the source's that a step computes, three of the feed-forward part
+        ("t5gemma", 2 * 32 * 32 + 2 * 32 * 16 + 2 * 32 * 32 + 3 * 32 * 48, (4 + 6) * 16 + 2 * 10 * 16),
+        ("bart", 4 * 32 * 32 + 2 * 32 * 32 + 2 * 32 * 48, 2 * (6 + 10) * 32),
+    ],
+)
+def test_other_encoder_decoders_bytes_leave_out_what_made_a_sources_keys_and_values(kind, layer, seen):
+    matrices = 2 * layer + backbones.VOCABULARY * 32
+    assert step_bytes(backbones.family_model(kind), item=4, source=10, cached=6) == 4 * (matrices + 2 * seen)
 
 
 @pytest.fixture
