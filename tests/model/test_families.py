@@ -17,6 +17,7 @@ from pipedec_cli.model.training import _Trainer, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
 
 FAMILIES = get_args(Family)
+_WHOLE, _WINDOW = "full_attention", "sliding_attention"
 
 
 def fresh(family):
@@ -89,6 +90,10 @@ def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, 
         ("qwen3", {"num_hidden_layers": 10**6}, "num_hidden_layers"),
         ("smollm3", {"no_rope_layers": "all"}, "no_rope_layers"),
         ("gemma3", {"query_pre_attn_scalar": -1}, "query_pre_attn_scalar"),
+        ("llama", {"layer_types": [_WHOLE, _WHOLE]}, "$.layer_types"),
+        ("qwen3", {"layer_types": [_WHOLE, "chunked_attention"]}, "$.layer_types[1]"),
+        ("qwen3", {"layer_types": [_WHOLE, _WINDOW], "sliding_window": 9}, "there is no sliding_window"),
+        ("gemma3", {"layer_types": [_WHOLE, _WINDOW], "sliding_window": None}, "there is no sliding_window"),
         ("t5gemma", {"decoder": {}}, "decoder"),
         ("bart", {"decoder_ffn_dim": 0}, "decoder_ffn_dim"),
         ("bart", {"max_position_embeddings": "many"}, "max_position_embeddings"),
@@ -99,6 +104,34 @@ def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(tmp_path
     save_checkpoint(fresh(family), tmp_path)
     change(tmp_path / "config.json", **values)
     assert told in refused(tmp_path)
+
+
+_YARN = {"rope_type": "yarn", "rope_theta": 10_000, "factor": 2, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("rope_theta", (0, -3.0, float("nan"), float("inf"), "10000", [])),
+        ("factor", (0, -1, 1e-30, float("nan"), float("inf"), "4")),
+        ("partial_rotary_factor", (0.5, -1, 3)),
+        ("attention_factor", (0, 1e39, float("nan"))),
+        ("original_max_position_embeddings", (0, -1, 0.5)),
+        ("rope_type", ("proportional", "x", 3)),
+        ("sliding_attention", (3, {"rope_theta": -1})),
+    ],
+)
+def test_positions_that_no_frequency_can_be_made_of_are_one_line_with_the_field(tmp_path, field, values):
+    save_checkpoint(fresh("llama"), tmp_path)
+    change(tmp_path / "config.json", rope_parameters=_YARN)
+    assert load_checkpoint(str(tmp_path)).model.config.rope_parameters == _YARN
+    for value in values:
+        for name in ("rope_parameters", "rope_scaling"):
+            change(tmp_path / "config.json", **{name: _YARN | {field: value}})
+            line = refused(tmp_path)
+            assert line.startswith(f"{tmp_path}/config.json: no llama can be built of it: ")
+            assert f"$.{name}.{field}" in line
+            change(tmp_path / "config.json", name)
 
 
 def test_a_byt5_is_a_t5_over_bytes_to_which_special_tokens_in_a_text_are_text(tmp_path):
