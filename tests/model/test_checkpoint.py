@@ -188,11 +188,11 @@ def test_a_folder_that_is_spoilt_or_not_whole_is_refused(saved, spoil, what):
 @pytest.mark.parametrize(
     ("field", "values"),
     [
-        (None, ({"decoder": "pipelined"}, "pipelined", [1], {}, [], 0, "", False)),
+        (None, ({"decoder": "pipelined"}, "pipelined", "\ud800", [1], {}, [], 0, "", False)),
         ("segmentation", ({"level": "phrase"}, "phrase", 3)),
         ("sub_max", (0, -1, 10**20, "8", None)),
         ("delay", (0, "often", 10**9, -2, True, [2])),
-        ("decoder", ("parallel",)),
+        ("decoder", ("parallel", "\ud800")),
         ("colour", ("red",)),
         ("source_prefix", (5, None, ["x"], {})),
         ("time_max", (0, -1, 10**9, "50", True, 1.5)),
