@@ -109,6 +109,12 @@ class Checkpoint:
         self.model.config.eos_token_id = token
 
     @property
+    def positions(self) -> int | None:
+        """How many a decoder-only model was made for, if it says so: prompt and text go beyond them at a risk."""
+        prompted = self.backbone.prompted
+        return getattr(self.model.config, "max_position_embeddings", None) if prompted else None
+
+    @property
     def together(self) -> bool:
         """Whether it writes fields: a row for each, all of them at the same time."""
         used = self.settings

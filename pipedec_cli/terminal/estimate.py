@@ -70,8 +70,7 @@ def _warn_of(examples: Sequence[Encoded], settings: MethodSettings, talk: Talk) 
 
 def _warn_of_places(checkpoint: Checkpoint, examples: Sequence[Encoded], talk: Talk) -> None:
     """Say that prompts reach beyond the positions of a decoder-only model: it was made for no more, and nothing else shows."""
-    most = getattr(checkpoint.model.config, "max_position_embeddings", None)
-    if most is None or not checkpoint.backbone.prompted:
+    if (most := checkpoint.positions) is None:
         return
     beyond = sum(len(example.source) + max(map(len, example.texts), default=0) > most for example in examples)
     if beyond:

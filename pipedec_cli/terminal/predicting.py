@@ -96,7 +96,7 @@ class Predictions:
             self.manifest["shard"] = {**shard._asdict(), "records": inputs.whole}
         if self.exact and (drafter := self.exact.drafter):
             self.manifest["drafter"] = {"name": drafter.checkpoint.name, "sha256": drafter.sha256}
-        self.tally = Tally(unknown_id=checkpoint.tokenizer.unk_token_id)
+        self.tally = Tally(checkpoint.tokenizer.unk_token_id, checkpoint.positions)
         self.seconds = 0.0
 
     def path(self, *, there: bool = False) -> Path:

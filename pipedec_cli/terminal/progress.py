@@ -198,6 +198,7 @@ class Tally:
     """Counts over the examples that a run has generated; those that a resumed run found done are not among them."""
 
     unknown_id: int | None  # the tokenizer's unknown token, if it has one
+    positions: int | None = None  # that a decoder-only model was made for
     examples: int = 0
     steps: int = 0  # the examples' own decoder calls, added up
     draft_steps: int = 0  # those of them that made a draft, in exact mode
@@ -206,7 +207,8 @@ class Tally:
     lost: int = 0  # values of objects that are null, having been cut or being none that the schema allows
     exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
     cut: Marked = field(default_factory=Marked)  # examples whose source was cut,
-    unknown: Marked = field(default_factory=Marked)  # and those whose source holds unknown characters
+    unknown: Marked = field(default_factory=Marked)  # those whose source holds unknown characters,
+    beyond: Marked = field(default_factory=Marked)  # and those that went beyond the model's positions
 
     def add(self, generated: Generated) -> None:
         """Count one example."""
@@ -221,10 +223,15 @@ class Tally:
             self.cut.add(generated.id)
         if self.unknown_id in generated.source_ids:
             self.unknown.add(generated.id)
+        rows = enumerate(generated.grid)
+        farthest = max((start + len(tokens) + number for number, (start, tokens) in rows), default=0)
+        if self.positions is not None and len(generated.source_ids) + farthest > self.positions:
+            self.beyond.add(generated.id)
 
     def include(self, other: Tally) -> None:
         """Count what another one has counted."""
-        for name in (one.name for one in fields(self) if one.name != "unknown_id"):
+        self.positions = other.positions
+        for name in (one.name for one in fields(self) if one.name not in ("unknown_id", "positions")):
             ours, theirs = getattr(self, name), getattr(other, name)
             setattr(self, name, ours + theirs)
 
@@ -241,13 +248,18 @@ class Tally:
             "explorations_exhausted": self.exhausted,
             "sources_cut": self.cut.count,
             "sources_with_unknown": self.unknown.count,
+            "beyond_positions": self.beyond.count,
         }
 
     def warnings(self, limit: int) -> Iterator[str]:
         """What the model could not see of the sources, of which it takes so many tokens."""
         cut, hint = f"longer than {limit:,} tokens and cut", "; --max-source-tokens sets the limit"
         unknown = "with characters that the tokenizer does not know"
-        for marked, what, todo in ((self.cut, cut, hint), (self.unknown, unknown, "")):
+        beyond = (
+            f"with what was written beyond the {self.positions or 0:,} positions that the model was made for"
+        )
+        told = ((self.cut, cut, hint), (self.beyond, beyond, hint), (self.unknown, unknown, ""))
+        for marked, what, todo in told:
             if count := marked.count:
                 some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
                 yield f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,23 @@ def test_sources_beyond_the_positions_that_a_model_was_made_for_are_counted(work
     change(base / "config.json", max_position_embeddings=positions)
     talk = " ".join(train(workspace, "--model", base).split())
     assert (f"reach beyond the {positions:,} positions" in talk) is told
+
+
+def test_texts_beyond_the_positions_that_a_model_was_made_for_are_counted_as_they_are_generated(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "model", family="llama")
+    asked = ("generate", "--model", folder, "--text", SOURCES[0], "--text", "a", "--json", "--device", "cpu")
+    plenty = run(*asked, "--trace")
+    assert "positions" not in plenty.stderr
+    first, _ = map(json.loads, plenty.stdout.splitlines())
+    last = max(row["start"] + len(row["tokens"]) + i for i, row in enumerate(first["grid"]))
+    change(folder / "config.json", max_position_embeddings=len(first["source_token_ids"]) + last)
+    assert "positions" not in run(*asked).stderr
+    change(folder / "config.json", max_position_embeddings=len(first["source_token_ids"]) + last - 1)
+    talk = " ".join(run(*asked).stderr.split())
+    assert (
+        "1 of 2 sources was with what was written beyond the 26 positions that the model was made for: id 1; --max"
+        in talk
+    )
 
 
 def test_the_card_says_what_a_model_is_for_and_in_which_words_it_is_asked(workspace):
