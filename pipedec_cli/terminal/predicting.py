@@ -180,6 +180,8 @@ class Predictions:
                         generated = replace(item, record=records.pop(item.index))
                         emit(generated)
                         self.tally.add(generated)
+                        if said := self.tally.first_impression(total):
+                            self.talk.warn(said)
                     else:
                         before = time.perf_counter()
                         screen.on(item)

@@ -28,6 +28,8 @@ LINE_EVERY: Final = 10.0
 PATIENCE: Final = 2.0
 #: Identifiers that a warning names.
 NAMED: Final = 5
+#: Texts that give a first impression.
+FIRST: Final = 16
 
 Item = TypeVar("Item")
 
@@ -263,6 +265,13 @@ class Tally:
             if count := marked.count:
                 some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
                 yield f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"
+
+    def first_impression(self, total: int) -> str | None:
+        """What is to be said while most of the work is to be done: a model that does not end its texts takes hours for nothing."""
+        if self.examples != FIRST or total <= FIRST or self.truncated.total() < FIRST:
+            return None
+        reasons = ", ".join(sorted(self.truncated))
+        return f"all of the first {FIRST} texts were cut short by {reasons}: the model may not end its texts (Ctrl-C stops)"
 
     def lines(self, seconds: float, limits: Limits) -> Iterator[str]:
         """Counts and rates, a line each."""

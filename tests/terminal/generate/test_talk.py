@@ -111,6 +111,14 @@ def test_what_went_short_is_counted(place, options, told):
     assert "used up" not in done(*options.split(), "--explore", "once").stderr
 
 
+def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_spared(place):
+    told = "all of the first 16 texts were cut short by time_max: the model may not end its texts"
+    assert told not in done("--time-max", "3").stderr  # twelve
+    new_test_set(place, *({**row, "id": f"{n} {row['id']}"} for n in range(2) for row in ROWS))
+    assert done("--time-max", "3").stderr.count(told) == 1
+    assert told not in done("--out", "whole.jsonl").stderr
+
+
 def test_a_start_that_waits_for_certainty_is_announced(place):
     assert "Δt = 1, explore fresh, start when 0.6" in done("--delay", "1", "--start-when", "0.6").stderr
 
