@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from pipedec_cli.model.backbone import Backbone, Sizes
 from pipedec_cli.model.block import Function
@@ -86,11 +87,11 @@ class Rotary(Struct, omit_defaults=True):
     no_rope_layer_interval: Size | None = None
     layer_types: list[Literal["full_attention", "sliding_attention"]] | None = None
     sliding_window: Size | None = None
-    use_sliding_window: bool | None = None
+    use_sliding_window: bool | UnsetType = UNSET  # some families have it
     max_window_layers: int | None = None
     query_pre_attn_scalar: Size | Factor | None = None  # kept as it is: Gemma 3 wants a whole number
-    attn_logit_softcapping: Factor | None = None
-    final_logit_softcapping: Factor | None = None
+    attn_logit_softcapping: Scale | None = None
+    final_logit_softcapping: Scale | None = None
     dropout_rate: Share | None = None
     is_decoder: bool | None = None
     cross_attention_hidden_size: Size | None = None
@@ -198,8 +199,13 @@ def _bart_sizes(config: Any) -> Sizes:
     )
 
 
-def _head(model: Any) -> Function:
-    return _capped(model.lm_head, getattr(model.config, "final_logit_softcapping", None))
+def _plain_head(model: Any) -> Function:
+    head: Function = model.lm_head
+    return head
+
+
+def _gemma_head(model: Any) -> Function:
+    return _capped(model.lm_head, model.config.final_logit_softcapping)
 
 
 def _capped(head: Function, cap: float | None) -> Function:
@@ -212,7 +218,12 @@ def _bart_head(model: Any) -> Function:
     return lambda states: model.lm_head(states) + model.final_logits_bias
 
 
-def _prompted(name: str, model_type: str, config: type[Prompted] = Prompted) -> Backbone:
+def _prompted(
+    name: str,
+    model_type: str,
+    config: type[Prompted] = Prompted,
+    head: Callable[[Any], Function] = _plain_head,
+) -> Backbone:
     return Backbone(
         name=name,
         model_types=(model_type,),
@@ -223,7 +234,7 @@ def _prompted(name: str, model_type: str, config: type[Prompted] = Prompted) -> 
         encoder=None,
         embedding=lambda model: model.model.embed_tokens,
         sizes=_rotary_sizes,
-        parts=Modules(lambda model: model.model, _head),
+        parts=Modules(lambda model: model.model, head),
     )
 
 
@@ -267,7 +278,7 @@ FAMILIES: Final = (
     _prompted("Llama", "llama", Llama),
     _prompted("Qwen3", "qwen3"),
     _prompted("SmolLM3", "smollm3"),
-    _prompted("Gemma 3", "gemma3_text"),
+    _prompted("Gemma 3", "gemma3_text", head=_gemma_head),
     T5GEMMA,
     BART,
 )

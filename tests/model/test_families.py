@@ -93,6 +93,7 @@ def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, 
         ("llama", {"layer_types": [_WHOLE, _WHOLE]}, "$.layer_types"),
         ("qwen3", {"layer_types": [_WHOLE, "chunked_attention"]}, "$.layer_types[1]"),
         ("qwen3", {"layer_types": [_WHOLE, _WINDOW], "sliding_window": 9}, "there is no sliding_window"),
+        ("qwen3", {"use_sliding_window": None}, "use_sliding_window"),
         ("gemma3", {"layer_types": [_WHOLE, _WINDOW], "sliding_window": None}, "there is no sliding_window"),
         ("t5gemma", {"decoder": {}}, "decoder"),
         ("bart", {"decoder_ffn_dim": 0}, "decoder_ffn_dim"),
@@ -104,6 +105,16 @@ def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(tmp_path
     save_checkpoint(fresh(family), tmp_path)
     change(tmp_path / "config.json", **values)
     assert told in refused(tmp_path)
+
+
+def test_logits_are_capped_where_a_family_caps_them_alone(tmp_path):
+    for family, capped in {"llama": False, "qwen3": False, "gemma3": True}.items():
+        save_checkpoint(fresh(family), tmp_path)
+        change(tmp_path / "config.json", final_logit_softcapping=0.25)
+        checkpoint = load_checkpoint(str(tmp_path))
+        model, states = checkpoint.model, 100 * torch.ones(1, 32)
+        head = checkpoint.backbone.parts.head(model)
+        assert (float(head(states).detach().abs().max()) <= 0.25) is capped
 
 
 _YARN = {"rope_type": "yarn", "rope_theta": 10_000, "factor": 2, "original_max_position_embeddings": 64}
