@@ -11,7 +11,7 @@ import torch
 from pipedec_cli.data.records import Family
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.cost import training_cost
-from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.teacher_forcing import TeacherForcing, recompute
 from pipedec_cli.model.training import _Trainer, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
@@ -105,6 +105,14 @@ def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(tmp_path
     save_checkpoint(fresh(family), tmp_path)
     change(tmp_path / "config.json", **values)
     assert told in refused(tmp_path)
+
+
+def test_a_config_need_not_say_how_wide_a_head_is(tmp_path):
+    """SmolLM3's does not have to, and transformers does not add it."""
+    save_checkpoint(fresh("smollm3"), tmp_path)
+    said = [made.grid for made in load(tmp_path, device="cpu").texts(["red 3"])]
+    change(tmp_path / "config.json", "head_dim")
+    assert [made.grid for made in load(tmp_path, device="cpu").texts(["red 3"])] == said
 
 
 def test_logits_are_capped_where_a_family_caps_them_alone(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.native.families import CausalLayer, CausalParts, parts_of
+from pipedec_cli.model.native.families import CausalLayer, CausalParts, head_width, parts_of
 from pipedec_cli.model.native.library import BuildError
 from pipedec_cli.model.native.packing import NativeWeights, Packing, floats, require_suited, team_library
 from pipedec_cli.model.native.structures import ACTIVATIONS, LayerStruct, ModelStruct
@@ -52,7 +52,7 @@ def _model_struct(
 ) -> tuple[ModelStruct, list[object]]:
     """Sizes, flags and what belongs to no layer; and the tensors that it points to."""
     config, rotaries = model.config, list(parts.rotaries.values())
-    if any(len(rotary.frequencies) * 2 != config.head_dim for rotary in rotaries):
+    if any(len(rotary.frequencies) * 2 != head_width(config) for rotary in rotaries):
         raise BuildError("a part of each head alone is turned")
     if config.num_attention_heads % config.num_key_value_heads:
         raise BuildError("the heads are no multiple of those of keys and values")
@@ -66,7 +66,7 @@ def _model_struct(
         layers=len(parts.layers),
         heads=config.num_attention_heads,
         key_heads=config.num_key_value_heads,
-        head_width=config.head_dim,
+        head_width=head_width(config),
         width=config.hidden_size,
         feed_width=config.intermediate_size,
         vocabulary=len(model.model.embed_tokens.weight),
@@ -95,7 +95,7 @@ def _add_matrices(packing: Packing, struct: LayerStruct, layer: CausalLayer, con
     """Name a layer's matrices, in the order of reading."""
     own, feed, width, wide = layer.attention, layer.feed, config.hidden_size, config.intermediate_size
     inner, inner_kv = (
-        heads * config.head_dim for heads in (config.num_attention_heads, config.num_key_value_heads)
+        heads * head_width(config) for heads in (config.num_attention_heads, config.num_key_value_heads)
     )
     packing.add(struct, "qkv", (inner, inner_kv, inner_kv), width, own.q_proj, own.k_proj, own.v_proj)
     packing.add(struct, "self_out", width, inner, own.o_proj)
@@ -109,7 +109,7 @@ def _point_to_norms(struct: LayerStruct, layer: CausalLayer, offset: float, conf
     for name in ("self_norm", "feed_norm", "self_post", "feed_post", "query_norm", "key_norm"):
         if (norm := getattr(layer, name)) is not None:
             found[name] = floats(norm) + offset
-            wanted = config.head_dim if name in ("query_norm", "key_norm") else config.hidden_size
+            wanted = head_width(config) if name in ("query_norm", "key_norm") else config.hidden_size
             if len(found[name]) != wanted:
                 raise BuildError("norms are not of the size that the config says")
             setattr(struct, name, found[name].data_ptr())

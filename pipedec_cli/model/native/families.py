@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.native.library import BuildError
 
 #: Kinds of rotary embedding whose frequencies depend on no text's length.
@@ -59,6 +60,11 @@ def parts_of(model: Any) -> CausalParts:
     return find(model)
 
 
+def head_width(config: Any) -> int:
+    """Of one head: not every config says it."""
+    return backbone_of(config).sizes(config).head_width
+
+
 def _llama(model: Any) -> CausalParts:
     """Llama, and what differs from it in norms of the heads, layers without positions, or windows."""
     config, stack = model.config, model.model
@@ -76,7 +82,7 @@ def _llama(model: Any) -> CausalParts:
         for layer in stack.layers
     ]
     rotary = _rotary(stack.rotary_emb, stack.rotary_emb.rope_type, "")
-    return CausalParts(layers, {"": rotary}, config.hidden_act, config.head_dim**-0.5)
+    return CausalParts(layers, {"": rotary}, config.hidden_act, head_width(config) ** -0.5)
 
 
 def _gemma(model: Any) -> CausalParts:
