@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -247,8 +248,9 @@ def _model_targets() -> Iterable[Target]:
     for family in ("llama", "gemma3"):
         yield Target(shown, _model(family=family), ("/config.json",), share=3)
         yield Target(shown, _model(family=family), (".safetensors",))
-    yield Target(shown, _adapted(), ("adapter_config.json",), share=2)
-    yield Target(shown, _adapted(), ("adapter_model.safetensors",), share=2)
+    if find_spec("peft"):  # without which an adapter is refused, whatever it holds
+        yield Target(shown, _adapted(), ("adapter_config.json",), share=2)
+        yield Target(shown, _adapted(), ("adapter_model.safetensors",), share=2)
     taught = json.dumps({"settings": {"teacher": {"name": "t5", "sha256": "0"}}, "result": {}}).encode()
     yield Target(shown, {**_model(level="sentence"), "model/training.json": taught}, ("training.json",))
     data = {"data.jsonl": _lines(_ROWS[:3])}
