@@ -52,7 +52,7 @@ def bare_model(folder: Path, config: Any, dtype: torch.dtype) -> BareModel | Non
         there, may_lack = set(file.keys()), {f"{name}.weight" for name in backbone.shared}
         if there - set(sizes) or set(sizes) - there - may_lack:
             return None
-        for name in (name for name in sizes if name in there):
+        for name in filter(there.__contains__, sizes):
             tensor = file.get_tensor(name)
             if tuple(tensor.shape) != sizes[name] or not tensor.is_floating_point():
                 return None

@@ -261,10 +261,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
             save_segmenter(Path(unfinished), checkpoint.segmenter)
         mode = (Path(unfinished) / _CONFIG).stat().st_mode  # safetensors' own is for the owner alone
         (folder / _CONFIG).unlink(missing_ok=True)
-        for other in (
-            *folder.glob("*.safetensors*"),
-            folder / lora.CONFIG,
-        ):  # weights of another kind, or in parts
+        # Weights of another kind, or in parts, would be taken for some of this one's.
+        for other in (*folder.glob("*.safetensors*"), folder / lora.CONFIG):
             other.unlink(missing_ok=True)
         for file in sorted(Path(unfinished).iterdir(), key=lambda file: file.name == _CONFIG):
             file.chmod(mode)

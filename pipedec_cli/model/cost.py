@@ -55,9 +55,7 @@ def training_cost(
     weights = {weight.untyped_storage()._cdata for weight in module.parameters()}
     kept = [_kept_bytes(loss, [longest] * count, weights) for count in (1, 2)]
     activations = kept[0] + (kept[1] - kept[0]) * (hyper.batch_size - 1)
-    if recomputes(
-        checkpoint.model
-    ):  # what goes into each layer is kept besides, which no tensor's hook tells
+    if recomputes(checkpoint.model):  # what goes into each layer is kept, which no tensor's hook tells
         sizes = checkpoint.backbone.sizes(checkpoint.model.config)
         tokens = len(longest.source) + sum(len(text) + 2 for text in longest.texts)
         activations += 4 * hyper.batch_size * tokens * sizes.width * sizes.layers
@@ -72,10 +70,8 @@ def training_cost(
         seconds.append(time.perf_counter() - began)
         module.zero_grad(set_to_none=True)
     parameters = checkpoint.model.num_parameters()
-    trained, updates = (
-        checkpoint.model.num_parameters(only_trainable=True),
-        hyper.updates(len(examples), processes.count()),
-    )
+    trained = checkpoint.model.num_parameters(only_trainable=True)
+    updates = hyper.updates(len(examples), processes.count())
     # AdamW keeps two moments in float32; of Adafactor's one a row and a column are kept for each matrix, which is next
     # to nothing.
     moments = 2 if hyper.optimizer == "adamw" else 0

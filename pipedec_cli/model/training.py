@@ -277,14 +277,13 @@ class _Trainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if not self.args.should_save:
             return
-        folder = Path(output_dir or self.args.output_dir)
         if state_dict is not None:  # FSDP's, put together again
             plain = self.checkpoint.backbone.fresh(self.checkpoint.model.config)
             plain.load_state_dict(
                 {name.removeprefix("plain."): weight for name, weight in state_dict.items()}
             )
         whole = self.checkpoint if state_dict is None else replace(self.checkpoint, model=plain.eval())
-        save_checkpoint(whole, folder)
+        save_checkpoint(whole, Path(output_dir or self.args.output_dir))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         from safetensors.torch import load_model

@@ -225,10 +225,11 @@ class Tally:
             self.cut.add(generated.id)
         if self.unknown_id in generated.source_ids:
             self.unknown.add(generated.id)
-        rows = enumerate(generated.grid)
-        farthest = max((start + len(tokens) + number for number, (start, tokens) in rows), default=0)
-        if self.positions is not None and len(generated.source_ids) + farthest > self.positions:
-            self.beyond.add(generated.id)
+        if self.positions is not None:
+            rows = enumerate(generated.grid)
+            farthest = max((start + len(tokens) + number for number, (start, tokens) in rows), default=0)
+            if len(generated.source_ids) + farthest > self.positions:
+                self.beyond.add(generated.id)
 
     def include(self, other: Tally) -> None:
         """Count what another one has counted."""

@@ -153,10 +153,9 @@ def train(settings: TrainSettings) -> None:
     """Train a pipelined decoder, or the ordinary sequential one, on what `pipedec segment` wrote.
 
     The parameters and the architecture are those of the ordinary model, so any checkpoint of a family that is served is a
-    starting point. What comes
-    out of `--decoder sequential` is one for plain transformers, too; of a pipelined model transformers' generate() writes
-    the first subsequence at best. A model card, README.md, lies beside the weights. Only train.jsonl is trained on;
-    dev.jsonl is looked at, test.jsonl is not touched.
+    starting point. What comes out of `--decoder sequential` is one for plain transformers, too; of a pipelined model
+    transformers' generate() writes the first subsequence at best. A model card, README.md, lies beside the weights. Only
+    train.jsonl is trained on; dev.jsonl is looked at, test.jsonl is not touched.
 
     With --teacher the sources suffice: the model that you run today writes the targets, and the pipelined decoder starts from
     its weights and learns to write like it. Where the right answers could be worded or ordered in many ways, that costs

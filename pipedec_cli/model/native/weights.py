@@ -31,8 +31,8 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     A BuildError where that cannot be.
 
     The dtype is the model's own, or int8 to have its matrices rounded to that, with a scale for each output.
-    Matrices are copied, but for an embedding that is not the output matrix; `consume` empties what is copied, so that it is not in memory twice. The
-    model is of no use afterwards.
+    Matrices are copied, but for an embedding that is not the output matrix; `consume` empties what is copied, so that it is
+    not in memory twice. The model is of no use afterwards.
     """
     if backbone_of(model.config).prompted:
         return pack_causal(model, dtype, consume=consume)
@@ -112,9 +112,8 @@ class NativeEncoder(nn.Module):
         buckets = offset_buckets(config)
         tables = _tables(encoder, lambda weight: weight[buckets].T)
         reach = config.relative_attention_max_distance
-        self.weights = _pack(
-            encoder, packing, tables, reach, beside=decoder if decoder.dtype == dtype else None
-        )
+        beside = decoder if decoder.dtype == dtype else None
+        self.weights = _pack(encoder, packing, tables, reach, beside=beside)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
         """Encode as transformers does: ids and mask int64 [sources, longest], each source's padding behind it.
