@@ -66,16 +66,16 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
     library, model, cache = stepper.weights.library, stepper.weights.struct, stepper._struct()
     for column in (-1, cache.room):
         with pytest.raises(IndexError):
-            library.step(model, cache, [(3, 0, column, 1, 0, 0)])
+            library.step(model, cache, [3, 0, column, 1, 0, 0, 0])
     for sequence, length in ((2, 1), (-1, 1), (0, cache.source_room + 1)):
         with pytest.raises(IndexError):
             library.remember_source(model, cache, sequence, torch.zeros(length, model.width))
     for token in (-1, VOCABULARY):
         with pytest.raises(IndexError):
-            library.step(model, cache, [(3, 0, 0, 1, 0, 2)], [3, token])
+            library.step(model, cache, [3, 0, 0, 1, 0, 2, 0], [3, token])
     stepper._source_length[0] = cache.source_room + 1
     with pytest.raises(IndexError):
-        library.step(model, stepper._struct(), [(3, 0, 0, 1, 0, 0)])
+        library.step(model, stepper._struct(), [3, 0, 0, 1, 0, 0, 0])
 
 
 @needs_kernels

@@ -11,25 +11,36 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
 
   protected:
     using typename B::Rows;
-    using B::m, B::team;
+    using B::m, B::n, B::team, B::h, B::x_row;
 
     Answering(const Model &model, long count, const Row *rows, long piece, int threads) : B(model, count, piece, threads), rows(rows) {
         long choices = 0;
         for (long r = 0; r < count; ++r) {
             if (rows[r].choices < 0) continue;
-            asked.push_back({r});
+            asked.push_back(r);
             first_choice.push_back(choices);
             choices += rows[r].choices;
         }
         largest.assign(asked.size() * largest_row, -INF);
     }
 
-    // `logits` gets [rows that want an answer][vocabulary in whole panels]; `probabilities`, if not null, the softmax of
+    // From here on only the rows that want an answer are gone on with: they become the first ones.
+    void keep_asked() {
+        team.share(1, [&](long) { gather(h.data(), x_row, m.width); });
+    }
+
+    // Numbers of each of them to where they are then.
+    void gather(float *numbers, long row, long width) const {
+        for (size_t k = 0; k < asked.size(); ++k)
+            if (asked[k] != static_cast<long>(k)) std::copy_n(numbers + asked[k] * row, width, numbers + k * row);
+    }
+
+    // Of the rows that want an answer, which are the first. `logits` gets [rows that want an answer][vocabulary in whole panels]; `probabilities`, if not null, the softmax of
     // each answer, and then there are no logits left. Rows with choices take theirs from `allowed` in turn.
     void answer(Scratch &s, const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
-        const Rows x = B::normalised(s, asked, m.final_norm, static_cast<float>(m.scale));
-        B::panels(vocabulary, wanted, [&](long first, long count, long p) {
+        const Rows x = B::normalised(s, wanted, m.final_norm, static_cast<float>(m.scale));
+        B::panels(vocabulary, x, [&](long first, long count, long p) {
             float *out = logits + first * vocabulary + p * PANEL;
             B::multiply(x, first, count, m.head, p, m.width, out, vocabulary);
             for (long r = 0; r < count; ++r, out += vocabulary) {

@@ -86,8 +86,7 @@ template <class E, class K = E> class Block {
         : m(model), team(threads), n(rows), pieces((rows + piece - 1) / piece), few(rows <= FEW), inner(m.heads * m.head_width), inner_kv(m.key_heads * m.head_width),
           head_units(units<K>(m.head_width)), head_room(round_up(m.head_width, PANEL)), x_row(round_up(m.width, PANEL) + LANES),
           qkv_row(round_up(inner + 2 * inner_kv, PANEL) + LANES), attended_row(inner + LANES), fed_row(round_up(m.feed_width, PANEL) + LANES),
-          words_row(round_up(units<E>(std::max({m.width, inner, m.feed_width})), LANES) + LANES), h(n * x_row), scratch(threads), everyone(n) {
-        std::iota(everyone.begin(), everyone.end(), 0L);
+          words_row(round_up(units<E>(std::max({m.width, inner, m.feed_width})), LANES) + LANES), h(n * x_row), scratch(threads) {
         for (auto &s : scratch) {
             if (few) reserve(s.own);
             s.line.resize(x_row);
@@ -100,7 +99,7 @@ template <class E, class K = E> class Block {
         qkv.resize(n * qkv_row);
         for (long r = 0; r < n; ++r) std::copy_n(states + r * m.width, m.width, h.data() + r * x_row);
         team.run([&](int thread) {
-            const Rows states = given(scratch[thread], h, x_row, m.width);
+            const Rows states = given(scratch[thread], h, n, x_row, m.width);
             for (long l = 0; l < m.layers; ++l) {
                 project(states, m.layer[l].cross_kv, 2 * inner);
                 team.share(m.heads, [&](long head) {
@@ -116,7 +115,7 @@ template <class E, class K = E> class Block {
     using Given = typename E::Given;
     struct Rows { // what a matrix is multiplied with, and the scale of each row
         const Given *x;
-        long row;
+        long count, row;
         const float *scales;
     };
     static constexpr bool AS_THEY_ARE = std::is_same_v<Given, float>;
@@ -189,29 +188,29 @@ template <class E, class K = E> class Block {
             });
     }
 
-    // The norm of some rows, as the next matrix takes it.
-    Rows normalised(Scratch &s, const std::vector<long> &which, const float *weight, float scale = 1.0f) {
+    // The norm of the first rows, as the next matrix takes it.
+    Rows normalised(Scratch &s, long count, const float *weight, float scale = 1.0f) {
         Prepared &to = few ? s.own : common;
-        each_row(static_cast<long>(which.size()), [&](long r) {
-            if constexpr (AS_THEY_ARE) normalise(which[r], weight, scale, to.x.data() + r * x_row);
+        each_row(count, [&](long r) {
+            if constexpr (AS_THEY_ARE) normalise(r, weight, scale, to.x.data() + r * x_row);
             else {
-                normalise(which[r], weight, scale, s.line.data());
+                normalise(r, weight, scale, s.line.data());
                 prepare(to, r, s.line.data(), m.width);
             }
         });
-        if constexpr (AS_THEY_ARE) return {to.x.data(), x_row, nullptr};
-        else return {to.words.data(), words_row, to.scales.data()};
+        if constexpr (AS_THEY_ARE) return {to.x.data(), count, x_row, nullptr};
+        else return {to.words.data(), count, words_row, to.scales.data()};
     }
 
-    // Rows of y, likewise.
-    template <class N> Rows given(Scratch &s, const Buffer<N> &y, long y_row, long width) {
-        if constexpr (std::is_same_v<N, Given>) return {y.data(), y_row, nullptr};
+    // The first rows of y, likewise.
+    template <class N> Rows given(Scratch &s, const Buffer<N> &y, long count, long y_row, long width) {
+        if constexpr (std::is_same_v<N, Given>) return {y.data(), count, y_row, nullptr};
         else if constexpr (sizeof(N) < sizeof(float) && E::NUMBERS == 2) { // halves as they are
-            return {reinterpret_cast<const Word *>(y.data()), y_row / 2, nullptr};
+            return {reinterpret_cast<const Word *>(y.data()), count, y_row / 2, nullptr};
         } else {
             Prepared &to = few ? s.own : common;
-            each_row(n, [&](long r) { prepare(to, r, y.data() + r * y_row, width); });
-            return {to.words.data(), words_row, to.scales.data()};
+            each_row(count, [&](long r) { prepare(to, r, y.data() + r * y_row, width); });
+            return {to.words.data(), count, words_row, to.scales.data()};
         }
     }
 
@@ -221,10 +220,10 @@ template <class E, class K = E> class Block {
 
     // work(first row, rows, panel) for every panel and every piece of rows; a panel serves all pieces while it is near, and
     // where it is small, a few rows are finished at a time.
-    template <class F> void panels(long outputs, long rows, F work) {
+    template <class F> void panels(long outputs, const Rows &x, F work) {
         team.share(round_up(outputs, PANEL) / PANEL * pieces, [&](long i) {
-            const long piece = i % pieces, end = (piece + 1) * rows / pieces, together = AS_THEY_ARE ? n : BLOCK;
-            for (long first = piece * rows / pieces; first < end; first += together) work(first, std::min(together, end - first), i / pieces);
+            const long piece = i % pieces, end = (piece + 1) * x.count / pieces, together = AS_THEY_ARE ? n : BLOCK;
+            for (long first = piece * x.count / pieces; first < end; first += together) work(first, std::min(together, end - first), i / pieces);
         });
     }
 
@@ -236,17 +235,17 @@ template <class E, class K = E> class Block {
 
     // qkv[rows][outputs] = x · matrix
     void project(const Rows &x, const Word *matrix, long outputs) {
-        panels(outputs, n, [&](long first, long count, long p) {
+        panels(outputs, x, [&](long first, long count, long p) {
             multiply(x, first, count, matrix, p, m.width, qkv.data() + first * qkv_row + p * PANEL, qkv_row);
         });
     }
 
-    // h += y · matrix, or the norm of that
+    // h += y · matrix, or the norm of that, for the first rows
     template <class N>
-    void add_product(Scratch &s, const Buffer<N> &y, long y_row, const Word *matrix, long inputs, const float *norm = nullptr) {
-        const Rows x = given(s, y, y_row, inputs);
+    void add_product(Scratch &s, const Buffer<N> &y, long count, long y_row, const Word *matrix, long inputs, const float *norm = nullptr) {
+        const Rows x = given(s, y, count, y_row, inputs);
         if (norm) return add_normalised(x, matrix, inputs, norm);
-        panels(m.width, n, [&](long first, long count, long p) {
+        panels(m.width, x, [&](long first, long count, long p) {
             float *sums = s.sums.data();
             multiply(x, first, count, matrix, p, inputs, sums, PANEL);
             for (long r = 0; r < count; ++r)
@@ -258,10 +257,10 @@ template <class E, class K = E> class Block {
     }
 
     void add_normalised(const Rows &x, const Word *matrix, long inputs, const float *norm) {
-        panels(m.width, n, [&](long first, long count, long p) {
+        panels(m.width, x, [&](long first, long count, long p) {
             multiply(x, first, count, matrix, p, inputs, made.data() + first * x_row + p * PANEL, x_row);
         });
-        team.share(n, [&](long r) {
+        team.share(x.count, [&](long r) {
             const float *from = made.data() + r * x_row, factor = normalising(from, m.width);
             float *to = h.data() + r * x_row;
             for (long j = 0; j < m.width; ++j) to[j] += from[j] * factor * norm[j];
@@ -278,7 +277,7 @@ template <class E, class K = E> class Block {
     }
 
     template <class N> void feed(Scratch &s, const Rows &x, const Layer &layer, Buffer<N> &between, long row) {
-        panels(m.feed_width, n, [&](long first, long count, long p) {
+        panels(m.feed_width, x, [&](long first, long count, long p) {
             float *sums = s.sums.data(), *more = s.more.data();
             multiply(x, first, count, layer.feed_in, p * (1 + m.gated), m.width, sums, PANEL);
             if (m.gated) multiply(x, first, count, layer.feed_in, 2 * p + 1, m.width, more, PANEL);
@@ -288,7 +287,7 @@ template <class E, class K = E> class Block {
                     store(between.data() + (first + r) * row + p * PANEL + j, m.gated ? value * load(more + r * PANEL + j) : value);
                 }
         });
-        add_product(s, between, row, layer.feed_out, m.feed_width, layer.feed_post);
+        add_product(s, between, x.count, row, layer.feed_out, m.feed_width, layer.feed_post);
     }
 
     // Attention of neighbouring rows, the first of which is `row`, over the first columns of a head's cache; their queries lie
@@ -387,7 +386,6 @@ template <class E, class K = E> class Block {
     Buffer<uint16_t> halves;
     Prepared common; // of many rows
     std::vector<Scratch> scratch;
-    std::vector<long> everyone; // all rows
 };
 
 constexpr long PIECE = 32 * TILE_ROWS; // rows of sources that a piece of work computes a panel for, at most

@@ -12,7 +12,7 @@ namespace {
 
 template <class E, class K = E> class Causal : Answering<E, K> {
     using B = Answering<E, K>;
-    using B::m, B::n, B::team, B::inner, B::inner_kv, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::everyone, B::rows,
+    using B::m, B::n, B::team, B::inner, B::inner_kv, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::rows,
         B::asked;
 
     struct Span { // the rows of one sequence
@@ -59,13 +59,14 @@ template <class E, class K = E> class Causal : Answering<E, K> {
             });
             for (long l = 0; l < m.layers; ++l) {
                 const Layer &layer = m.layer[l];
-                B::project(B::normalised(s, everyone, layer.self_norm), layer.qkv, inner + 2 * inner_kv);
+                B::project(B::normalised(s, n, layer.self_norm), layer.qkv, inner + 2 * inner_kv);
                 keep_all(turned[thread].data(), layer, l);
                 if (l == m.layers - 1 && asked.empty()) return; // nobody asks for what comes of them
                 attend_all(s, turned[thread].data(), layer, l);
-                B::add_product(s, attended, attended_row, layer.self_out, inner, layer.self_post);
-                B::feed_forward(s, B::normalised(s, everyone, layer.feed_norm), layer);
+                B::add_product(s, attended, n, attended_row, layer.self_out, inner, layer.self_post);
+                B::feed_forward(s, B::normalised(s, n, layer.feed_norm), layer);
             }
+            B::keep_asked();
             B::answer(s, allowed, answers, logits, probabilities);
         });
     }

@@ -12,10 +12,10 @@ namespace {
 
 template <class E, class K = E> class Step : Answering<E, K> {
     using B = Answering<E, K>;
-    using B::m, B::n, B::team, B::inner, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::everyone, B::rows;
+    using B::m, B::n, B::team, B::inner, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::rows, B::asked, B::h, B::x_row;
 
-    struct Span { // the rows of one sequence
-        long first, count, sequence, length;
+    struct Span { // the rows of one sequence, and those of them that want an answer, among all that do
+        long first, count, sequence, length, first_asked, asked;
     };
 
   public:
@@ -23,8 +23,9 @@ template <class E, class K = E> class Step : Answering<E, K> {
         : B(model, count, rows, count, threads), cache(cache) {
         long most = 0, longest_source = 0;
         for (long r = 0; r < n; ++r) {
-            if (r == 0 || rows[r].sequence != rows[r - 1].sequence) spans.push_back({r, 0, rows[r].sequence, 0});
+            if (r == 0 || rows[r].sequence != rows[r - 1].sequence) spans.push_back({r, 0, rows[r].sequence, 0, spans.empty() ? 0 : spans.back().first_asked + spans.back().asked, 0});
             ++spans.back().count;
+            spans.back().asked += rows[r].choices >= 0;
             spans.back().length = rows[r].column + 1;
             longest = std::max<long>(longest, spans.back().length);
             longest_source = std::max<long>(longest_source, cache.source_length[rows[r].sequence]);
@@ -43,13 +44,16 @@ template <class E, class K = E> class Step : Answering<E, K> {
             Scratch &s = scratch[thread];
             for (long l = 0; l < m.layers; ++l) {
                 const Layer &layer = m.layer[l];
-                B::project(B::normalised(s, everyone, layer.self_norm), layer.qkv, 3 * inner);
-                attend_grid(s, l, layer.bias);
-                B::add_product(s, attended, attended_row, layer.self_out, inner);
-                B::project(B::normalised(s, everyone, layer.cross_norm), layer.cross_q, inner);
-                attend_source(s, l);
-                B::add_product(s, attended, attended_row, layer.cross_out, inner);
-                B::feed_forward(s, B::normalised(s, everyone, layer.feed_norm), layer);
+                const bool last = l == m.layers - 1; // of the other rows later ones see keys and values alone
+                const long count = last ? static_cast<long>(asked.size()) : n;
+                B::project(B::normalised(s, n, layer.self_norm), layer.qkv, 3 * inner);
+                if (last) keep_asked();
+                attend_grid(s, l, layer.bias, last);
+                B::add_product(s, attended, count, attended_row, layer.self_out, inner);
+                B::project(B::normalised(s, count, layer.cross_norm), layer.cross_q, inner);
+                attend_source(s, l, last);
+                B::add_product(s, attended, count, attended_row, layer.cross_out, inner);
+                B::feed_forward(s, B::normalised(s, count, layer.feed_norm), layer);
             }
             B::answer(s, allowed, answers, logits, probabilities);
         });
@@ -79,13 +83,13 @@ template <class E, class K = E> class Step : Answering<E, K> {
     }
 
     // Attention of every sequence's rows over its grid, head by head; their own keys and values join it first.
-    void attend_grid(Scratch &s, long layer, const float *bias) {
+    void attend_grid(Scratch &s, long layer, const float *bias, bool last) {
         each_head(layer, [&](const Span &span, long head, long place) {
             const Head mine = B::head_at(cache.keys, cache.values, place, cache.room);
             const float *by_distance = bias + head * (m.reach + 1);
             for (long r = span.first; r < span.first + span.count; ++r) B::keep(mine, rows[r].column, r, head, inner);
-            attend(s, span, head, span.length, mine, [&](long r) {
-                const int32_t *distance = distances.data() + (span.first + r) * distance_row;
+            attend(s, span, head, span.length, mine, last, [&](long r) {
+                const int32_t *distance = distances.data() + (last ? asked[span.first_asked + r] : span.first + r) * distance_row;
                 return [=](long c, Floats scores) {
                     Floats added;
                     for (int lane = 0; lane < LANES; ++lane) added[lane] = by_distance[distance[c + lane]];
@@ -95,17 +99,25 @@ template <class E, class K = E> class Step : Answering<E, K> {
         });
     }
 
-    void attend_source(Scratch &s, long layer) {
+    void attend_source(Scratch &s, long layer, bool last) {
         each_head(layer, [&](const Span &span, long head, long place) {
             const Head source = B::head_at(cache.source_keys, cache.source_values, place, cache.source_room);
-            attend(s, span, head, cache.source_length[span.sequence], source,
+            attend(s, span, head, cache.source_length[span.sequence], source, last,
                    [](long) { return [](long, Floats scores) { return scores; }; });
         });
     }
 
-    template <class F> void attend(Scratch &s, const Span &span, long head, long length, Head cache, F biased) {
-        const float *query = qkv.data() + span.first * qkv_row + head * m.head_width;
-        B::attend(s, query, qkv_row, span.first, span.count, head, length, cache, biased);
+    template <class F> void attend(Scratch &s, const Span &span, long head, long length, Head cache, bool last, F biased) {
+        const long first = last ? span.first_asked : span.first, count = last ? span.asked : span.count;
+        const float *query = qkv.data() + first * qkv_row + head * m.head_width;
+        B::attend(s, query, qkv_row, first, count, head, length, cache, biased);
+    }
+
+    void keep_asked() {
+        team.share(1, [&](long) {
+            B::gather(h.data(), x_row, m.width);
+            B::gather(qkv.data(), qkv_row, inner); // queries; keys and values stay where they are
+        });
     }
 
     template <class F> void each_head(long layer, F work) {

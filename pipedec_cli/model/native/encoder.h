@@ -11,7 +11,7 @@ namespace {
 
 template <class E, class K = E> class Encoding : Block<E, K> {
     using B = Block<E, K>;
-    using B::m, B::n, B::team, B::inner, B::head_room, B::head_units, B::attended_row, B::attended, B::scratch, B::everyone;
+    using B::m, B::n, B::team, B::inner, B::head_room, B::head_units, B::attended_row, B::attended, B::scratch;
     using typename B::Rows;
 
   public:
@@ -39,9 +39,9 @@ template <class E, class K = E> class Encoding : Block<E, K> {
             for (long l = 0; l < m.layers; ++l) {
                 const Layer &layer = m.layer[l];
                 if (l == 0 || layer.bias != m.layer[l - 1].bias) widen_bias(layer.bias);
-                attend_all(s, heads[thread], B::normalised(s, everyone, layer.self_norm), layer);
-                B::add_product(s, attended, attended_row, layer.self_out, inner);
-                B::feed_forward(s, B::normalised(s, everyone, layer.feed_norm), layer);
+                attend_all(s, heads[thread], B::normalised(s, n, layer.self_norm), layer);
+                B::add_product(s, attended, n, attended_row, layer.self_out, inner);
+                B::feed_forward(s, B::normalised(s, n, layer.feed_norm), layer);
             }
             team.share(static_cast<long>(sources.size()), [&](long i) {
                 for (long c = 0; c < sources[i].length; ++c)

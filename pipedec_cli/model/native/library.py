@@ -220,19 +220,19 @@ class Library:
         self,
         decoder: ModelStruct,
         cache: CacheStruct,
-        rows: Sequence[tuple[int, ...]],
+        rows: Sequence[int],
         allowed: Sequence[int] = (),
         logits: Tensor | None = None,
         probabilities: Tensor | None = None,
     ) -> list[int]:
         """One decoder call: a token id for each row, which is added to the cache; 0 for those that want none.
 
-        Rows have the fields of `RowStruct`, ordered by sequence and column, and their choices stand in `allowed`, row by
-        row. If wanted, logits go to float32 [rows that want an answer, vocabulary in whole panels], and the softmax of
+        Rows are the fields of a `RowStruct` each, one row behind the other, ordered by sequence and column; their choices stand
+        in `allowed`, row by row. If wanted, logits go to float32 [rows that want an answer, vocabulary in whole panels], and the softmax of
         each answer to float32 [rows]; then logits are spoilt.
         """
-        count, threads = len(rows), torch.get_num_threads()
-        answers, given = (c_int64 * count)(), (RowStruct * count)(*(RowStruct(*row) for row in rows))
+        count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
+        answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)
         choices = (c_int64 * len(allowed))(*allowed)
         wanted = [None if tensor is None else tensor.data_ptr() for tensor in (logits, probabilities)]
         self._call("step", decoder, cache, count, given, choices, threads, answers, *wanted)

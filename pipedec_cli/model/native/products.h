@@ -11,14 +11,15 @@
 
 namespace {
 
-constexpr long CHUNK = 768; // words of the summed dimension of a panel that stay near for all rows
+constexpr long CHUNK = 4096 / PANEL; // words of the summed dimension of a panel, 16 KB of it, that stay near for all rows
 constexpr long BLOCK = 32;  // rows that are multiplied with a panel of few words before anything else is done with them
 
 // ---- products in vectors
 
 // out[R][PANEL] (+)= x[R][units] · panel[units][PANEL]; neighbouring words of the sum lie `stride` words apart.
 template <class E, int R>
-void tile(const typename E::Given *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row, bool more) {
+void tile(const typename E::Given *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row, bool more,
+          const Word *ahead, long step) {
     using Sums = typename E::Sums;
     Sums left[R], right[R];
 #pragma GCC unroll 16
@@ -26,9 +27,9 @@ void tile(const typename E::Given *x, long x_row, const Word *panel, long stride
         left[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row)) : Sums{};
         right[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row + LANES)) : Sums{};
     }
-    for (long u = 0; u < units; ++u, panel += stride) {
-        __builtin_prefetch(panel + AHEAD * stride);
-        if (PANEL * 4 > 64) __builtin_prefetch(panel + AHEAD * stride + LANES);
+    for (long u = 0; u < units; ++u, panel += stride, ahead += step) {
+        __builtin_prefetch(ahead);
+        if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
         const auto left_weights = E::weights(panel), right_weights = E::weights(panel + LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
@@ -142,13 +143,14 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
         if (tiles) return in_tiles<E>(x, x_row, rows, panel, stride, units, out, out_row);
 #endif
     const long blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    const long chunk = rows <= 4 ? units : CHUNK;
+    const long chunk = blocks == 1 ? units : CHUNK;
     for (long from = 0; from < units; from += chunk) {
         const long count = std::min(chunk, units - from);
+        const Word *here = panel + from * stride, *ahead = here + (blocks == 1 ? AHEAD : count) * stride;
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
-            tile_of<E>(height, x + row * x_row + from * E::GIVEN, x_row, panel + from * stride, stride, count, out + row * out_row,
-                               out_row, from > 0);
+            tile_of<E>(height, x + row * x_row + from * E::GIVEN, x_row, here, stride, count, out + row * out_row, out_row, from > 0,
+                       ahead + block * count * stride / blocks, stride / blocks);
             row += height;
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import addressof, c_int64
 from dataclasses import replace
 from typing import Final
 
@@ -33,7 +34,7 @@ class NativeStepper:
         self._panel = weights.library.panel
         self._numbers = 1 if weights.dtype == torch.float32 else 2  # in a 32-bit word
         self._filled = [0] * sequences
-        self._source_length = torch.zeros(sequences, dtype=torch.long)
+        self._source_length = (c_int64 * sequences)()
         self.prompts = Prompts(sequences)
         self._room = self._source_room = 0
         self._grid, self._source = self._buffers(0), self._buffers(0)
@@ -102,10 +103,10 @@ class NativeStepper:
         probabilities: Tensor | None = None,
     ) -> list[int]:
         """The same for rows at such positions, which join the cache behind what is there."""
-        placed, allowed = [], list[int]()
+        placed, allowed = list[int](), list[int]()
         for (sequence, slot), position in zip(rows, positions, strict=True):
             column, choices = self._filled[sequence], len(slot.allowed) if slot.answers else -1
-            placed.append((slot.token, sequence, column, slot.subsequence, slot.time, choices, position))
+            placed += (slot.token, sequence, column, slot.subsequence, slot.time, choices, position)
             allowed += slot.allowed
             self._filled[sequence] += 1
         self._reserve(max(self._filled))
@@ -140,9 +141,9 @@ class NativeStepper:
         return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places, places))
 
     def _struct(self) -> CacheStruct:
-        buffers = (*self._grid[:2], *self._source[:2], *self._grid[2:], self._source_length)
-        addresses = [buffer.data_ptr() for buffer in buffers]
-        return CacheStruct(self.sequences, self._room, self._source_room, *addresses)
+        addresses = [buffer.data_ptr() for buffer in (*self._grid[:2], *self._source[:2], *self._grid[2:])]
+        lengths = addressof(self._source_length)
+        return CacheStruct(self.sequences, self._room, self._source_room, *addresses, lengths)
 
 
 def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
