@@ -45,6 +45,8 @@ class Backbone:
     parts: Blocks | Modules
     #: The sizes of all that its checkpoints hold, by name, from the config; None where only transformers knows.
     parameters: Callable[[Any], dict[str, tuple[int, ...]]] | None = None
+    #: Weights that checkpoints may hold and nothing reads.
+    unread: tuple[str, ...] = ()
     #: Modules whose weight is another's, by its name, where a checkpoint has none for them.
     shared: Mapping[str, str] = field(default_factory=dict)
 

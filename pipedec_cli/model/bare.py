@@ -40,7 +40,7 @@ class BareModel(nn.Module):
 
 
 def bare_model(folder: Path, config: Any, dtype: torch.dtype) -> BareModel | None:
-    """The weights of a folder in a dtype; None unless they are just what the family says, of one size and dtype each.
+    """The weights of a folder in a dtype; None unless they are just what the family says, of its sizes.
 
     What is wrong with others, transformers finds out.
     """
@@ -50,7 +50,7 @@ def bare_model(folder: Path, config: Any, dtype: torch.dtype) -> BareModel | Non
     sizes, found = backbone.parameters(config), dict[str, Tensor]()
     with suppress(OSError, SafetensorError), safe_open(folder / _WEIGHTS, "pt") as file:
         there, may_lack = set(file.keys()), {f"{name}.weight" for name in backbone.shared}
-        if there - set(sizes) or set(sizes) - there - may_lack:
+        if there - set(sizes) - set(backbone.unread) or set(sizes) - there - may_lack:
             return None
         for name in filter(there.__contains__, sizes):
             tensor = file.get_tensor(name)

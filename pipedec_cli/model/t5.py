@@ -218,5 +218,6 @@ T5 = Backbone(
     sizes=_sizes,
     parts=Blocks(lambda model: model.decoder.dropout, _blocks, _head, distance_buckets, _source_projections),
     parameters=_parameters,
+    unread=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),  # of the first T5s
     shared=dict.fromkeys(("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"), "shared"),
 )

@@ -41,8 +41,7 @@ class Limits:
 SEQUENTIAL_LIMITS = Limits(time_max=None, sub_max=None, max_tokens=512)
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """One token in its place; subsequences are counted from 1."""
 
     subsequence: int

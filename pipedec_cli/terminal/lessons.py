@@ -80,7 +80,7 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     data = None if settings.data is None else str(settings.data)
     asked = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
     usual = GenerateSettings(model=settings.teacher, data=data, trace=False, **asked)
-    decoder = load_decoder(usual, talk)
+    decoder = load_decoder(usual, talk, role="the teacher ")
     if decoder.text.prompt is not None:
         usual = replace(usual, **settings.some("prompt_template", "chat"))
         decoder.read_sources(usual.prompt_template, chat=usual.chat)

@@ -127,13 +127,13 @@ def find_model(settings: GenerateSettings) -> str:
     return name
 
 
-def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True) -> Decoder:
+def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True, role: str = "") -> Decoder:
     """The model that was asked for, else the workspace's; a `UserError` if it is not there or not for what was asked.
 
-    `consume` is `Decoder`'s.
+    `consume` is `Decoder`'s, the `role` what it is loaded for, if that is not plain.
     """
     place, name, device = Workspace.find(settings.workspace), find_model(settings), settings.device
-    talk.say(f"loading {name} …")  # torch, too, which takes some seconds
+    talk.say(f"loading {role}{name} …")  # torch, too, which takes some seconds
 
     import torch
 

@@ -87,11 +87,13 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         family=checkpoint.backbone.name,
         kind="a pipelined" if pipelined else "an ordinary, sequential",
         size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
-        start=f"fresh weights (`{name}`)" if fresh else plain(Path(name).resolve().name if local else name),
+        start=f"fresh weights (`{name}`)"
+        if fresh
+        else "its teacher's weights"
+        if teacher == name
+        else _called(name),
         examples=many(examples, "example"),
-        written=f", with the texts of {plain(real(teacher).name if Path(teacher).is_dir() else teacher)} for targets"
-        if teacher
-        else "",
+        written=f", with the texts of {_called(teacher)} for targets" if teacher else "",
         data=plain(given if hub else Path(given).name),
         level=to_builtins(checkpoint.settings)["segmentation"]["level"],
         purpose=_purpose(checkpoint),
@@ -101,6 +103,11 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
             line for sheet in training_sheets(checkpoint, record) for line in as_markdown(sheet)
         ),
     )
+
+
+def _called(model: str) -> str:
+    """A folder's own name, or that of a hub model."""
+    return plain(real(model).name if Path(model).is_dir() else model)
 
 
 def _purpose(checkpoint: Checkpoint) -> str:

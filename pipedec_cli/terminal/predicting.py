@@ -194,6 +194,8 @@ class Predictions:
             self.talk.warn(said)
         for said in self.tally.lines(self.seconds, self.method.limits):
             self.talk.say(said)
+        if self.exact and (said := self.tally.saved_none(self.exact.costs)):
+            self.talk.warn(said)
 
     def write(self, path: Path) -> dict[str, Any]:
         """Generate to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.

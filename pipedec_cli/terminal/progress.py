@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import count
@@ -273,6 +273,18 @@ class Tally:
             return None
         reasons = ", ".join(sorted(self.truncated))
         return f"all of the first {FIRST} texts were cut short by {reasons}: the model may not end its texts (Ctrl-C stops)"
+
+    def saved_none(self, costs: Sequence[float] | None) -> str | None:
+        """That checking drafts has saved no call, if so, where calls cost so much by the guesses in them."""
+        alone = self.tokens + self.examples - self.truncated.total()  # the plain model's calls
+        if not self.examples or costs is None or self.steps - self.draft_steps < alone:
+            return None
+        more = (
+            f"one more guess makes a call {costs[1]:.2g} times as long here"
+            if len(costs) > 1
+            else "none is made"
+        )
+        return f"no guess has saved a decoder call: {more}; fewer examples at a time make it cheaper (--batch-size 1)"
 
     def lines(self, seconds: float, limits: Limits) -> Iterator[str]:
         """Counts and rates, a line each."""

@@ -14,12 +14,20 @@ if TYPE_CHECKING:
 
 
 class Transformers:
-    """transformers' greedy `generate`, with its own cache, as it comes; with prompt lookup if wanted."""
+    """transformers' greedy `generate`, with its own cache; with prompt lookup if wanted.
+
+    What else a checkpoint would have it do, such as to punish repetition, is left out: the others do not do it either.
+    """
 
     def __init__(
         self, checkpoint: Checkpoint, max_tokens: int, looked_up: int | None = None, *, exactly: bool = False
     ) -> None:
-        """Take a plain model as it is; `looked_up` is how many tokens prompt lookup proposes at once, None for none."""
+        """Take a plain model; `looked_up` is how many tokens prompt lookup proposes at once, None for none."""
+        from transformers import GenerationConfig
+
+        config = checkpoint.model.config
+        start = None if checkpoint.backbone.prompted else config.decoder_start_token_id
+        checkpoint.model.generation_config = GenerationConfig(decoder_start_token_id=start)
         self.checkpoint, self.largest_batch = checkpoint, None if looked_up is None else 1
         self._prompted = checkpoint.backbone.prompted
         self.options = {"max_tokens": max_tokens, "looked_up": looked_up, "exactly": exactly}

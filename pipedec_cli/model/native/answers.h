@@ -55,7 +55,8 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
             const int64_t *from = allowed + first_choice[k];
             const auto less = [&](int64_t a, int64_t b) { return row[a] < row[b]; };
             answers[r] = count ? *std::max_element(from, from + count, less) : best(row, largest.data() + k * largest_row);
-            if (!probabilities) return;
+            if (answers[r] >= 0 && std::isnan(row[answers[r]])) answers[r] = NO_NUMBER;
+            if (!probabilities || answers[r] < 0) return;
             const float sum = exponentials(row, vocabulary);
             probabilities[r] = row[answers[r]] / sum;
         });
@@ -65,16 +66,18 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     std::vector<long> asked; // the rows that want an answer
 
   private:
+    static constexpr int64_t NO_NUMBER = -1; // the answer where none of the logits is one
+
     // A panel's numbers bent to lie between −cap and cap, in place.
     static void keep_within(float cap, float *numbers) {
         for (long i = 0; i < PANEL; i += LANES) store(numbers + i, all(cap) * hyperbolic_tangent(load(numbers + i) / all(cap)));
     }
 
-    // The token of the largest logit, by what is the largest of each panel: the lowest id among equals, 0 if none is a number.
+    // The token of the largest logit, by what is the largest of each panel: the lowest id among equals.
     long best(const float *row, const float *of_panels) const {
         const float most = largest_of(of_panels, largest_row);
         const long panel = first_equal(of_panels, largest_row, most), token = first_equal(row + panel * PANEL, PANEL, most);
-        return token < PANEL ? panel * PANEL + token : 0;
+        return token < PANEL ? panel * PANEL + token : NO_NUMBER;
     }
 
     const long largest_row = round_up(round_up(m.vocabulary, PANEL) / PANEL, PANEL);

@@ -73,6 +73,10 @@ struct BFloat16 {
     using Sums = Floats;
     struct Widened {
         Floats first, second;
+        friend void in_registers(Widened &w) {
+            in_registers(w.first);
+            in_registers(w.second);
+        }
     };
     static constexpr long NUMBERS = 2, UNITS = 1, GIVEN = 2, HEADER = 0;
     static float get(const void *p, long i) {

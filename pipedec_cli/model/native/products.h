@@ -30,7 +30,9 @@ void tile(const typename E::Given *x, long x_row, const Word *panel, long stride
     for (long u = 0; u < units; ++u, panel += stride, ahead += step) {
         __builtin_prefetch(ahead);
         if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
-        const auto left_weights = E::weights(panel), right_weights = E::weights(panel + LANES);
+        auto left_weights = E::weights(panel), right_weights = E::weights(panel + LANES);
+        in_registers(left_weights);
+        in_registers(right_weights);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
             E::add(left[r], left_weights, x + r * x_row + u * E::GIVEN);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import addressof, c_int64
-from dataclasses import replace
 from typing import Final
 
 import torch
@@ -49,8 +48,9 @@ class NativeStepper:
             self.release(sequence)
             self._source_length[sequence] = len(source)
         cache, memory = self._struct(), memory.float().contiguous()
-        for states, (sequence, source) in zip(memory, newcomers, strict=True):
-            self.weights.library.remember_source(self.weights.struct, cache, sequence, states[: len(source)])
+        for number, (sequence, source) in enumerate(newcomers):
+            states = memory[number, : len(source)]
+            self.weights.library.remember_source(self.weights.struct, cache, sequence, states)
 
     def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Read prompts, of which any may be empty, into sequences that are then empty of other tokens; of decoder-only models."""
@@ -73,7 +73,7 @@ class NativeStepper:
         """One decoder call, before the choice: float32 [rows, vocabulary]."""
         vocabulary = self.weights.struct.vocabulary
         logits = torch.empty(len(rows), self._rounded(vocabulary))
-        self._step([Row(number, replace(slot, answers=True)) for number, slot in rows], logits)
+        self._step([Row(number, slot._replace(answers=True)) for number, slot in rows], logits)
         return logits[:, :vocabulary]
 
     def take_back(self, sequence: int, count: int) -> None:

@@ -50,6 +50,14 @@ inline Ints load_words(const Word *p) { return *reinterpret_cast<const LooseInts
 inline Floats all(float x) { return x - Floats{}; }
 inline Ints all_words(Word x) { return static_cast<int32_t>(x) - Ints{}; }
 inline Floats as_floats(Ints x) { return reinterpret_cast<Floats>(x); }
+// Have a vector loaded once for all its products: GCC may load it for each of up to four of them.
+template <class V> void in_registers([[maybe_unused]] V &vector) {
+#if defined(__SSE2__)
+    __asm__("" : "+v"(vector));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(vector));
+#endif
+}
 inline long round_up(long n, long to) { return (n + to - 1) / to * to; }
 
 inline Floats load(const uint16_t *p) {

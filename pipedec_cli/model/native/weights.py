@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutput
 
 from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.block import Blocks
@@ -115,20 +114,15 @@ class NativeEncoder(nn.Module):
         beside = decoder if decoder.dtype == dtype else None
         self.weights = _pack(encoder, packing, tables, reach, beside=beside)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
-        """Encode as transformers does: ids and mask int64 [sources, longest], each source's padding behind it.
-
-        ``last_hidden_state`` is float32 [sources, longest, d_model], 0 beyond a source's end.
-        """
-        longest = input_ids.shape[1]
-        lengths = attention_mask.sum(dim=1).tolist()
-        sources = [ids[:length] for ids, length in zip(input_ids.tolist(), lengths, strict=True)]
+    def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """Encode sources of token ids, none of them empty: float32 [sources, longest, d_model], 0 beyond a source's end."""
+        longest = max(map(len, sources))
         states = torch.zeros(len(sources), longest, self.weights.struct.width)
         together = max(1, TOKENS_TOGETHER // longest)
         for first in range(0, len(sources), together):
             portion = sources[first : first + together]
             self.weights.library.encode(self.weights.struct, portion, states[first:])
-        return BaseModelOutput(last_hidden_state=states)
+        return states
 
 
 def _tables(stack: Any, table: Callable[[Tensor], Tensor]) -> dict[int, Tensor]:

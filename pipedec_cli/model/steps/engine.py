@@ -36,7 +36,7 @@ class DecoderWeights:
     """All that decoding needs of a model: an encoder, and the decoder packed for the compiled kernels or for torch's."""
 
     stepping: NativeWeights | Matrices | ModuleLayers
-    encoder: Any  # None where the decoder itself reads its source, a prompt
+    encoder: PaddingEncoder | NativeEncoder | None  # None where the decoder itself reads its source, a prompt
     vocabulary: int  # rows of the embedding
     kernels: str  # which compute the steps, for tables and logs, and why no faster ones
     dtype: torch.dtype
@@ -88,8 +88,10 @@ def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
         raise UserError(f"{what} has {found}, the model's vocabulary goes from 0 to {vocabulary - 1}")
 
 
-def make_encoder(model: Any, packed: NativeWeights | None = None, *, consume: bool = False) -> Any:
-    """The model's encoder, in the form and dtype that are fastest for it; it is called as transformers' is.
+def make_encoder(
+    model: Any, packed: NativeWeights | None = None, *, consume: bool = False
+) -> PaddingEncoder | NativeEncoder:
+    """The model's encoder, in the form and dtype that are fastest for it: from sources as ids to [sources, longest, d_model].
 
     An encoder is bound by arithmetic. On an x86 the compiled one, if the decoder is `packed` for compiled kernels, comes
     closer to its limit than torch's operators: in int8 if the decoder is, in bfloat16 where it is multiplied in pairs or
@@ -101,9 +103,26 @@ def make_encoder(model: Any, packed: NativeWeights | None = None, *, consume: bo
     encoder = backbone.encoder(model)
     if packed is not None and (dtype := encoder_dtype(packed.library, packed.dtype)):
         return NativeEncoder(encoder, packed, dtype, consume=consume)
-    if model.device.type != "cpu" or (model.dtype == torch.bfloat16 and has_bfloat16_products()):
-        return encoder
-    return copy.deepcopy(encoder).float() if model.dtype == torch.bfloat16 else encoder
+    if model.device.type == "cpu" and model.dtype == torch.bfloat16 and not has_bfloat16_products():
+        encoder = copy.deepcopy(encoder).float()
+    return PaddingEncoder(encoder)
+
+
+class PaddingEncoder(torch.nn.Module):
+    """An encoder of transformers', which takes sources of equal length, for sources as they are."""
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """Encode sources of token ids, none of them empty: [sources, longest, d_model], without meaning beyond a source's end."""
+        longest, device = max(map(len, sources)), self.encoder.device
+        ids = torch.tensor([[*source, *[0] * (longest - len(source))] for source in sources], device=device)
+        lengths = torch.tensor([[len(source)] for source in sources], device=device)
+        mask = (torch.arange(longest, device=device) < lengths).long()
+        states: Tensor = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        return states
 
 
 class Engine:
@@ -140,26 +159,20 @@ class Engine:
         if self.encoder is None:
             self.stepper.read(newcomers)
             return
-        longest = max(len(source) for _, source in newcomers)
-        ids = torch.zeros(2, len(newcomers), longest, dtype=torch.long)
-        for row, (_, source) in enumerate(newcomers):
-            ids[0, row, : len(source)] = torch.tensor(source)
-            ids[1, row, : len(source)] = 1
-        ids, mask = ids.to(self.weights.device)
-        memory = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        self.stepper.remember(memory, newcomers)
+        self.stepper.remember(self.encoder([source for _, source in newcomers]), newcomers)
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
-        """One decoder call: the most probable next token of each row; see `StepModel.step`."""
+        """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError where there is none."""
         self.stepper.prompts.settle(rows)  # by all of a call, not by its first part
         parts = (rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS))
-        return [answer for part in parts for answer in self.stepper.step(part)]
+        return self._numbers([answer for part in parts for answer in self.stepper.step(part)])
 
     @torch.inference_mode()
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call: the most probable next token of each row and its probability, softmax in float32."""
-        return self.stepper.step_with_probabilities(rows)
+        answers, probabilities = self.stepper.step_with_probabilities(rows)
+        return self._numbers(answers), probabilities
 
     @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
@@ -170,6 +183,14 @@ class Engine:
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence: their columns are free again, and nothing later sees them."""
         self.stepper.take_back(sequence, count)
+
+    def _numbers(self, answers: list[int]) -> list[int]:
+        """Answers as they are; a UserError where a stepper says with a -1 that no logit was a number."""
+        if -1 in answers:
+            what = "what the model computes is no number (NaN)"
+            todo = "take weights that are whole, or --dtype float32 where another one is too narrow for them"
+            raise UserError(what, todo=todo)
+        return answers
 
     @torch.inference_mode()
     def release(self, sequence: int) -> None:

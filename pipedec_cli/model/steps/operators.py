@@ -208,7 +208,7 @@ class TorchStepper:
             choices = [(at, one) for at, number in enumerate(narrow) for one in rows[number].slot.allowed]
             closed = torch.ones(logits.shape, dtype=torch.bool, device=logits.device)
             closed[torch.tensor(choices, device=logits.device).T.unbind()] = False
-            best = logits.masked_fill(closed, -torch.inf).argmax(dim=-1).tolist()
+            best = _best(logits.masked_fill(closed, -torch.inf)).tolist()
             for number, token in zip(narrow, best, strict=True):
                 found[number] = token
         return found
@@ -216,7 +216,7 @@ class TorchStepper:
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call; see `engine.Engine.step_with_probabilities`."""
         logits = self.logits(rows).float()
-        return logits.argmax(dim=-1).tolist(), logits.softmax(dim=-1).amax(dim=-1).tolist()
+        return _best(logits).tolist(), logits.softmax(dim=-1).amax(dim=-1).tolist()
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice: [rows, vocabulary]."""
@@ -298,7 +298,13 @@ class TorchStepper:
 
     def _compute(self, call: Call) -> None:
         call.logits = self.weights.head(self.weights.states(Look(self, call)))
-        call.answers = call.logits.argmax(dim=-1)
+        call.answers = _best(call.logits)
+
+
+def _best(logits: Tensor) -> Tensor:
+    """The token of each row's largest logit; -1 where one of them is no number."""
+    largest, tokens = logits.max(dim=-1)
+    return tokens.masked_fill(largest.isnan(), -1)
 
 
 def _widened(tensor: Tensor, room: int, dim: int, filling: int) -> Tensor:
