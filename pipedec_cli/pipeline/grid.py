@@ -181,11 +181,13 @@ class Grid:
 
     def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
         """What a row has that has not gone through the decoder; the last of it asks for the next token."""
-        *before, last = row.tokens[-1:] or [self.bos, *row.known]
-        time = row.start + len(row.tokens)
-        for earlier, token in enumerate(before, start=time - len(before)):
-            yield Slot(number, earlier, token, answers=False)
-        live = not row.ended
+        time, live = row.start + len(row.tokens), not row.ended
+        if row.tokens:
+            last = row.tokens[-1]
+        else:
+            *before, last = self.bos, *row.known
+            for earlier, token in enumerate(before, start=time - len(before)):
+                yield Slot(number, earlier, token, answers=False)
         allowed = self.openings[number - 1].allowed(row.tokens) if self.openings and live else ()
         yield Slot(number, time, last, live, allowed)
 

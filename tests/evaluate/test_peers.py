@@ -87,6 +87,17 @@ def test_peer_of_one_token_a_call_makes_as_many_calls_as_ours_up_to_the_bound(pl
             assert len(made.tokens) == 3
 
 
+def test_transformers_decodes_greedily_whatever_the_checkpoint_would_have_it_do(tmp_path):
+    place = tiny_checkpoint(tmp_path / "sequential", decoder="sequential")
+    asked = {"repetition_penalty": 9.0, "no_repeat_ngram_size": 2, "num_beams": 3, "forced_bos_token_id": 7}
+    (place / "generation_config.json").write_text(json.dumps(asked), encoding="utf-8")
+    decoder = load(place, consume=False)
+    sources = [decoder.text.source(source)[0] for source, _ in TOLD]
+    ours = EngineRunner(decoder, {"max_tokens": MOST}).run(sources, 1, time.perf_counter)
+    peer = make_peer("transformers", decoder.checkpoint, tmp_path, MOST).run(sources, 1, time.perf_counter)
+    assert [output.tokens for output in peer.outputs] == [output.tokens for output in ours.outputs]
+
+
 def test_peer_that_cannot_take_the_checkpoint_or_is_not_installed_is_absent_and_says_why(
     plain, tmp_path, monkeypatch, ctranslate2
 ):

@@ -71,6 +71,15 @@ def test_they_are_what_transformers_loads(kind, tmp_path):
         assert tied is (kind != "gated")
 
 
+def test_a_weight_that_the_first_t5s_hold_and_nothing_reads_is_passed_over(tmp_path):
+    folder = saved(tmp_path, "t5")
+    weights = load_file(folder / "model.safetensors")
+    unread = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": torch.ones(8, 4)}
+    save_file(weights | unread, folder / "model.safetensors", {"format": "pt"})
+    bare = bare_model(folder, small_model("t5").config, torch.float32)
+    assert {name for name, _ in bare.named_parameters()} <= set(weights)
+
+
 def _without(weights):
     del weights["decoder.block.1.layer.2.layer_norm.weight"]
 

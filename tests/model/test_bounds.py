@@ -63,7 +63,7 @@ def test_a_step_takes_no_token_and_no_place_out_of_bounds(stepper, rows):
 
 @needs_kernels
 def test_columns_and_sources_stay_within_the_cache(stepper):
-    library, model, cache = stepper.weights.library, stepper.weights.struct, stepper._struct()
+    library, model, cache = stepper.weights.library, stepper.weights.struct, stepper._cache
     for column in (-1, cache.room):
         with pytest.raises(IndexError):
             library.step(model, cache, [3, 0, column, 1, 0, 0, 0])
@@ -75,7 +75,7 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
             library.step(model, cache, [3, 0, 0, 1, 0, 2, 0], [3, token])
     stepper._source_length[0] = cache.source_room + 1
     with pytest.raises(IndexError):
-        library.step(model, stepper._struct(), [3, 0, 0, 1, 0, 0, 0])
+        library.step(model, stepper._cache, [3, 0, 0, 1, 0, 0, 0])
 
 
 @needs_kernels

@@ -61,7 +61,9 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspa
     assert "explore once" in made and "pipelined-delay1-once-first1.jsonl" in made
     paper = ("--recipe", "paper", "--limit", "1", "--device", "cpu")
     assert "explore retry" in run("generate", "-w", workspace, *paper).stderr
-    assert "with the texts of my-t5 for targets" in (student / "README.md").read_text()
+    card = (student / "README.md").read_text()
+    assert "started from its teacher's weights" in card and "with the texts of my-t5 for targets" in card
+    assert f"loading the teacher {teacher} …" in talk
     assert "predictions in" in talk and "sequential decoder" in talk
     settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, limit=3)
     lessons = gather(settings, workspace / "data", Talk(quiet=True))

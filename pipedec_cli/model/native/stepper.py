@@ -44,13 +44,14 @@ class NativeStepper:
         if memory.shape[1] > self._source_room:
             self._source_room = self._rounded(memory.shape[1])
             self._source = _widened(self._source, self._buffers(self._source_room))
+            self._lay_out()
         for sequence, source in newcomers:
             self.release(sequence)
             self._source_length[sequence] = len(source)
-        cache, memory = self._struct(), memory.float().contiguous()
+        memory = memory.float().contiguous()
         for number, (sequence, source) in enumerate(newcomers):
             states = memory[number, : len(source)]
-            self.weights.library.remember_source(self.weights.struct, cache, sequence, states)
+            self.weights.library.remember_source(self.weights.struct, self._cache, sequence, states)
 
     def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Read prompts, of which any may be empty, into sequences that are then empty of other tokens; of decoder-only models."""
@@ -111,7 +112,7 @@ class NativeStepper:
             self._filled[sequence] += 1
         self._reserve(max(self._filled))
         weights = self.weights
-        return weights.library.step(weights.struct, self._struct(), placed, allowed, logits, probabilities)
+        return weights.library.step(weights.struct, self._cache, placed, allowed, logits, probabilities)
 
     def release(self, sequence: int) -> None:
         """Forget what is in a sequence, likewise."""
@@ -123,6 +124,7 @@ class NativeStepper:
         if columns > self._room:
             self._room = self._rounded(max(columns, 2 * self._room))
             self._grid = _widened(self._grid, self._buffers(self._room))
+            self._lay_out()
 
     def _rounded(self, columns: int) -> int:
         return -(-columns // self._panel) * self._panel
@@ -140,10 +142,11 @@ class NativeStepper:
         places = (self.sequences, room)
         return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places, places))
 
-    def _struct(self) -> CacheStruct:
+    def _lay_out(self) -> None:
+        """Say where the buffers lie."""
         addresses = [buffer.data_ptr() for buffer in (*self._grid[:2], *self._source[:2], *self._grid[2:])]
         lengths = addressof(self._source_length)
-        return CacheStruct(self.sequences, self._room, self._source_room, *addresses, lengths)
+        self._cache = CacheStruct(self.sequences, self._room, self._source_room, *addresses, lengths)
 
 
 def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -115,6 +115,7 @@ class PaddingEncoder(torch.nn.Module):
         super().__init__()
         self.encoder = encoder
 
+    @torch.inference_mode()
     def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Encode sources of token ids, none of them empty: [sources, longest, d_model], without meaning beyond a source's end."""
         longest, device = max(map(len, sources)), self.encoder.device
@@ -147,7 +148,6 @@ class Engine:
         """What computes the steps, for tables and logs."""
         return self.stepper.kernels
 
-    @torch.inference_mode()
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Encode sources together, each with an id at least; the stepper makes keys and values of the states.
 
@@ -161,25 +161,23 @@ class Engine:
             return
         self.stepper.remember(self.encoder([source for _, source in newcomers]), newcomers)
 
-    @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError where there is none."""
+        if len(rows) <= MOST_ROWS:
+            return self._numbers(self.stepper.step(rows))
         self.stepper.prompts.settle(rows)  # by all of a call, not by its first part
         parts = (rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS))
         return self._numbers([answer for part in parts for answer in self.stepper.step(part)])
 
-    @torch.inference_mode()
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call: the most probable next token of each row and its probability, softmax in float32."""
         answers, probabilities = self.stepper.step_with_probabilities(rows)
         return self._numbers(answers), probabilities
 
-    @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice: [rows, vocabulary], in the dtype of the weights or in float32."""
         return self.stepper.logits(rows)
 
-    @torch.inference_mode()
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence: their columns are free again, and nothing later sees them."""
         self.stepper.take_back(sequence, count)
@@ -192,7 +190,6 @@ class Engine:
             raise UserError(what, todo=todo)
         return answers
 
-    @torch.inference_mode()
     def release(self, sequence: int) -> None:
         """Forget an example; see `StepModel.release`."""
         self.stepper.release(sequence)

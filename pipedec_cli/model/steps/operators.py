@@ -158,6 +158,7 @@ class TorchStepper:
             self.places = _widened(self.places, room, 2, PADDING)
             self.grid = [_widened(both, room, 3, 0) for both in self.grid]
 
+    @torch.inference_mode()
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Keep the keys and values of encoded sources; see `engine.Engine.admit`."""
         batch, length, _ = memory.shape
@@ -177,6 +178,7 @@ class TorchStepper:
             for made, kept in zip(layer, both, strict=True):
                 kept[numbers, :, :length] = made.view(batch, length, self.weights.heads, -1).transpose(1, 2)
 
+    @torch.inference_mode()
     def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Put prompts, which may be empty, into free sequences as row 0 of their grids, some of their tokens at a time."""
         prompts = list[list[Row]]()
@@ -198,6 +200,7 @@ class TorchStepper:
             shape = (len(newcomers), min(columns - first, PROMPT_TOKENS))
             self.weights.states(Look(self, Call(table, shape, columns, 0, table, table, lanes=lanes)))
 
+    @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call; see `engine.Engine.step`."""
         call, where = self._run(rows)
@@ -213,16 +216,19 @@ class TorchStepper:
                 found[number] = token
         return found
 
+    @torch.inference_mode()
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call; see `engine.Engine.step_with_probabilities`."""
         logits = self.logits(rows).float()
         return _best(logits).tolist(), logits.softmax(dim=-1).amax(dim=-1).tolist()
 
+    @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call, before the choice: [rows, vocabulary]."""
         call, where = self._run(rows)
         return call.logits[where] if self.fixed else call.logits
 
+    @torch.inference_mode()
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest rows of a sequence; see `engine.Engine.take_back`."""
         filled = self.filled[sequence]
@@ -231,6 +237,7 @@ class TorchStepper:
         self.places[:, sequence, filled - count : filled] = PADDING
         self.filled[sequence] = filled - count
 
+    @torch.inference_mode()
     def release(self, sequence: int) -> None:
         """Forget a sequence's grid and source."""
         self.take_back(sequence, self.filled[sequence])

@@ -102,7 +102,8 @@ def test_exact_mode_writes_the_plain_texts_in_fewer_calls_and_goes_on_as_it_was_
     # What guesses cost is measured once a run: a resumed one makes as many calls.
     Path("exact.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:5]))
     write_json(Path("exact.manifest.json"), {**told, "costs": [1.0, 3.0, 9.0]})
-    done(*exact, "--resume", "--batch-size", "1")
+    talk = done(*exact, "--resume", "--batch-size", "1").stderr
+    assert "no guess has saved a decoder call: one more guess makes a call 3 times as long here" in talk
     assert read_json("exact.manifest.json")["costs"] == [1.0, 3.0, 9.0]
     assert [row["prediction"] for row in lines(Path("exact.jsonl"))] == [row["prediction"] for row in plain]
 
