@@ -11,7 +11,7 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
 
   protected:
     using typename B::Rows;
-    using B::m, B::n, B::team, B::h, B::x_row;
+    using B::m, B::team;
 
     Answering(const Model &model, long count, const Row *rows, long piece, int threads) : B(model, count, piece, threads), rows(rows) {
         long choices = 0;
@@ -24,18 +24,19 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
         largest.assign(asked.size() * largest_row, -INF);
     }
 
-    // From here on only the rows that want an answer are gone on with: they become the first ones.
-    void keep_asked() {
-        team.share(1, [&](long) { gather(h.data(), x_row, m.width); });
+    // From here on only the rows that want an answer are gone on with: they become the first ones, perhaps with their queries.
+    void keep_asked(bool queries) {
+        const auto gather = [&](float *numbers, long row, long width) {
+            for (size_t k = 0; k < asked.size(); ++k)
+                if (asked[k] != static_cast<long>(k)) std::copy_n(numbers + asked[k] * row, width, numbers + k * row);
+        };
+        team.share(1, [&](long) {
+            gather(B::h.data(), B::x_row, m.width);
+            if (queries) gather(B::qkv.data(), B::qkv_row, B::inner);
+        });
     }
 
-    // Numbers of each of them to where they are then.
-    void gather(float *numbers, long row, long width) const {
-        for (size_t k = 0; k < asked.size(); ++k)
-            if (asked[k] != static_cast<long>(k)) std::copy_n(numbers + asked[k] * row, width, numbers + k * row);
-    }
-
-    // Of the rows that want an answer, which are the first. `logits` gets [rows that want an answer][vocabulary in whole panels]; `probabilities`, if not null, the softmax of
+    // Of the rows that are kept. `logits` gets [rows that want an answer][vocabulary in whole panels]; `probabilities`, if not null, the softmax of
     // each answer, and then there are no logits left. Rows with choices take theirs from `allowed` in turn.
     void answer(Scratch &s, const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());

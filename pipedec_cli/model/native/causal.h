@@ -66,7 +66,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
                 B::add_product(s, attended, n, attended_row, layer.self_out, inner, layer.self_post);
                 B::feed_forward(s, B::normalised(s, n, layer.feed_norm), layer);
             }
-            B::keep_asked();
+            B::keep_asked(false);
             B::answer(s, allowed, answers, logits, probabilities);
         });
     }

@@ -12,7 +12,7 @@ namespace {
 
 template <class E, class K = E> class Step : Answering<E, K> {
     using B = Answering<E, K>;
-    using B::m, B::n, B::team, B::inner, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::rows, B::asked, B::h, B::x_row;
+    using B::m, B::n, B::team, B::inner, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::rows, B::asked;
 
     struct Span { // the rows of one sequence, and those of them that want an answer, among all that do
         long first, count, sequence, length, first_asked, asked;
@@ -21,11 +21,12 @@ template <class E, class K = E> class Step : Answering<E, K> {
   public:
     Step(const Model &model, const Cache &cache, long count, const Row *rows, int threads)
         : B(model, count, rows, count, threads), cache(cache) {
-        long most = 0, longest_source = 0;
+        long most = 0, longest_source = 0, asking = 0;
         for (long r = 0; r < n; ++r) {
-            if (r == 0 || rows[r].sequence != rows[r - 1].sequence) spans.push_back({r, 0, rows[r].sequence, 0, spans.empty() ? 0 : spans.back().first_asked + spans.back().asked, 0});
+            if (r == 0 || rows[r].sequence != rows[r - 1].sequence) spans.push_back({r, 0, rows[r].sequence, 0, asking, 0});
             ++spans.back().count;
-            spans.back().asked += rows[r].choices >= 0;
+            const bool asks = rows[r].choices >= 0;
+            spans.back().asked += asks, asking += asks;
             spans.back().length = rows[r].column + 1;
             longest = std::max<long>(longest, spans.back().length);
             longest_source = std::max<long>(longest_source, cache.source_length[rows[r].sequence]);
@@ -47,7 +48,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
                 const bool last = l == m.layers - 1; // of the other rows later ones see keys and values alone
                 const long count = last ? static_cast<long>(asked.size()) : n;
                 B::project(B::normalised(s, n, layer.self_norm), layer.qkv, 3 * inner);
-                if (last) keep_asked();
+                if (last) B::keep_asked(true);
                 attend_grid(s, l, layer.bias, last);
                 B::add_product(s, attended, count, attended_row, layer.self_out, inner);
                 B::project(B::normalised(s, count, layer.cross_norm), layer.cross_q, inner);
@@ -111,13 +112,6 @@ template <class E, class K = E> class Step : Answering<E, K> {
         const long first = last ? span.first_asked : span.first, count = last ? span.asked : span.count;
         const float *query = qkv.data() + first * qkv_row + head * m.head_width;
         B::attend(s, query, qkv_row, first, count, head, length, cache, biased);
-    }
-
-    void keep_asked() {
-        team.share(1, [&](long) {
-            B::gather(h.data(), x_row, m.width);
-            B::gather(qkv.data(), qkv_row, inner); // queries; keys and values stay where they are
-        });
     }
 
     template <class F> void each_head(long layer, F work) {
