@@ -125,7 +125,9 @@ def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_m
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *exact, *peers]
     for name in (*exact, *peers):
         assert decoders[name]["agreement"] == {"equal": 3, "of": 3}, name
-    steps = {name: one["totals"]["steps"] for name, one in decoders.items() if one["totals"]}
+    totals = {name: one["totals"] for name, one in decoders.items() if one["totals"]}
+    # Without the calls that draft: how far they are used hangs on what rows cost here.
+    steps = {name: one["steps"] - (one["draft_steps"] or 0) for name, one in totals.items()}
     assert steps["Δt = 1"] < steps["Δt = 2"] < steps["sequential"] > steps["exact-pipelined"]
     assert "reading the prompt, ms" in result.stdout and "encoder, ms" not in result.stdout
     page = (workspace / "report/report.html").read_text(encoding="utf-8")
