@@ -49,7 +49,7 @@ TOY: Final[Texts] = (
     ("blue 2 white 2", ("blue blue", "white white")),
 )
 TOY_SHAPE: Final = Shape(d_model=64, d_ff=128, layers=2, heads=4, vocabulary=300, dropout=0.0, d_kv=16)
-TOY_UPDATES: Final = 240
+TOY_UPDATES: Final = 300
 #: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
 SMALL: Final = TOY_SHAPE._replace(d_model=32, d_ff=32, heads=2, dropout=0.1)
 #: A training so short that a test can have several.
@@ -116,7 +116,8 @@ def weights_of(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
 def trained_toy(folder: Path) -> Checkpoint:
     """The toy after training on schedules drawn at random, saved, and loaded from what was saved."""
     checkpoint = fresh_toy()
-    hyper = replace(QUICK, batch_size=5, max_steps=TOY_UPDATES, learning_rate=3e-3, evaluations=1)
+    # At a low rate: what is learnt has a margin on every CPU, however it rounds.
+    hyper = replace(QUICK, batch_size=5, max_steps=TOY_UPDATES, evaluations=1)
     train(checkpoint, examples_of(checkpoint), [], folder, hyper)
     return load_checkpoint(str(folder))
 
