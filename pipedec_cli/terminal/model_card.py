@@ -76,6 +76,9 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         "pipeline_tag": "text-generation",
         "tags": [checkpoint.model.config.model_type, "pipedec", *["pipelined-decoding"] * pipelined],
     }
+    start = "its teacher's weights" if teacher == name else _called(name)
+    if fresh:
+        start = f"fresh weights (`{name}`)"
     template, use = (
         Path(__file__).with_name(f"model_card{of}.md").read_text(encoding="utf-8")
         for of in ("", f"_{asked['decoder']}{'_prompted' if checkpoint.backbone.prompted else ''}")
@@ -87,11 +90,7 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         family=checkpoint.backbone.name,
         kind="a pipelined" if pipelined else "an ordinary, sequential",
         size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
-        start=f"fresh weights (`{name}`)"
-        if fresh
-        else "its teacher's weights"
-        if teacher == name
-        else _called(name),
+        start=start,
         examples=many(examples, "example"),
         written=f", with the texts of {_called(teacher)} for targets" if teacher else "",
         data=plain(given if hub else Path(given).name),

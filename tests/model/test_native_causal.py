@@ -80,8 +80,8 @@ def test_int8_stays_near_to_float32(kind):
     mine = read_and_step(packed(kind, torch.int8), prompt, CALLS)
     exact = expected_logits(causal_model(kind), prompt, CALLS)
     apart = [errors(*one)[0] for one in zip(mine, exact, strict=True)]
-    # Attention that hangs in the balance may turn over at a rounding, another one on each kind of CPU: in few rows.
-    assert sorted(apart)[-4] < 0.3
+    # One row of SmolLM3's hangs in the balance: with weights rounded and nothing else, transformers moves it by 0.31, too.
+    assert sorted(apart)[-2] < 0.3
     assert errors(mine, exact)[1] < 0.02
 
 
