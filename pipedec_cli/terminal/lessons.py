@@ -13,7 +13,7 @@ from msgspec import structs
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.preparation import Preparer, measure_of
-from pipedec_cli.data.records import Record, Segmentation, SplitName
+from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Segmenter, joiner_of, make_segmenter
 from pipedec_cli.data.stored import StoredRecords
 from pipedec_cli.data.workspace import (
@@ -74,7 +74,7 @@ def _prompt(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
-    """What the teacher wrote and, now, writes, without what was cut short or says itself again. A `UserError` if it is no ordinary model."""
+    """What the teacher wrote and, now, writes, where it comes to an end. A `UserError` if it is no ordinary model."""
     train, dev = folder / "train.jsonl", folder / "dev.jsonl"
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
     data = None if settings.data is None else str(settings.data)
@@ -93,19 +93,22 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     files = [
         _write(replace(usual, split=split, limit=limit), decoder, talk) for split, limit in splits.items()
     ]
-    written = {split: _whole_texts(path, split, talk) for split, path in zip(splits, files, strict=True)}
-    segmenter, records = load_segmenter(folder, segmentation), written["train"]
-    if all(record.target_segments is None for record in records):  # there were no targets to learn from
+    written = {
+        split: [(one, one.record) for one in read_predictions(path) if one.record is not None]
+        for split, path in zip(splits, files, strict=True)
+    }
+    segmenter = load_segmenter(folder, segmentation)
+    if all(record.target_segments is None for _, record in written["train"]):  # there are no targets
+        records = [structs.replace(record, target=one.text) for one, record in written["train"]]
         texts, inputs = zip(*((record.target or "", record.source) for record in records), strict=True)
         kind: Any = {"separators": segmentation.separators, "fields": segmentation.fields}
         segmenter = make_segmenter(segmentation.level, texts, inputs, **kind)
         segmentation = structs.replace(segmentation, joiner=joiner_of(records, segmenter))
-    # A model that goes in circles says a sentence again and again; who learns that from it does not end, either.
     prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1, each_once=True)
-    cut = {
-        split: [prepare.segment(structs.replace(record, target_segments=None)) for record in rows]
-        for split, rows in written.items()
-    }
+    cut = {split: _lessons(texts, split, prepare, talk) for split, texts in written.items()}
+    if not cut["train"]:
+        todo = "train the teacher until it ends its texts, or take another"
+        raise UserError("none of the teacher's texts ends", where=str(files[0]), todo=todo)
     if again := prepare.counts.repeated:
         talk.say(f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out")
     sources = decoder.text.described
@@ -130,22 +133,25 @@ def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
     return predictions.complete(f"the teacher's texts for {settings.split}")
 
 
-def _whole_texts(path: Path, split: SplitName, talk: Talk) -> list[Record]:
-    """The records of a file of texts, these for targets; those that were cut short are left out."""
-    written = read_predictions(path)
-    whole = [one for one in written if not one.truncated]
+def _lessons(
+    written: list[tuple[Generated, Record]], split: SplitName, prepare: Preparer, talk: Talk
+) -> list[Record]:
+    """Records whose targets are a teacher's texts, without those that do not end.
+
+    A text does not end that was cut short, or that says a sentence twice: a model that goes in circles does that, and who
+    learns its variations does not end, either.
+    """
+    once = prepare.segmentation.level == "sentence"  # a phrase may well come twice
+    whole = []
+    for one, record in written:
+        cut = prepare.segmenter.cut(one.text) if once else ()
+        if not one.truncated and len(set(cut)) == len(cut):
+            told = {"target": one.text, "target_fields": one.fields, "target_segments": None}
+            whole.append(structs.replace(record, **told, references=()))
+    texts, why = many(len(written), "text"), "cut short or said a sentence twice" if once else "cut short"
     if left := len(written) - len(whole):
-        talk.say(
-            f"{left:,} of the teacher's {many(len(written), 'text')} for {split} were cut short: left out"
-        )
-    if split == "train" and not whole:
-        todo = "train the teacher until it ends its texts, or take another"
-        raise UserError("every text of the teacher was cut short", where=str(path), todo=todo)
-    return [
-        structs.replace(one.record, target=one.text, target_fields=one.fields, references=())
-        for one in whole
-        if one.record is not None
-    ]
+        talk.say(f"{left:,} of the teacher's {texts} for {split} were {why}: left out")
+    return [prepare.segment(record) for record in whole]
 
 
 def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:

@@ -12,7 +12,7 @@ import pytest
 from pipedec_cli.data.trained import start_of
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.terminal.console import Talk
-from pipedec_cli.terminal.lessons import gather
+from pipedec_cli.terminal.lessons import Lessons, gather
 from pipedec_cli.terminal.train import TrainSettings
 from tests.checkpoints import TOLD, tiny_checkpoint, weights_of
 from tests.terminal import running
@@ -45,9 +45,19 @@ def train(workspace: Path, *more: object, **options: Any) -> str:
     return run("train", "-w", workspace, *UNCHANGED, *more, **options).stderr
 
 
+def lessons_of(workspace: Path, teacher: Path, **more: Any) -> Lessons:
+    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, **more)
+    return gather(settings, workspace / "data", Talk(quiet=True))
+
+
+def written(workspace: Path) -> Path:
+    """The teacher's texts."""
+    return workspace / "generations" / "sequential-my-t5-train.jsonl"
+
+
 def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspace, teacher):
     talk = train(workspace, "--teacher", teacher)
-    kept = workspace / "generations" / "sequential-my-t5-train.jsonl"
+    kept = written(workspace)
     assert all(line["prediction"] == WHOLE[line["source"]] for line in lines_of(kept))
     student = workspace / "models" / "pipelined"
     before, after = (weights_of(load_checkpoint(str(one))) for one in (teacher, student))
@@ -65,15 +75,14 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspa
     assert "started from its teacher's weights" in card and "with the texts of my-t5 for targets" in card
     assert f"loading the teacher {teacher} …" in talk
     assert "predictions in" in talk and "sequential decoder" in talk
-    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, limit=3)
-    lessons = gather(settings, workspace / "data", Talk(quiet=True))
+    lessons = lessons_of(workspace, teacher, limit=3)
     assert all(dict(TOLD)[one.source] == one.target_segments for one in lessons.train)
     assert len(lessons.train) == 3 and lessons.dev
 
 
 def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, teacher):
     train(workspace, "--teacher", teacher)
-    kept = workspace / "generations" / "sequential-my-t5-train.jsonl"
+    kept = written(workspace)
     whole = kept.read_bytes()
     assert "the teacher's texts for train: all" in train(workspace, "--teacher", teacher, "--overwrite")
     kept.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]) + b'{"id"')
@@ -82,29 +91,32 @@ def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, tea
     assert len(set(lines)) == 1
 
 
-def test_texts_that_were_cut_short_are_counted_and_left_out(workspace, teacher):
+def test_texts_that_were_cut_short_or_go_in_circles_are_counted_and_left_out(workspace, teacher):
     train(workspace, "--teacher", teacher)
-    kept = workspace / "generations" / "sequential-my-t5-train.jsonl"
-    rows = lines_of(kept)
-    write_lines(kept, *({**row, "truncated": "max_tokens"} for row in rows[:2]), *rows[2:])
+    first, second, *rows = lines_of(written(workspace))
+    circles = {**second, "prediction": " ".join([second["prediction"]] * 3)}
+    write_lines(written(workspace), {**first, "truncated": "max_tokens"}, circles, *rows)
     talk = train(workspace, "--teacher", teacher, "--overwrite")
-    assert f"2 of the teacher's {len(rows)} texts for train were cut short: left out" in talk
-    assert f"{len(rows) - 2} examples, 1 updates" in talk
-    write_lines(kept, *({**row, "truncated": "max_tokens"} for row in rows))
+    texts = f"2 of the teacher's {len(rows) + 2} texts for train"
+    assert f"{texts} were cut short or said a sentence twice: left out" in talk
+    assert f"{len(rows)} examples, 1 updates" in talk
+    learnt = {one.id: one.target_segments for one in lessons_of(workspace, teacher).train}
+    assert learnt == {row["id"]: dict(TOLD)[row["source"]] for row in rows}
+    write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in (first, second, *rows)))
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
-    assert "every text of the teacher was cut short" in told and str(kept) in told
+    assert "none of the teacher's texts ends" in told and str(written(workspace)) in told
 
 
-def test_a_sentence_that_the_teacher_says_again_is_learnt_once(workspace, teacher):
+def test_a_clause_that_the_teacher_says_again_is_learnt_once(tmp_path, teacher):
+    rows = ({"source": source, "target": f"{n}. No."} for n, (source, _) in enumerate(TOLD * 4))
+    workspace = segmented(tmp_path, *rows, more=("--level", "clause"))
     train(workspace, "--teacher", teacher)
-    kept = workspace / "generations" / "sequential-my-t5-train.jsonl"
-    first, *rows = lines_of(kept)
-    write_lines(kept, {**first, "prediction": " ".join([first["prediction"]] * 3)}, *rows)
+    first, *rows = lines_of(written(workspace))
+    once = {one.id: one.target_segments for one in lessons_of(workspace, teacher).train}
+    write_lines(written(workspace), {**first, "prediction": " ".join([first["prediction"]] * 3)}, *rows)
     talk = train(workspace, "--teacher", teacher, "--overwrite")
-    assert f"{2 * len(dict(TOLD)[first['source']])} subsequences that the teacher had said before" in talk
-    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace)
-    lessons = gather(settings, workspace / "data", Talk(quiet=True))
-    assert all(one.target_segments == dict(TOLD)[one.source] for one in lessons.train)
+    assert f"{2 * len(once[first['id']])} subsequences that the teacher had said before" in talk
+    assert {one.id: one.target_segments for one in lessons_of(workspace, teacher).train} == once
 
 
 def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_path, teacher):
@@ -112,11 +124,7 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_pat
     workspace = segmented(tmp_path, *rows, more=("--sources-only",))
     assert "--teacher" in running.refused("train", "-w", workspace, *UNCHANGED)
     train(workspace, "--teacher", teacher)
-    lessons = gather(
-        TrainSettings(data=None, teacher=str(teacher), workspace=workspace),
-        workspace / "data",
-        Talk(quiet=True),
-    )
+    lessons = lessons_of(workspace, teacher)
     assert lessons.segmentation.joiner == " "
     assert all(" ".join(one.target_segments or ()) == WHOLE[one.source] for one in lessons.train)
     assert max(len(one.target_segments or ()) for one in lessons.train) > 2
@@ -126,12 +134,10 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_pat
 def test_a_teachers_text_is_read_as_the_object_that_it_says(tmp_path, teacher):
     rows = ({"source": source} for source, _ in TOLD * 4)
     workspace = segmented(tmp_path, *rows, more=("--sources-only", "--level", "field", "--fields", "A,B"))
-    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, limit=4)
-    talk = Talk(quiet=True)
-    gather(settings, workspace / "data", talk)
+    lessons_of(workspace, teacher, limit=4)
     kept = workspace / "generations" / "sequential-my-t5-train-first4.jsonl"
     write_lines(kept, *({**row, "prediction": "B: b; C: c", "fields": {"B": "b"}} for row in lines_of(kept)))
-    lessons = gather(settings, workspace / "data", talk)
+    lessons = lessons_of(workspace, teacher, limit=4)
     assert [field.name for field in lessons.segmentation.fields] == ["A", "B"]
     assert {one.target_segments for one in lessons.train} == {("", "b")}
     assert lessons.segmenter.cut("A: a; B: x;; y") == ("a", "x; y")

@@ -23,8 +23,7 @@ class NativeStepper:
     """Decoder calls by the compiled kernels, for a number of sequences. A row's answer depends on its own sequence alone.
 
     Beside weights in int8, what it remembers is in bfloat16. Its buffers grow by doubling and are never given back while it
-    lives. Keys are kept as panels, values as rows
-    of a width that is a whole number of panels; see ``native/vectors.h``.
+    lives. Keys are kept as panels, values as rows of a width that is a whole number of panels; see ``native/vectors.h``.
     """
 
     def __init__(self, weights: NativeWeights, sequences: int) -> None:

@@ -55,8 +55,9 @@ def lay_out(
 
     Its matrices are packed for the compiled step (`native`), or else for oneDNN (`prepack`), wherever that is possible
     unless told otherwise; `prepack` is about the step that is not compiled, and so asks for that one. A BuildError if
-    the compiled step was asked for and cannot be had, a UserError where there is none for int8. With `consume` the compiled kernels empty the matrices that they
-    have copied, so that they are not in memory twice; of the model only its config is of use afterwards.
+    the compiled step was asked for and cannot be had, a UserError where there is none for int8. With `consume` the
+    compiled kernels empty the matrices that they have copied, so that they are not in memory twice; of the model only its
+    config is of use afterwards.
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
