@@ -93,23 +93,22 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     files = [
         _write(replace(usual, split=split, limit=limit), decoder, talk) for split, limit in splits.items()
     ]
-    written = {
-        split: [(one, one.record) for one in read_predictions(path) if one.record is not None]
+    told = {
+        split: [_told(one) for one in read_predictions(path)]
         for split, path in zip(splits, files, strict=True)
     }
-    segmenter = load_segmenter(folder, segmentation)
-    if all(record.target_segments is None for _, record in written["train"]):  # there are no targets
-        records = [structs.replace(record, target=one.text) for one, record in written["train"]]
+    segmenter, records = load_segmenter(folder, segmentation), [*filter(None, told["train"])]
+    if records and all(record.target_segments is None for record in records):  # there were no targets
         texts, inputs = zip(*((record.target or "", record.source) for record in records), strict=True)
         kind: Any = {"separators": segmentation.separators, "fields": segmentation.fields}
         segmenter = make_segmenter(segmentation.level, texts, inputs, **kind)
         segmentation = structs.replace(segmentation, joiner=joiner_of(records, segmenter))
     prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1, each_once=True)
-    cut = {split: _lessons(texts, split, prepare, talk) for split, texts in written.items()}
+    cut = {split: _lessons(rows, split, prepare, talk) for split, rows in told.items()}
     if not cut["train"]:
         todo = "train the teacher until it ends its texts, or take another"
         raise UserError("none of the teacher's texts ends", where=str(files[0]), todo=todo)
-    if again := prepare.counts.repeated:
+    if (again := prepare.counts.repeated) and segmentation.level != "sentence":
         talk.say(f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out")
     sources = decoder.text.described
     if decoder.text.prompt is None:
@@ -133,25 +132,30 @@ def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
     return predictions.complete(f"the teacher's texts for {settings.split}")
 
 
-def _lessons(
-    written: list[tuple[Generated, Record]], split: SplitName, prepare: Preparer, talk: Talk
-) -> list[Record]:
-    """Records whose targets are a teacher's texts, without those that do not end.
+def _told(one: Generated) -> Record | None:
+    """The record with a teacher's text for its target; none if that was cut short."""
+    if one.truncated or one.record is None:
+        return None
+    return structs.replace(one.record, target=one.text, target_fields=one.fields, references=())
 
-    A text does not end that was cut short, or that says a sentence twice: a model that goes in circles does that, and who
-    learns its variations does not end, either.
+
+def _lessons(told: list[Record | None], split: SplitName, prepare: Preparer, talk: Talk) -> list[Record]:
+    """Records cut into subsequences, each learnt once; where they are sentences, none of a text that says one twice.
+
+    A model that goes in circles does that, and who learns its variations does not end, either. A phrase may well come twice.
     """
-    once = prepare.segmentation.level == "sentence"  # a phrase may well come twice
-    whole = []
-    for one, record in written:
-        cut = prepare.segmenter.cut(one.text) if once else ()
-        if not one.truncated and len(set(cut)) == len(cut):
-            told = {"target": one.text, "target_fields": one.fields, "target_segments": None}
-            whole.append(structs.replace(record, **told, references=()))
-    texts, why = many(len(written), "text"), "cut short or said a sentence twice" if once else "cut short"
-    if left := len(written) - len(whole):
+    sentences, lessons = prepare.segmentation.level == "sentence", list[Record]()
+    for record in filter(None, told):
+        lesson = prepare.segment(structs.replace(record, target_segments=None))
+        if not sentences or lesson.target == record.target:  # else something in it was said twice
+            lessons.append(lesson)
+    if left := len(told) - len(lessons):
+        texts, why = (
+            many(len(told), "text"),
+            "cut short or said a sentence twice" if sentences else "cut short",
+        )
         talk.say(f"{left:,} of the teacher's {texts} for {split} were {why}: left out")
-    return [prepare.segment(record) for record in whole]
+    return lessons
 
 
 def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:

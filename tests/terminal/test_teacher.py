@@ -21,6 +21,8 @@ from tests.terminal.running import lines_of, read_json, run, write_lines
 #: One update that changes nothing.
 UNCHANGED = ["--max-steps", "1", "--evaluations", "1", "--learning-rate", "1e-12", "--device", "cpu"]
 WHOLE = {source: " ".join(told) for source, told in TOLD}
+#: Sources that the teacher knows, with targets that it would not write.
+ROWS = [{"source": source, "target": f"{n}. No."} for n, (source, _) in enumerate(TOLD * 4)]
 
 
 @pytest.fixture
@@ -30,9 +32,7 @@ def teacher(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def workspace(tmp_path: Path, teacher: Path) -> Path:
-    """Sources that the teacher knows, with targets that it would not write."""
-    rows = ({"source": source, "target": f"{n}. No."} for n, (source, _) in enumerate(TOLD * 4))
-    return segmented(tmp_path, *rows)
+    return segmented(tmp_path, *ROWS)
 
 
 def segmented(folder: Path, *rows: dict[str, Any], more: tuple[str, ...] = ()) -> Path:
@@ -99,6 +99,7 @@ def test_texts_that_were_cut_short_or_go_in_circles_are_counted_and_left_out(wor
     talk = train(workspace, "--teacher", teacher, "--overwrite")
     texts = f"2 of the teacher's {len(rows) + 2} texts for train"
     assert f"{texts} were cut short or said a sentence twice: left out" in talk
+    assert "had said before" not in talk
     assert f"{len(rows)} examples, 1 updates" in talk
     learnt = {one.id: one.target_segments for one in lessons_of(workspace, teacher).train}
     assert learnt == {row["id"]: dict(TOLD)[row["source"]] for row in rows}
@@ -108,8 +109,7 @@ def test_texts_that_were_cut_short_or_go_in_circles_are_counted_and_left_out(wor
 
 
 def test_a_clause_that_the_teacher_says_again_is_learnt_once(tmp_path, teacher):
-    rows = ({"source": source, "target": f"{n}. No."} for n, (source, _) in enumerate(TOLD * 4))
-    workspace = segmented(tmp_path, *rows, more=("--level", "clause"))
+    workspace = segmented(tmp_path, *ROWS, more=("--level", "clause"))
     train(workspace, "--teacher", teacher)
     first, *rows = lines_of(written(workspace))
     once = {one.id: one.target_segments for one in lessons_of(workspace, teacher).train}
@@ -128,6 +128,10 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_pat
     assert lessons.segmentation.joiner == " "
     assert all(" ".join(one.target_segments or ()) == WHOLE[one.source] for one in lessons.train)
     assert max(len(one.target_segments or ()) for one in lessons.train) > 2
+    kept = lines_of(written(workspace))
+    write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in kept))
+    told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
+    assert "none of the teacher's texts ends" in told
     assert "2 predictions" in run("generate", "-w", workspace, "--limit", "2", "--device", "cpu").stderr
 
 
