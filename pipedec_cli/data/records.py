@@ -203,6 +203,7 @@ class Manifest(Struct):
     shard: _Part | None = None  # which of a job of so many records
     result: _Result | None = None  # of a training or a shard that has come to its end
     task: str | None = None
+    from_scratch: bool | None = None  # of a training: whether it, or one before it, began with fresh weights
 
 
 class FieldNames(NamedTuple):

@@ -57,16 +57,12 @@ def curve_of(name: str) -> list[dict[str, float]]:
 
 
 def start_of(model: str, *, adapters: bool = False) -> Start:
-    """What `train --model` names, by the training.json of a folder, the folder that this one began with, and so on."""
+    """What `train --model` names: a folder's training.json says where its weights once came from, wherever it was moved."""
     if adapters:
         return "adapters"
-    seen = set[str]()
-    while not model.startswith("scratch"):
-        if model in seen:
-            return "published"
-        seen.add(model)
-        model = str((begun(Path(model)).get("settings") or {}).get("model") or model)
-    return "from-scratch" if seen else "fresh"
+    if model.startswith("scratch"):
+        return "fresh"
+    return "from-scratch" if begun(Path(model)).get("from_scratch") else "published"
 
 
 def is_model(folder: Path) -> bool:

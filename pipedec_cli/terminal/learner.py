@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from pipedec_cli.terminal.train import TrainSettings
 
 
-def hyperparameters_of(settings: TrainSettings) -> Hyperparameters:
-    """What was asked for, the rest as suits what the training begins with."""
+def hyperparameters_of(settings: TrainSettings, lessons: Lessons) -> Hyperparameters:
+    """What was asked for, the rest as suits what the training begins with and what is learnt."""
     from pipedec_cli.model.training import hyperparameters
 
     same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
     return hyperparameters(
         start=trained.start_of(settings.model or "", adapters=settings.lora is not None),
+        fields=bool(lessons.segmentation.fields),
         schedule=settings.rate_schedule,
         cpu=settings.device == "cpu",
         **settings.some(*same, "evaluations", "max_steps"),

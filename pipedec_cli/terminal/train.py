@@ -88,7 +88,7 @@ class TrainSettings(WorkflowSettings):
     )
     learning_rate: float | None = option(
         None,
-        "Its peak \\[default: adafactor 3e-2 from scratch, 1e-2 going on from that, else 1e-3; adamw 1e-3, 3e-4, 1e-4].",
+        "Its peak \\[default: adafactor 3e-2 from scratch (fields 1e-2), 1e-2 going on from that, else 1e-3; adamw 1e-3, 3e-4, 1e-4].",
         min=0.0,
     )
     rate_schedule: Literal["linear", "constant"] = option(
@@ -206,9 +206,10 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     from pipedec_cli.model.training import train
 
     lessons = gather(settings, folder, talk)
-    hyper, method = hyperparameters_of(settings), method_of(settings, lessons)
+    hyper, method = hyperparameters_of(settings, lessons), method_of(settings, lessons)
     told = _told(settings, lessons) | {"delay": method.delay, "training": asdict(hyper), "data": folder}
     record = manifest(told, inputs=lessons.files)
+    record["from_scratch"] = trained.start_of(settings.model or "") != "published"
     if done := check_folder(target, record, settings, talk):
         talk.say(f"{target} has been trained to the end already")
         return done

@@ -188,10 +188,13 @@ def test_updates_are_whole_epochs_rounded_up_to_batches():
 )
 def test_trained_weights_get_the_papers_settings_and_fresh_ones_a_relative_rate(start, optimizer, expected):
     asked = asdict(QUICK) | {"batch_size": None, "optimizer": optimizer, "learning_rate": None}
-    usual = hyperparameters(start=start, **asked)
-    given = hyperparameters(start=start, **asked | {"batch_size": 3, "learning_rate": 0.0})
+    usual = hyperparameters(start=start, fields=False, **asked)
+    given = hyperparameters(start=start, fields=False, **asked | {"batch_size": 3, "learning_rate": 0.0})
     assert (usual.optimizer, usual.learning_rate, usual.batch_size) == expected
     assert (given.learning_rate, given.batch_size) == (0, 3)
+    objects = hyperparameters(start=start, fields=True, **asked)
+    fresh = (start, objects.optimizer) == ("fresh", "adafactor")
+    assert objects == (replace(usual, learning_rate=1e-2) if fresh else usual)
 
 
 # --- resuming ---------------------------------------------------------------------------------------------
