@@ -129,8 +129,17 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_pat
     assert lessons.segmentation.joiner == " "
     assert all(" ".join(one.target_segments or ()) == WHOLE[one.source] for one in lessons.train)
     assert max(len(one.target_segments or ()) for one in lessons.train) > 2
-    kept = lines_of(written(workspace))
-    write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in kept))
+    first, *kept = lines_of(written(workspace))
+
+    def ends_if_cut(prediction):
+        cut = {**first, "prediction": prediction, "truncated": "max_tokens"}
+        write_lines(written(workspace), cut, *kept)
+        return lessons_of(workspace, teacher).segmenter.cut("The Brt. Mill is cheap. It is near.")
+
+    assert ends_if_cut("It is by the brt. river " * 50) == ends_if_cut(
+        "A."
+    )  # what was cut teaches no abbreviation
+    write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in (first, *kept)))
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
     assert "none of the teacher's texts ends" in told
     assert "2 predictions" in run("generate", "-w", workspace, "--limit", "2", "--device", "cpu").stderr
