@@ -62,7 +62,9 @@ def start_of(model: str, *, adapters: bool = False) -> Start:
         return "adapters"
     if model.startswith("scratch"):
         return "fresh"
-    return "from-scratch" if begun(Path(model)).get("from_scratch") else "published"
+    before = begun(Path(model))
+    first = str((before.get("settings") or {}).get("model"))  # all that older trainings tell
+    return "from-scratch" if before.get("from_scratch") or first.startswith("scratch") else "published"
 
 
 def is_model(folder: Path) -> bool:

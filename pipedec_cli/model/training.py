@@ -71,13 +71,13 @@ _USUAL: Final[Mapping[Start, tuple[str, int]]] = {
 }
 #: The usual peak rates; the last is the paper's. The matrices of a fresh T5 differ in size by two orders of
 #: magnitude (embeddings 1, queries 0.008): one rate for all is too small for some and too large for others, and
-#: Adafactor's relative one, with which T5 itself was trained, suits them all. Values that are taken from the source, each
-#: of them short, are learnt sooner and better at a third of it, by either decoder (docs/fields.md).
+#: Adafactor's relative one, with which T5 itself was trained, suits them all.
 _RATES: Final[Mapping[str, Mapping[Start, float]]] = {
     "adafactor": {"fresh": 3e-2, "from-scratch": 1e-2, "published": 1e-3, "adapters": 1e-2},
     "adamw": {"fresh": 1e-3, "from-scratch": 3e-4, "published": 1e-4, "adapters": 2e-4},
 }
-_RATES_OF_FIELDS: Final[Mapping[tuple[str, Start], float]] = {("adafactor", "fresh"): 1e-2}
+#: Adafactor's for fresh weights where objects are learnt, sooner and better at this rate by either decoder (docs/fields.md).
+_RATE_OF_FIELDS: Final = 1e-2
 
 
 def hyperparameters(*, start: Start, fields: bool, **asked: Any) -> Hyperparameters:
@@ -87,9 +87,8 @@ def hyperparameters(*, start: Start, fields: bool, **asked: Any) -> Hyperparamet
     """
     usual_optimizer, batch_size = _USUAL[start]
     optimizer = asked["optimizer"] or usual_optimizer
-    rate = _RATES[optimizer][start]
-    if fields:
-        rate = _RATES_OF_FIELDS.get((optimizer, start), rate)
+    lower = fields and (optimizer, start) == ("adafactor", "fresh")
+    rate = _RATE_OF_FIELDS if lower else _RATES[optimizer][start]
     usual = {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": rate}
     return Hyperparameters(**asked | {name: value for name, value in usual.items() if asked[name] is None})
 

@@ -150,10 +150,8 @@ def _lessons(told: list[Record | None], split: SplitName, prepare: Preparer, tal
         if not sentences or lesson.target == record.target:  # else something in it was said twice
             lessons.append(lesson)
     if left := len(told) - len(lessons):
-        texts, why = (
-            many(len(told), "text"),
-            "cut short or said a sentence twice" if sentences else "cut short",
-        )
+        texts = many(len(told), "text")
+        why = "cut short or said a sentence twice" if sentences else "cut short"
         talk.say(f"{left:,} of the teacher's {texts} for {split} were {why}: left out")
     return lessons
 
