@@ -22,7 +22,7 @@ from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.evaluate.decoders import timing
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.terminal.live.scripts import Script
-from tests.terminal.test_report_view import make_report
+from tests.terminal.report.reports import make_report
 
 #: Each example's source, its target's subsequences, and what the pipelined decoder writes.
 Example = tuple[str, Sequence[str], Sequence[str]]

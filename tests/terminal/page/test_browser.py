@@ -3,7 +3,7 @@
 import pytest
 
 from pipedec_cli.terminal.page.report_page import report_page
-from tests.terminal.test_report_view import ALL, CURVES, make_report
+from tests.terminal.report.reports import ALL, CURVES, make_report
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e$\\frac$"

@@ -10,7 +10,7 @@ from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.terminal.page.plots import Interval, Series, bars, cloud, lines
 from pipedec_cli.terminal.page.report_plots import report_plots
 from tests.evaluate.decoders import timing
-from tests.terminal.test_report_view import ALL, make_report
+from tests.terminal.report.reports import ALL, make_report
 
 ODD = [math.nan, math.inf, 1e308, -1e308, 0.0]
 

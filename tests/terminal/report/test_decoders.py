@@ -1,72 +1,16 @@
-"""`pipedec report` as a user runs it, on tiny checkpoints; nothing here asserts how fast anything is."""
+"""Which decoders `pipedec report` sets side by side, and on what; nothing here asserts how fast anything is."""
 
 import json
 import re
 import shutil
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import typer
 from markupsafe import Markup
 
 import pipedec_cli as pipedec
-from pipedec_cli.evaluate import timing
-from pipedec_cli.evaluate.child import ChildError, Memory
-from pipedec_cli.terminal import measuring, report
-from tests.checkpoints import TOLD, change, tiny_checkpoint
+from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.terminal.report.running import QUICK, remove, report_of, reported, train_for, write_data
 from tests.terminal.running import read_json, refused, run, write_lines
-
-QUICK = ("--timing-examples", "3", "--repeats", "1", "--resamples", "99", "--device", "cpu", "--no-memory")
-reported = partial(run, "report", "--task", "summarization", *QUICK)
-
-
-@pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory):
-    """The two decoders, trained alike."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    tiny_checkpoint(folder / "pipelined")
-    tiny_checkpoint(folder / "sequential", decoder="sequential")
-    return folder
-
-
-@pytest.fixture
-def workspace(empty_folder, monkeypatch, checkpoints):
-    """A workspace after `segment` and both trainings, in an empty folder."""
-    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
-    place = Path("pipedec-workspace")
-    shutil.copytree(checkpoints, place / "models")
-    write_data(place, TOLD * 2)
-    return place
-
-
-def write_data(place, told, recipe=None):
-    rows = (
-        {"id": str(number), "source": source, "target": " ".join(parts), "target_segments": list(parts)}
-        for number, (source, parts) in enumerate(told)
-    )
-    write_lines(place / "data/test.jsonl", *rows)
-    segmentation = {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": 20}
-    segmentation["manifest"] = {"settings": {"recipe": recipe}}
-    write_lines(place / "data/segmentation.json", segmentation)
-
-
-def train_for(model, delay):
-    """Have a checkpoint say that it was trained for one delay."""
-    path = model / "config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "delay": delay})
-
-
-def remove(path):
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def report_of(place):
-    """The report, and its decoders by name."""
-    content = read_json(place / "report/report.json")
-    return content, {entry["name"]: entry for entry in content["decoders"]}
 
 
 def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_saved(workspace, monkeypatch):
@@ -258,98 +202,6 @@ def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(wo
     assert "the targets are not segmented" in result.stdout
 
 
-def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(workspace):
-    reported("--delays", "1")
-    files = sorted((workspace / "generations").glob("*.jsonl"))
-    assert [file.name for file in files] == ["pipelined-delay1.jsonl", "sequential.jsonl"]
-    before = [file.stat().st_mtime_ns for file in files]
-    assert "Δt = 1: all 12 predictions are in" in reported("--delays", "1").stderr
-    assert [file.stat().st_mtime_ns for file in files] == before
-    result = reported("--delays", "1", "--limit", "4")
-    assert "made with --limit" not in result.stderr, "it was asked for"
-    assert "Δt = 1: the first 4 predictions of" in result.stderr
-    assert "decoder steps" not in result.stderr  # nothing was generated
-    content, decoders = report_of(workspace)
-    assert decoders["Δt = 1"]["totals"]["examples"] == content["sample"]["of"] == 4
-    shutil.rmtree(workspace / "generations")
-    run("generate", "--delay", "1", "--trace", "--device", "cpu", "--quiet")
-    assert "Δt = 1: all 12 predictions are in" in reported("--delays", "1").stderr
-
-
-def test_stopped_run_is_finished_and_one_of_other_data_begun_anew(workspace):
-    reported("--delays", "1")
-    file = workspace / "generations/pipelined-delay1.jsonl"
-    whole = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    marked = whole[0].replace('"seconds": ', '"seconds": 77')
-    file.write_text(marked + whole[1] + whole[2][:20], encoding="utf-8")
-    reported("--delays", "1")
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    assert (lines[:2], len(lines)) == ([marked, whole[1]], 12)
-    write_data(workspace, TOLD[:1])
-    anew = "is of another run and is generated anew (cannot go on: the data changed)"
-    assert anew in reported("--delays", "1").stderr
-    assert (workspace / "generations/pipelined-delay1.jsonl.bak").exists()
-    assert report_of(workspace)[0]["decoders"][0]["totals"]["examples"] == 1
-
-
-@pytest.mark.parametrize(("there", "wait"), [("nothing", "wait"), ("unfinished", "sequential")])
-def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(workspace, there, wait):
-    remove(workspace / ("models/sequential" if there == "nothing" else "models/sequential/config.json"))
-    result = reported("--delays", f"2,{wait}")
-    content, decoders = report_of(workspace)
-    assert list(decoders) == ["waiting schedule", "Δt = 2"]
-    assert content["baseline"]["name"] == "waiting schedule"
-    assert all("not the plain model" in said for said in (content["baseline"]["is"], result.stdout))
-    assert "plain model" not in content["advice"]["text"]
-    assert ("has not come to its end" in result.stderr) == (there == "unfinished")
-
-
-def taught_by(teacher, model="pipedec-workspace/models/pipelined"):
-    """Have a checkpoint say whose texts it was trained on."""
-    write_lines(Path(model) / "training.json", {"settings": {"teacher": teacher}, "result": {}})
-
-
-def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baseline_is_given(workspace):
-    shutil.copytree(workspace / "models/sequential", "my-t5")
-    taught_by({"name": "my-t5", "sha256": None})
-    reported("--delays", "1")
-    content, decoders = report_of(workspace)
-    assert content["baseline"]["is"].startswith("the teacher (my-t5), the whole target")
-    assert decoders["sequential"]["options"] == "--model my-t5"
-    assert "the teacher" in content["advice"]["text"]
-    reported("--delays", "1", "--baseline", workspace / "models/sequential")
-    assert report_of(workspace)[0]["baseline"]["is"].startswith(
-        "the plain model (pipedec-workspace/models/seq"
-    )
-    # the workspace's own goes by its usual name; one that is other than it was, and one that is gone
-    taught_by({"name": "./pipedec-workspace/models/sequential", "sha256": "0" * 64})
-    assert "is not the teacher that it was" in reported("--delays", "1").stderr
-    content, decoders = report_of(workspace)
-    assert content["baseline"]["is"].startswith("the teacher (pipedec-workspace/models/sequential)")
-    assert decoders["sequential"]["options"] == "--decoder sequential"
-    taught_by({"name": "./nowhere"})
-    assert "is no longer at ./nowhere: --baseline says where it is" in reported("--delays", "1").stderr
-    assert report_of(workspace)[0]["baseline"]["is"].startswith(
-        "the plain model (pipedec-workspace/models/seq"
-    )
-
-
-def test_a_baseline_from_elsewhere_reads_what_the_pipelined_decoder_reads(workspace):
-    change(workspace / "models/sequential/config.json", "pipedec")
-    path = workspace / "models/pipelined/config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "source_prefix": "say: ", "max_source_tokens": 30})
-    reported("--delays", "1")
-    for name in ("sequential", "pipelined-delay1"):
-        settings = read_json(workspace / f"generations/{name}.manifest.json")["settings"]
-        assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 30)
-
-
-@pytest.mark.parametrize("teacher", ["t5", {"name": ""}, {"name": 3}, {}, {"name": "a", "sha256": [1]}])
-def test_a_teacher_that_is_none_is_one_clear_line(workspace, teacher):
-    taught_by(teacher)
-    assert "training.json: not what `pipedec train` writes" in refused("report", "--delays", "1", *QUICK)
-
-
 def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace):
     reported("--delays", "wait,2,1")
     content, decoders = report_of(workspace)
@@ -384,102 +236,3 @@ def test_starts_stand_beside_the_rule_with_the_options_that_give_them(workspace)
     steps = [entry["totals"]["steps"] for entry in decoders[1:]]
     assert steps == sorted(steps)
     assert steps[-1] > steps[0]
-
-
-def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, monkeypatch):
-    asked = []
-
-    @contextmanager
-    def weighing(factory, payload):
-        json.dumps(payload)  # what cannot be sent to a child process fails here
-
-        def peak(sources, batch_size):
-            asked.append((len(sources), batch_size))
-            if payload["choice"].get("delay") == 1:
-                raise ChildError("killed")
-            return Memory(1_000_000, 3_000_000, "c")
-
-        yield SimpleNamespace(peak=peak)
-
-    monkeypatch.setattr(measuring, "Child", weighing)
-    result = reported("--delays", "1,2", "--memory")
-    _, decoders = report_of(workspace)
-    assert asked == [(3, 1)] * 3
-    assert decoders["Δt = 2"]["memory"]["peak_bytes"] == 3_000_000
-    assert decoders["Δt = 1"]["memory"] is None
-    assert "the memory of Δt = 1 could not be measured: killed" in result.stderr
-
-
-@pytest.mark.slow
-def test_memory_is_that_of_a_process_of_its_own(workspace):
-    pytest.importorskip("ctranslate2")
-    reported("--delays", "1", "--compare", "transformers,ctranslate2", "--memory")
-    memory = {name: entry["memory"] for name, entry in report_of(workspace)[1].items()}
-    assert all(found["peak_bytes"] >= found["ready_bytes"] > 0 for found in memory.values())
-    assert memory["ctranslate2"]["ready_bytes"] < memory["sequential"]["ready_bytes"] / 2  # no torch in there
-
-
-@pytest.mark.parametrize(
-    ("gone", "options", "words"),
-    [
-        ("models/pipelined", "", ("models/pipelined", "pipedec train")),
-        ("data", "", ("data", "pipedec segment")),
-        ("models/pipelined/config.json", "", ("models/pipelined", "pipedec train --resume")),
-        (
-            "models/sequential",
-            "--compare transformers",
-            ("plain model", "pipedec train --decoder sequential"),
-        ),
-        (
-            "models/sequential",
-            "--compare exact-source",
-            ("exact-source would run the plain model", "--baseline"),
-        ),
-        ("", "--model pipedec-workspace/models/sequential", ("ordinary model", "--baseline")),
-        ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),
-        ("", "--compare sequential,vllm", ("'vllm'", "ctranslate2")),
-    ],
-)
-def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, options, words):
-    if gone:
-        remove(workspace / gone)
-    said = refused("report", *options.split(), *QUICK)
-    assert all(word in said for word in words), said
-    assert not (workspace / "generations").exists()
-
-
-def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
-    train_for(workspace / "models/pipelined", 1)
-    assert "trained for delay 1 only" in refused("report", "--delays", "1,3", *QUICK)
-    assert not (workspace / "generations").exists()
-    shutil.rmtree(workspace / "models/sequential")
-    said = refused("report", *QUICK)
-    assert "nothing to compare with" in said and "pipedec train --decoder sequential" in said
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        *((f"--split {word}", "give one or more of train, dev, test") for word in ("dev,tset", ",")),
-        *((f"--delays {word}", "whole numbers") for word in ("0", "1,,2", "a")),
-        ("--batch-sizes 1,x", "whole numbers"),
-        *((f"--starts={word}", "give numbers from 0 up") for word in ("-1", "nan", "often")),
-    ],
-)
-def test_values_that_are_none_are_a_usage_error(options, said):
-    assert said in run("report", *options.split(), exit_code=2).output
-
-
-@pytest.mark.parametrize("written", ["2", '"2,1,sequential"', '[2, 1, "wait"]'])
-def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
-    monkeypatch.setattr("pipedec_cli.terminal.report.find_model", lambda settings: "")
-    asked = []
-
-    def compare(settings, *_):
-        asked.append(settings.delays)
-        raise typer.Exit
-
-    monkeypatch.setattr(report, "compare", compare)
-    (tmp_path / "settings.toml").write_text(f"[report]\ndelays = {written}\n")
-    run("report", "--config", tmp_path / "settings.toml")
-    assert asked == [(2,) if written == "2" else (1, 2, "wait")]

@@ -1,0 +1,56 @@
+"""A report put together from what was never run."""
+
+from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
+from pipedec_cli.evaluate.advice import Advice
+from pipedec_cli.evaluate.child import Memory
+from pipedec_cli.evaluate.competitor import Agreement, Totals
+from pipedec_cli.evaluate.machine import Machine
+from pipedec_cli.evaluate.report import Paper, Report, Sample, SizeRow
+from pipedec_cli.evaluate.significance import Difference
+from tests.evaluate.decoders import competitor, scored, timing
+
+CURVES = {"pipelined": [{"update": 5, "loss": 2.0}, {"update": 10, "dev_loss": 1.0, "dev_score": 40.0}]}
+ALL = {"peers": ["transformers", "prompt-lookup", "ctranslate2"], "recipe": "msqa", "delays": (1, 2, 3)}
+
+
+def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, sizes=(1,), **more):
+    ours = {"scored": scored([["a b c d"]]), "totals": Totals(1, calls, 40)} if role != "peer" else {}
+    made = competitor(
+        name,
+        role,
+        timings={size: timing([seconds], calls, 0.1, examples=10, size=size) for size in sizes},
+        memory=Memory(100_000_000, 250_000_000, "resident memory"),
+        **{**ours, **more},
+    )
+    made.gains = {} if base is None else made.gains_over(base)
+    return made
+
+
+def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
+    first = entry("sequential", "baseline", seconds=4.1, calls=100)
+    told = {"used_up": 0.25, "differences": {"rougeL": Difference(-1.24, -2.0, 0.3)}}
+    ours = [
+        entry(f"Δt = {n}", base=first, seconds=1.1, calls=20, options=f"--delay {n}", delay=n, **told)
+        for n in delays
+    ]
+    same = {"seconds": 8.1, "calls": 100, "agreement": Agreement(9, 10)}
+    theirs = [entry(name, "peer", base=first, **same) for name in peers]
+    rows = (SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0), SizeRow(10, 5, 4.0, 0, None, None, None))
+    figures = recipe and Paper(paper_row(recipe), delay_rows(recipe), SPEEDUP_BY_SUBSEQUENCES.get(recipe))
+    values = {
+        "entries": (first, *ours, *theirs),
+        "baseline": "the plain model (models/sequential)",
+        "metric": "rougeL",
+        "subsequences": 5.0,
+        "sizes": {mine.name: rows for mine in ours},
+        "advice": Advice("take", f"--delay {delays[-1]}", "Take it.", ("Mind the gap.",)),
+        "sample": Sample(10, 100, 3),
+        "dtype": "float32",
+        "device": "cpu",
+        "machine": Machine("A CPU", 2, 2, 2, 2**34, None, "Linux x86_64", "3.11"),
+        "versions": {"torch": "2.0", "ctranslate2": None},
+        "significance": "paired bootstrap",
+        "absent": (),
+        "paper": figures,
+    }
+    return Report(**{**values, **more})
