@@ -1,19 +1,16 @@
-"""Is the method worth it? Decoder calls counted on the targets before training; and advice, once all is measured."""
+"""Is the method worth it? Advice, once all is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
-from pipedec_cli.data.writing import rounded
-from pipedec_cli.pipeline.grid import Limits, replay
-from pipedec_cli.pipeline.schedule import Fixed
+from pipedec_cli.evaluate.estimate import FEW_SUBSEQUENCES, WORTHWHILE
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.competitor import Competitor, Quality
 
-WORTHWHILE: Final = 1.3  # fewer steps, or less time, by less than this factor are not worth it
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its
 #: longest answers.
 TOLERANCE: Final = 0.5
@@ -21,81 +18,12 @@ TOLERANCE: Final = 0.5
 #: words, in their order.
 SAME_TEXT: Final = 90.0
 AS_FAST: Final = 1.1  # slower than the fastest by less than this factor is as fast, and quality decides
-FEW_SUBSEQUENCES: Final = 2.0  # up to so many a target there is hardly anything to do at once
 # How much more often than in the baseline something may go wrong before it is pointed out; shares of 1.
 MORE_DROPPED: Final = 0.05
 MORE_OFTEN: Final = 0.02
 BASELINE_TRUNCATED: Final = 0.1  # a baseline that is cut short more often is no measure of anything
 OFTEN_ALIKE: Final = 0.25  # of the texts: half of what makes a decoder useless
 SHORTER: Final = 1.25  # a baseline's texts that are longer by less than this factor are as long
-
-
-class Estimate(NamedTuple):
-    """Mean decoder calls a target at one Δt, if both decoders wrote just the targets, to their ends.
-
-    The sequential decoder makes each token of the target, and <eos>. `truncated` is the share of targets that time_max
-    or sub_max would cut, 0 to 1; their steps are counted uncut.
-    """
-
-    delay: int | Literal["together"]
-    targets: int
-    sequential_steps: float
-    pipelined_steps: float
-    truncated: float
-
-    @property
-    def name(self) -> str:
-        """When the rows start."""
-        return f"Δt = {self.delay}" if isinstance(self.delay, int) else self.delay
-
-    @property
-    def ratio(self) -> float:
-        """How many times fewer calls."""
-        return self.sequential_steps / self.pipelined_steps if self.pipelined_steps else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """The figures, rounded, with the ratio."""
-        return rounded({**self._asdict(), "ratio": self.ratio}, 4)
-
-
-def estimate(
-    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = (1, 2, 3)
-) -> list[Estimate]:
-    """Replay targets on the grid, a result for each Δt: `wholes` and `parts` are their tokens and their subsequences'."""
-    count = max(1, len(parts))
-    sequential = sum(length + 1 for length in wholes) / count
-    endless = replace(limits, time_max=10**9)  # a text that is cut has fewer steps, which is no gain
-    results = []
-    for delay in delays:
-        steps = sum(replay(lengths, Fixed(delay), endless).steps for lengths in parts)
-        cut = sum(replay(lengths, Fixed(delay), limits).truncated is not None for lengths in parts)
-        results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
-    return results
-
-
-def estimate_together(
-    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits
-) -> list[Estimate]:
-    """As `estimate`, for rows that all start at once and whose number is known: steps are the longest's tokens and its <eos>."""
-    count = max(1, len(parts))
-    steps = [max(lengths, default=0) + 1 for lengths in parts]
-    cut = sum(limits.time_max is not None and needed > limits.time_max for needed in steps)
-    sequential = sum(length + 1 for length in wholes) / count
-    return [Estimate("together", len(parts), sequential, sum(steps) / count, cut / count)]
-
-
-def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
-    """Why the method will not help on these targets, or not at some delay; None if it may."""
-    best, found = max((entry.ratio for entry in estimates), default=0.0), list[str]()
-    if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
-        saves = f"at best a factor of {best:.1f}" if best >= 1.05 else "nothing"
-        found.append(
-            f"the targets have {subsequences_per_target:.1f} subsequences on average, which saves {saves} in decoder "
-            "steps: pipelined decoding will hardly help here"
-        )
-    if slower := [str(entry.delay) for entry in estimates if entry.ratio < 1]:
-        found.append(f"at Δt = {' and '.join(slower)} the decoder takes more steps than the sequential one")
-    return "; ".join(found) or None
 
 
 @dataclass(frozen=True, slots=True)

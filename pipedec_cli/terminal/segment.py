@@ -31,7 +31,7 @@ from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_h
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, to_json, write_text
-from pipedec_cli.evaluate.advice import Estimate, doubt, estimate, estimate_together
+from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.terminal.console import Talk, command_line, many, write_stdout
 from pipedec_cli.terminal.progress import stage, track

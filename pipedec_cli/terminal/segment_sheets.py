@@ -16,7 +16,7 @@ from rich.text import Text
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.evaluate.advice import Estimate
+from pipedec_cli.evaluate.estimate import Estimate
 from pipedec_cli.terminal.console import one_line
 from pipedec_cli.terminal.tables import NONE, Section, Sheet, figures, first_rows
 

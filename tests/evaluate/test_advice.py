@@ -1,17 +1,14 @@
-"""What a report ends in, branch by branch; and what is counted before anything is trained."""
+"""What a report ends in, branch by branch."""
 
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pipedec_cli.evaluate.advice import Estimate, advise, doubt, estimate
+from pipedec_cli.evaluate.advice import advise
 from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.competitor import Quality, Totals
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Gain
-from pipedec_cli.pipeline.grid import Limits
 from tests.evaluate.decoders import competitor
 
 RATES = {"duplicated", "dropped", "truncated", "alike"}
@@ -342,45 +339,3 @@ def test_a_delay_is_not_taken_because_the_times_of_a_faster_one_scatter(noisy, s
 def test_nothing_tried_is_no_question():
     with pytest.raises(ValueError, match="no decoder"):
         ask()
-
-
-@pytest.mark.parametrize(
-    ("wholes", "parts", "limits", "found"),
-    [
-        ([5], [[3, 2]], Limits(), (1, 1, 6, 4, 0)),  # the paper's second figure
-        ([3, 9], [[3], [9]], Limits(time_max=5), (1, 2, 7, 7, 0.5)),  # averaged; the cut ones are counted
-        ([60], [[60]], Limits(time_max=5), (1, 1, 61, 61, 1)),  # one that would be cut has all its steps
-    ],
-)
-def test_steps_are_estimated_by_replaying_targets(wholes, parts, limits, found):
-    entry, other = estimate(wholes, parts, limits, delays=[1, 2])
-    assert entry == found
-    assert entry.ratio == entry.sequential_steps / entry.pipelined_steps
-    assert other.targets == entry.targets
-
-
-@given(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=6), min_size=1, max_size=4))
-def test_a_single_delay_costs_at_least_the_longest_subsequence(parts):
-    for entry in estimate([sum(lengths) for lengths in parts], parts, Limits()):
-        assert entry.pipelined_steps >= sum(max(lengths) + 1 for lengths in parts) / len(parts)
-
-
-@pytest.mark.parametrize(
-    ("subsequences", "ratio", "doubtful"),
-    [(1.4, 1.2, True), (2.0, 1.9, True), (6.0, 1.1, True), (6.0, 3.0, False)],
-)
-def test_a_method_that_will_not_help_is_doubted_with_the_number(subsequences, ratio, doubtful):
-    why = doubt(subsequences, [Estimate(1, 10, 10 * ratio, 10, 0), Estimate(2, 10, 10, 10, 0)])
-    assert (why is not None) == doubtful
-    if why:
-        assert f"{subsequences:.1f} subsequences" in why
-        assert f"{ratio:.1f}" in why
-
-
-def test_a_delay_with_more_steps_than_the_sequential_decoder_is_named():
-    estimates = [Estimate(1, 10, 15, 10, 0), Estimate(2, 10, 6, 10, 0), Estimate(3, 10, 5, 10, 0)]
-    assert doubt(6.0, estimates) == "at Δt = 2 and 3 the decoder takes more steps than the sequential one"
-
-
-def test_no_targets_save_nothing():
-    assert "saves nothing in decoder steps" in (doubt(0, estimate([], [], Limits())) or "")

@@ -1,6 +1,6 @@
 """`pipedec recipes`, and `--recipe`: the paper's settings as defaults, and what is typed wins.
 
-`train` and `segment` have their own in test_train.py and test_segment.py; all of them together run in
+`train` and `segment` have their own in test_train.py and segment/; all of them together run in
 test_six_data_sets.py.
 """
 

@@ -12,8 +12,8 @@ from pipedec_cli.terminal.page.report_plots import time_plot, training_plots
 
 if TYPE_CHECKING:
     from pipedec_cli.data.preparation import TargetStatistics
-    from pipedec_cli.evaluate.advice import Estimate
     from pipedec_cli.evaluate.bench import Bench
+    from pipedec_cli.evaluate.estimate import Estimate
     from pipedec_cli.terminal.tables import Sheet
 
 

@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import re
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -13,13 +12,13 @@ from rich.console import Console
 
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SPLITS, Segmentation
-from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, load_split
-from pipedec_cli.evaluate.advice import Estimate
+from pipedec_cli.data.workspace import Workspace, load_segmenter, load_split
+from pipedec_cli.evaluate.estimate import Estimate
 from pipedec_cli.terminal.segment import EXAMPLES
 from pipedec_cli.terminal.segment_sheets import render_summary, segment_sheets
-from tests.terminal import running
 from tests.terminal.running import read_json
 from tests.terminal.running import write_lines as write
+from tests.terminal.segment.running import data_of, refusal, segment, segmentation
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 FACTS = ("The pump is on.", "Dr. Lee checked it.", "It runs at 3.5 bar.", "The valve is open, too.")
@@ -30,20 +29,8 @@ def examples(count=40, **fields):
     return [{"source": f"case {i}", "target": " ".join(FACTS[: 3 + i % 3]), **fields} for i in range(count)]
 
 
-run = partial(running.run, "segment", columns=120)
-refusal = partial(running.refused, "segment")
-
-
-def data_of(folder="pipedec-workspace/data"):
-    return {name: load_split(Path(folder) / f"{name}.jsonl") for name in SPLITS}
-
-
-def segmentation():
-    return load_segmentation(Path("pipedec-workspace/data/segmentation.json"))
-
-
 def test_a_file_becomes_three_segmented_splits_in_the_workspace():
-    result = run(write("data.jsonl", *examples(x=[1])), "--level", "sentence")
+    result = segment(write("data.jsonl", *examples(x=[1])), "--level", "sentence")
     assert result.stdout == ""
     splits = data_of()
     assert sum(map(len, splits.values())) == 40 and all(splits.values())
@@ -59,7 +46,7 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
 
 def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_them():
     items = [{"source": f"case {i}. {FACTS[1]}", "note": i} for i in range(30)]
-    result = run(write("inputs.jsonl", *items), "--sources-only", "--json")
+    result = segment(write("inputs.jsonl", *items), "--sources-only", "--json")
     printed, folder = json.loads(result.stdout), Path("pipedec-workspace/data")
     assert (printed["promise"], printed["statistics"], printed["joiner"]) == ([], {}, " ")
     assert printed["manifest"]["settings"]["sources_only"] is True
@@ -71,7 +58,9 @@ def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_th
     assert not any({"target", "target_segments"} & record.fields.keys() for record in chain(*splits.values()))
     assert load_segmenter(folder).cut(" ".join(FACTS)) == FACTS
     assert "next: `pipedec train --teacher MODEL` has" in result.stderr
-    assert "`pipedec train d --teacher MODEL`" in run("inputs.jsonl", "--sources-only", "--out", "d").stderr
+    assert (
+        "`pipedec train d --teacher MODEL`" in segment("inputs.jsonl", "--sources-only", "--out", "d").stderr
+    )
     refused = refusal("inputs.jsonl")
     assert "inputs.jsonl:1: field 'target' is missing" in refused and "--sources-only" in refused
     some = write("some.jsonl", items[0], *examples(1))
@@ -79,7 +68,7 @@ def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_th
 
 
 def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_the_same_bytes():
-    result = run(write("data.jsonl", *examples()), "--json", "--out", "there")
+    result = segment(write("data.jsonl", *examples()), "--json", "--out", "there")
     printed = json.loads(result.stdout)
     assert printed.pop("out") == "there"
     assert printed == read_json("there/segmentation.json")
@@ -89,7 +78,7 @@ def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_th
     assert printed["manifest"]["settings"]["seed"] == 0
     assert not Path("pipedec-workspace").exists()
     for out in ("a", "b"):
-        run("data.jsonl", "--out", out)
+        segment("data.jsonl", "--out", out)
     first, second = ({p.name: p.read_bytes() for p in Path(out).iterdir()} for out in ("a", "b"))
     assert first == second
 
@@ -97,18 +86,18 @@ def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_th
 def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited():
     write("data.jsonl", *examples(30))
     write("dev.jsonl", *examples(6), {"source": "new", "target": "It is late."})
-    result = run("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
+    result = segment("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
     assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
     assert len(data_of()["test"]) > 8
     assert "of dev and test with a source that train has, too" in result.stderr
     content = "".join(json.dumps(item) + "\n" for item in examples(20)) + "nonsense\n"
-    run("-", "--limit", "5", input=content)
+    segment("-", "--limit", "5", input=content)
     assert sum(map(len, data_of().values())) == 5
     assert "can be read only once" in refusal("-", "--dev", "-")
 
 
 def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_warned_of():
-    run(write("data.jsonl", *examples()))
+    segment(write("data.jsonl", *examples()))
     before = {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()}
     Path("wrong.jsonl").write_text('{"source": "a", "target": "b"}\n{"sour')
     assert "wrong.jsonl:2: not JSON" in refusal("wrong.jsonl")
@@ -118,17 +107,19 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
         assert "would be written over" in refusal(over)
     assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
-    assert "was trained on other data" not in run("data.jsonl").stderr
-    assert "was trained on other data" in run("data.jsonl", "--seed", "1", "-q").stderr
+    assert "was trained on other data" not in segment("data.jsonl").stderr
+    assert "was trained on other data" in segment("data.jsonl", "--seed", "1", "-q").stderr
 
 
 def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
     write("data.jsonl", *examples())
     Path("c.toml").write_text('seed = 5\n[segment]\nlevel = "clause"\nsub-max = 9\n')
-    run("data.jsonl", "--config", "c.toml", "--sub-max", "8")
+    segment("data.jsonl", "--config", "c.toml", "--sub-max", "8")
     saved = read_json("pipedec-workspace/data/segmentation.json")
     assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["seed"]) == ("clause", 8, 5)
-    run(write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9))), "--recipe", "kp20k")
+    segment(
+        write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9))), "--recipe", "kp20k"
+    )
     assert segmentation().level == "phrase"
 
 
@@ -138,7 +129,7 @@ def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
     lines = (f'{item["source"]},"{item["target"]}"' for item in items)
     Path("data.csv").write_text("\n".join(["source,target", *lines]))
     for name in ("data.jsonl.gz", "data.csv"):
-        run(name, "--out", f"out-{name}")
+        segment(name, "--out", f"out-{name}")
     for split in SPLITS:
         places = (Path(f"out-{name}/{split}.jsonl") for name in ("data.jsonl.gz", "data.csv"))
         first, second = map(load_split, places)
@@ -147,7 +138,7 @@ def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
 
 def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_ones_own():
     items = [{"source": f"s{i}", "keyphrases": ["a", "b c"] if i % 2 else "a; b c;"} for i in range(12)]
-    result = run(write("data.jsonl", *items), "--level", "phrase", "--target-field", "keyphrases")
+    result = segment(write("data.jsonl", *items), "--level", "phrase", "--target-field", "keyphrases")
     for record in data_of()["train"]:
         assert record.target_segments == ("a", "b c")
         assert record.target in ("a; b c", "a; b c;")
@@ -155,10 +146,10 @@ def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_on
     assert segmentation().joiner == "; "
     assert "6 targets came segmented" in result.stderr
     data = write("data.jsonl", *({"source": str(i), "target": "a|b\nc"} for i in range(9)))
-    run(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
+    segment(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
     assert data_of()["train"][0].target_segments == ("a", "b", "c")
     assert load_segmenter(Path("pipedec-workspace/data")).separators == ("|", "\n")
-    run(write("data.jsonl", *examples()), "--level", "clause", "--joiner", r"\n")
+    segment(write("data.jsonl", *examples()), "--level", "clause", "--joiner", r"\n")
     assert segmentation().joiner == "\n"
     longest = max((record.target_segments for record in data_of()["train"]), key=len)
     assert longest[-3:] == ("The valve is open,", "too.", "It is late.")
@@ -166,15 +157,15 @@ def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_on
 
 def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
     items = [{"source": str(i), "target": "; ".join("abcdefgh")} for i in range(10)]
-    result = run(write("data.jsonl", *items), "--level", "phrase", "--sub-max", "5")
+    result = segment(write("data.jsonl", *items), "--level", "phrase", "--sub-max", "5")
     assert data_of()["train"][0].target_segments == ("a; b", "c; d", "e; f", "g; h")
     assert "10 targets had too many segments: neighbours were merged to 4" in result.stderr
     items = [{"source": str(i), "target": "word " * 8 + "end, " + "more " * 5} for i in range(10)]
-    result = run(write("data.jsonl", *items), "--time-max", "12", "-q")
+    result = segment(write("data.jsonl", *items), "--time-max", "12", "-q")
     warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 12 time-steps"
     assert warning in result.stderr.replace("\n", " ")
     assert "the longest has 14 words" in result.stderr
-    result = run("data.jsonl", "--time-max", "12", "--split-long")
+    result = segment("data.jsonl", "--time-max", "12", "--split-long")
     assert data_of()["train"][0].target_segments == (("word " * 8 + "end,"), ("more " * 5).strip())
     assert "would be cut" not in result.stderr
 
@@ -213,16 +204,16 @@ def test_a_folder_in_which_no_file_is_named_after_a_split_is_told_what_segment_w
 
 def test_data_that_will_not_be_helped_or_are_too_few_are_said_so_and_hostile_text_is_data():
     items = [{"source": str(i), "target": "It is late."} for i in range(30)]
-    result = run(write("data.jsonl", *items), "--quiet")
+    result = segment(write("data.jsonl", *items), "--quiet")
     assert "1.0 subsequences on average" in result.stderr
     assert "will hardly help" in result.stderr
-    assert "will hardly help" not in run(write("data.jsonl", *examples())).stderr
-    result = run(write("data.jsonl", *examples(2)), "-q")
+    assert "will hardly help" not in segment(write("data.jsonl", *examples())).stderr
+    result = segment(write("data.jsonl", *examples(2)), "-q")
     assert "dev is empty" in result.stderr and "test is empty" in result.stderr
     assert len(data_of()["train"]) == 2
     hostile = "[bold]x[/bold] [/] \x1b[31m :smile: \x00 😀."
     items = ({"source": f"{hostile}{i}", "target": f"{hostile} Two."} for i in range(9))
-    result = run(write("data.jsonl", *items))
+    result = segment(write("data.jsonl", *items))
     assert data_of()["train"][0].target == f"{hostile} Two."
     assert "\x1b" not in result.stderr
     Path("[red]x.jsonl").write_text("{")
@@ -240,7 +231,7 @@ def test_tables_have_the_papers_columns_and_stand_side_by_side_where_there_is_ro
         assert all(figure in shown for figure in ("25.0%", "3.0", "1 to 2: 50%, 3 to 5: 50%"))
         heights.append(shown.count("\n"))
     assert heights[1] < heights[0]
-    said = run(write("data.jsonl", *examples()), "--html", "page.html").stderr
+    said = segment(write("data.jsonl", *examples()), "--html", "page.html").stderr
     page = Path("page.html").read_text(encoding="utf-8")
     for shown in (
         "Subsequences a target",
@@ -254,124 +245,5 @@ def test_tables_have_the_papers_columns_and_stand_side_by_side_where_there_is_ro
     promise = "Decoder steps that the grid promises, in words"
     assert all(expected in said for expected in ("subsequences /", promise, "sequential", "times"))
     # the examples in the help name options that there are
-    known, used = (set(re.findall(r"--[a-z-]+", text)) for text in (run("--help").stdout, EXAMPLES))
+    known, used = (set(re.findall(r"--[a-z-]+", text)) for text in (segment("--help").stdout, EXAMPLES))
     assert len(used) > 5 and used <= known
-
-
-WHOLE = ("--dev-fraction", "0", "--test-fraction", "0")
-
-
-def objects(count=30):
-    facts = [{"name": f"Mill {i}", "food": ["Thai", "Greek"][i % 2], "stars": i % 5} for i in range(count)]
-    for fact in facts[::3]:
-        del fact["food"]
-    facts[4]["parking"] = True
-    return [{"source": f"case {i}", "facts": fact} for i, fact in enumerate(facts)]
-
-
-def test_objects_become_a_row_for_each_key_and_stay_as_they_were():
-    data = write("data.jsonl", *objects(), {"source": "empty", "facts": {}})
-    result = run(data, "--level", "field", "--target-field", "facts", *WHOLE, "--json")
-    printed = json.loads(result.stdout)
-    assert [field["name"] for field in printed["fields"]] == ["name", "stars", "food", "parking"]
-    assert [field["kind"] for field in printed["fields"]] == ["string", "number", "string", "boolean"]
-    assert (printed["level"], printed["joiner"], segmentation().level) == ("field", "; ", "field")
-    (promise,) = printed["promise"]
-    assert promise["delay"] == "together" and promise["pipelined_steps"] < 3.1 < promise["sequential_steps"]
-    assert "Keys, a row each" not in result.stderr
-    found = {record.source: record for record in chain(*data_of().values())}
-    assert found["case 4"].target_segments == ("Mill 4", "4", "Thai", "true")
-    assert found["case 3"].target_segments == ("Mill 3", "3", "", "")
-    assert found["empty"].target_segments == ("",) * 4 and printed["counts"]["empty"] == 1
-    assert found["case 4"].target_fields == {"name": "Mill 4", "food": "Thai", "stars": 4, "parking": True}
-    assert load_segmenter(Path("pipedec-workspace/data")).cut("name: A; parking: true") == (
-        "A",
-        "",
-        "",
-        "true",
-    )
-    again = run("pipedec-workspace/data/train.jsonl", *WHOLE, "--level", "field", "--out", "again", "--json")
-    assert json.loads(again.stdout)["fields"] == printed["fields"], "the target has its plain name now"
-
-
-def test_a_schema_may_be_chosen_given_or_thinned_out_and_what_it_leaves_out_is_said():
-    on = (write("data.jsonl", *objects()), "--level", "field", "--target-field", "facts", *WHOLE)
-    names = lambda: [field.name for field in segmentation().fields]  # noqa: E731
-    result = run(*on, "--keep", "0.1", "--html", "page.html")
-    assert (
-        re.search(r"food +string +any +66\.7%", result.stderr) and "together" in Path("page.html").read_text()
-    )
-    assert names() == ["name", "stars", "food"]
-    assert "1 key left out, with 1 value in train: 'parking'" in result.stderr
-    assert "1 value of keys that are not in the schema left out" in result.stderr
-    run(*on, "--fields", "stars, name")
-    assert names() == ["stars", "name"]
-    Path("schema.json").write_text(
-        '{"properties": {"food": {"enum": ["Thai", "Greek"]}, "late": {"type": "string"}}}'
-    )
-    run(*on, "--schema", "schema.json")
-    food, late = segmentation().fields
-    assert (food.enum, late.kind, late.share) == (("Thai", "Greek"), "string", 0.0)
-    write("inputs.jsonl", *({"source": f"case {i}"} for i in range(9)))
-    run("inputs.jsonl", "--level", "field", "--sources-only", "--schema", "schema.json")
-    assert names() == ["food", "late"]
-
-
-def test_five_hundred_keys_are_segmented():
-    every = {f"key {i}": f"v {i}" for i in range(500)}
-    run(
-        write("data.jsonl", *({"source": f"case {i}", "target": every} for i in range(9))), "--level", "field"
-    )
-    assert len(segmentation().fields) == len(data_of()["train"][0].target_segments) == 500
-
-
-@pytest.mark.parametrize(
-    ("lines", "options", "told"),
-    [
-        (['{"source": "s", "target": {"a": 1, "a": 2}}'], (), "data.jsonl:1: 'a' is there twice"),
-        (
-            ['{"source": "s", "target": {"a": "b"}}', '{"source": "t", "target": "x"}'],
-            (),
-            "data.jsonl:2: the target",
-        ),
-        (
-            ['{"source": "s", "target": {"a": {"b": 1}}}'],
-            (),
-            "data.jsonl:1: 'a' is an object; a value is a string",
-        ),
-        (
-            ['{"source": "s", "target": {"a": 1}}'],
-            ("--fields", "b"),
-            "no training target has a value for 'b'",
-        ),
-        (
-            ['{"source": "s", "target": {"a": 1}}'],
-            ("--joiner", "x"),
-            "--joiner does not go with --level field",
-        ),
-        (['{"source": "s", "target": {"a": 1}}'], ("--schema", "none.json"), "none.json: no such file"),
-        (
-            ['{"source": "s", "target": {"a": 1}}'],
-            ("--fields", "a", "--keep", "1"),
-            "--keep is for keys that are",
-        ),
-        (['{"source": "s"}'], ("--sources-only",), "without targets there is nothing to read the keys off"),
-    ],
-)
-def test_what_is_no_object_of_values_is_refused(lines, options, told):
-    Path("data.jsonl").write_text("\n".join(lines))
-    assert told in refusal("data.jsonl", "--level", "field", *options)
-
-
-def test_a_target_of_dev_that_is_no_object_is_refused_too():
-    write("dev.jsonl", {"source": "s", "target": "name: x"})
-    write("data.jsonl", *({**one, "target": one["facts"]} for one in objects()))
-    told = refusal("data.jsonl", "--dev", "dev.jsonl", "--level", "field")
-    assert "dev.jsonl:1: the target is not an object" in told
-
-
-def test_objects_and_their_options_belong_to_level_field():
-    write("data.jsonl", *objects())
-    told = refusal("data.jsonl", "--target-field", "facts")
-    assert "the target is an object; --level field makes a row of each of its keys" in told
-    assert "--fields does not go with --level sentence" in refusal("data.jsonl", "--fields", "name")
