@@ -195,6 +195,7 @@ class Manifest(Struct):
     versions: dict[str, str | None] | None = None
     model: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
+    inputs: list[dict[str, Any]] | None = None
     segmentation: _Cut | None = None
     examples: Count | None = None
     costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = (

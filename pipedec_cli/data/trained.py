@@ -21,7 +21,10 @@ from pipedec_cli.data.writing import changes, to_json
 
 MANIFEST: Final = "training.json"
 STATE: Final = "trainer_state.json"
+ADAPTER: Final = "adapter_config.json"
 UNFINISHED: Final = ".unfinished-"  # a folder in which a checkpoint is being written begins so
+#: What `--model` calls fresh weights: a teacher's shape, or one of those that `model/scratch.py` has the sizes of.
+FRESH: Final = ("scratch", *(f"scratch-{size}" for size in ("tiny", "small", "base", "large", "qwen3-0.6b")))
 #: What a training begins with: fresh weights, those of a model that began so here, or others; or adapters beside any.
 Start = Literal["fresh", "from-scratch", "published", "adapters"]
 
@@ -38,8 +41,9 @@ def otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     old, new = dict(before.get("settings") or {}), wanted["settings"]
     for made in (old, new):
         made.update(made.pop("training", {}))
-    same_data = before.get("inputs") == wanted["inputs"]
-    return ", ".join(changes(old, new, {**old, **new})) if same_data else "with other data"
+        made.pop("data", None)  # which may be called otherwise; what it holds is told by its hash
+    read, reading = ([one.get("sha256") for one in made.get("inputs") or ()] for made in (before, wanted))
+    return ", ".join(changes(old, new, {**old, **new})) if read == reading else "with other data"
 
 
 def taught_by(name: str) -> Teacher | None:
@@ -60,11 +64,11 @@ def start_of(model: str, *, adapters: bool = False) -> Start:
     """What `train --model` names: a folder's training.json says where its weights once came from, wherever it was moved."""
     if adapters:
         return "adapters"
-    if model.startswith("scratch"):
+    if model in FRESH:
         return "fresh"
     before = begun(Path(model))
     first = str((before.get("settings") or {}).get("model"))  # all that older trainings tell
-    return "from-scratch" if before.get("from_scratch") or first.startswith("scratch") else "published"
+    return "from-scratch" if before.get("from_scratch") or first in FRESH else "published"
 
 
 def is_model(folder: Path) -> bool:
@@ -87,6 +91,15 @@ def require_model(name: str) -> bool:
     if not (folder / "config.json").exists():
         raise UserError(f"cannot load the checkpoint {name}: not a model", todo="it holds no config.json")
     return True
+
+
+def require_start(name: str) -> None:
+    """A `UserError` unless a training can begin with it: fresh weights, or a model that is there."""
+    if name.startswith("scratch") and name not in FRESH and not Path(name).is_dir():
+        todo = f"use one of {', '.join(FRESH[1:])}, or {FRESH[0]} with --teacher"
+        raise UserError(f"there is no shape {name!r}", todo=todo)
+    if name not in FRESH:
+        require_model(name)
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -43,6 +43,8 @@ class Backbone:
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
     sizes: Callable[[Any], Sizes]  # from the config
     parts: Blocks | Modules
+    #: Whether an encoder's source stands between the ids that the tokenizer puts around it, and not before an <eos>.
+    framed: bool = False
     #: The sizes of all that its checkpoints hold, by name, from the config; None where only transformers knows.
     parameters: Callable[[Any], dict[str, tuple[int, ...]]] | None = None
     #: Weights that checkpoints may hold and nothing reads.
@@ -54,6 +56,11 @@ class Backbone:
     def prompted(self) -> bool:
         """Whether the source is a prompt, which the decoder's own layers read."""
         return self.encoder is None
+
+    @property
+    def learned(self) -> bool:
+        """Whether its tokens are looked up in a table of places, of the source and of the target."""
+        return getattr(self.parts, "learned", False)
 
     def fresh(self, config: Any) -> Any:
         """A model of such a config, in float32, whose weights are drawn from torch's global generator."""

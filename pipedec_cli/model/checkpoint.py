@@ -17,12 +17,12 @@ from msgspec import Meta, Struct
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.records import DecoderKind, Segmentation, whole
 from pipedec_cli.data.segmentation import Segmenter
-from pipedec_cli.data.trained import UNFINISHED, require_model
+from pipedec_cli.data.trained import ADAPTER, UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model import lora
 from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
 from pipedec_cli.model.bare import bare_model
-from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, prompt_around, text_end
+from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
 from pipedec_cli.pipeline.grid import Explore
 
 _CONFIG: Final = "config.json"
@@ -115,6 +115,11 @@ class Checkpoint:
         return getattr(self.model.config, "max_position_embeddings", None) if prompted else None
 
     @property
+    def places(self) -> int | None:
+        """How many tokens a source can have, where an encoder looks their places up in a table."""
+        return self.model.config.max_position_embeddings if self.backbone.learned else None
+
+    @property
     def together(self) -> bool:
         """Whether it writes fields: a row for each, all of them at the same time."""
         used = self.settings
@@ -124,7 +129,9 @@ class Checkpoint:
         """Texts to ids as this checkpoint wants them."""
         used = self.settings or PLAIN
         prompt = self.prompt(used.prompt, chat=used.chat) if self.backbone.prompted else None
-        return TextCodec(self.tokenizer, used.source_prefix, used.max_source_tokens, self.eos, prompt)
+        around = self._known(*ids_around(self.tokenizer)) if self.backbone.framed else None
+        how = (used.source_prefix, used.max_source_tokens, self.eos, prompt)
+        return TextCodec(self.tokenizer, *how, around=around, places=self.places)
 
     def prompt(self, template: str, *, chat: bool) -> Prompt:
         """What stands around a source; a UserError if there is no prompt, or it cannot be made so."""
@@ -133,7 +140,16 @@ class Checkpoint:
                 f"{self.name} is a {self.backbone.name}, whose encoder reads the source: there is no prompt"
             )
             raise UserError(what, todo="use --source-prefix, or leave --prompt-template and --chat out")
-        return prompt_around(self.tokenizer, template, chat=chat)
+        prompt = prompt_around(self.tokenizer, template, chat=chat)
+        self._known(prompt.head, prompt.tail)
+        return prompt
+
+    def _known(self, head: list[int], tail: list[int]) -> tuple[list[int], list[int]]:
+        """What stands around a source, if the model knows all of it; else a UserError."""
+        if (largest := max([*head, *tail], default=0)) >= self.model.config.vocab_size:
+            what = f"a token with the id {largest} stands around a source, and the model does not know it"
+            raise UserError(what, where=self.name, todo="ask it in another template, or take another model")
+        return head, tail
 
     def end_as_usual(self, *, chat: bool | None = None) -> None:
         """Have the texts of a decoder-only model from elsewhere end where it ends them, in a `chat` a turn.
@@ -197,7 +213,9 @@ def _load(
         raise ValueError("it has no tokenizer")
     trial = TextCodec(tokenizer, "", 8, 0)
     trial.decode(trial.ids([_TRIAL])[0])
-    if (largest := max(vocabulary.values())) >= config.vocab_size:
+    # Special tokens, which no text becomes, may go beyond the weights: BART's <mask>, or Gemma 3's of images.
+    never = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    if (largest := max({*vocabulary.values()} - never | {tokenizer.unk_token_id or 0})) >= config.vocab_size:
         what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {config.vocab_size}"
         raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
     if bare and local and not base and bare(config) and (model := bare_model(Path(name), config, dtype)):
@@ -230,7 +248,10 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
             made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
             given["decoder_start_token_id"] = made.decoder_start_token_id
     if encoded and given.get("decoder_start_token_id") is None:
-        given["decoder_start_token_id"] = given["pad_token_id"]
+        # As transformers has it; a T5 has no bos token, and begins with padding.
+        given["decoder_start_token_id"] = (
+            given["pad_token_id"] if given.get("bos_token_id") is None else given["bos_token_id"]
+        )
     try:
         checked = msgspec.to_builtins(msgspec.convert(given, families[kind].config))
     except msgspec.ValidationError as error:
@@ -247,7 +268,12 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     A folder without config.json is no model: it goes first and comes last.
     """
     assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
+    import transformers
+
     setattr(checkpoint.model.config, _KEY, msgspec.to_builtins(checkpoint.settings))
+    # How the base sampled and where it ended says nothing of what was trained: its `generate` is to be greedy, to this eos.
+    made = transformers.GenerationConfig.from_model_config(checkpoint.model.config)
+    checkpoint.model.generation_config = made
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:
         with _quiet():
@@ -262,7 +288,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         mode = (Path(unfinished) / _CONFIG).stat().st_mode  # safetensors' own is for the owner alone
         (folder / _CONFIG).unlink(missing_ok=True)
         # Weights of another kind, or in parts, would be taken for some of this one's.
-        for other in (*folder.glob("*.safetensors*"), folder / lora.CONFIG):
+        for other in (*folder.glob("*.safetensors*"), folder / ADAPTER):
             other.unlink(missing_ok=True)
         for file in sorted(Path(unfinished).iterdir(), key=lambda file: file.name == _CONFIG):
             file.chmod(mode)

@@ -37,7 +37,7 @@ SORTED_BATCHES: Final = 16
 
 #: Files that have no say in what is generated: logs and manifests of the training, and the decoding defaults of others.
 _SILENT: Final = frozenset({"generation_config.json", "trainer_state.json", "training.json"})
-_TELLING: Final = frozenset({".bin", ".json", ".model", ".safetensors", ".txt"})
+_TELLING: Final = frozenset({".bin", ".jinja", ".json", ".model", ".safetensors", ".txt"})
 
 
 @dataclass(slots=True)

@@ -122,6 +122,12 @@ class Llama(Prompted, omit_defaults=True):
     layer_types: None = None
 
 
+class Gemma(Prompted, omit_defaults=True):
+    """Of a Gemma 3, every so many layers of which see everything, where it does not name the kind of each."""
+
+    sliding_window_pattern: Size | None = None
+
+
 class T5GemmaConfig(Struct, omit_defaults=True):
     """Of a T5Gemma: both of its halves."""
 
@@ -248,6 +254,7 @@ T5GEMMA: Final = Backbone(
     encoder=lambda model: model.model.encoder,
     embedding=lambda model: model.model.decoder.embed_tokens,
     sizes=lambda config: _rotary_sizes(config.decoder),
+    framed=True,
     parts=Modules(
         decoder=lambda model: model.model.decoder,
         head=lambda model: _capped(model.lm_head, model.config.decoder.final_logit_softcapping),
@@ -266,6 +273,7 @@ BART: Final = Backbone(
     encoder=lambda model: model.model.encoder,
     embedding=lambda model: model.model.decoder.embed_tokens,
     sizes=_bart_sizes,
+    framed=True,
     parts=Modules(
         decoder=lambda model: model.model.decoder,
         head=_bart_head,
@@ -278,7 +286,7 @@ FAMILIES: Final = (
     _prompted("Llama", "llama", Llama),
     _prompted("Qwen3", "qwen3"),
     _prompted("SmolLM3", "smollm3"),
-    _prompted("Gemma 3", "gemma3_text", head=_gemma_head),
+    _prompted("Gemma 3", "gemma3_text", Gemma, head=_gemma_head),
     T5GEMMA,
     BART,
 )

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import checked
+from pipedec_cli.data.trained import ADAPTER
 from pipedec_cli.data.writing import write_json
 
-CONFIG: Final = "adapter_config.json"
 _WEIGHTS: Final = "adapter_model.safetensors"
 _BEFORE: Final = "base_model.model."  # of the names in a file, as peft has them
 _NAME: Final = "default"  # of the one adapter within a model
@@ -119,7 +119,7 @@ def save_adapter(model: Any, base: str, folder: Path) -> None:
     save_file(
         {name: weight.detach().contiguous() for name, weight in _weights(model).items()}, folder / _WEIGHTS
     )
-    write_json(folder / CONFIG, to_builtins(told))
+    write_json(folder / ADAPTER, to_builtins(told))
 
 
 def load_adapter(model: Any, folder: Path) -> None:
@@ -136,22 +136,22 @@ def load_adapter(model: Any, folder: Path) -> None:
 
 def base_of(folder: Path) -> Path | None:
     """The folder of the model that an adapter is for; None where a folder holds none. A UserError if it cannot be taken."""
-    if not (folder / CONFIG).is_file():
+    if not (folder / ADAPTER).is_file():
         return None
     base = Path(_read(folder).base_model_name_or_path)
     if not (base / "config.json").is_file():
         todo = "put it there, or write its folder into the file"
         raise UserError(
-            f"the adapter's base model is not at {str(base)[:200]!r}", where=str(folder / CONFIG), todo=todo
+            f"the adapter's base model is not at {str(base)[:200]!r}", where=str(folder / ADAPTER), todo=todo
         )
-    if (base / CONFIG).exists():
+    if (base / ADAPTER).exists():
         what = f"the adapter's base model {str(base)[:200]!r} is itself an adapter"
-        raise UserError(what, where=str(folder / CONFIG), todo="merge that one first")
+        raise UserError(what, where=str(folder / ADAPTER), todo="merge that one first")
     return base
 
 
 def _read(folder: Path) -> Adapter:
-    path = folder / CONFIG
+    path = folder / ADAPTER
     content = as_json(contents(path), str(path))
     found: Adapter = checked(content, Adapter, str(path))
     if more := next(filter(content.get, _MORE), None):

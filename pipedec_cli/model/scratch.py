@@ -11,6 +11,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.records import Family, Record
 from pipedec_cli.data.segmentation import Segmenter
+from pipedec_cli.data.trained import FRESH, require_start
 from pipedec_cli.model.backbone import backbones
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
 
@@ -39,7 +40,7 @@ SHAPES: Final = {
     "scratch-large": Shape(d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000),
     "scratch-qwen3-0.6b": Shape(1024, 4608, 14, 16, 151_936, 0.0, d_kv=128, kv_heads=8, family="qwen3"),
 }
-ALIKE: Final = "scratch"
+ALIKE: Final = FRESH[0]
 PAD, EOS, UNKNOWN, BOS = 0, 1, 2, 3
 #: Records that a fresh tokenizer is trained on; more of them change it little.
 _TOKENIZER_RECORDS: Final = 20_000
@@ -81,9 +82,10 @@ def start_checkpoint(
         tokenizer = train_tokenizer(texts, shape.vocabulary, begins=shape.family not in ("t5", "bart"))
         model = make_model(shape, len(tokenizer))
         return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
-    if name.startswith("scratch"):
-        todo = f"use one of {', '.join(SHAPES)}, or {ALIKE} with --teacher"
-        raise UserError(f"there is no shape {name!r}", todo=todo)
+    require_start(name)
+    if name == ALIKE:
+        todo = f"give {ALIKE} with --teacher, or a shape such as {FRESH[1]}"
+        raise UserError(f"{ALIKE} is a teacher's shape, and there is no teacher", todo=todo)
     checkpoint = load_checkpoint(name)
     checkpoint.settings, checkpoint.segmenter = settings, segmenter
     checkpoint.end_as_usual()
@@ -127,12 +129,12 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
     import transformers
 
     kind = _TRANSFORMERS_NAMES.get(shape.family, shape.family)
-    ids = {"pad_token_id": PAD, "eos_token_id": EOS}
     # A multiple of 8 suits the matrix kernels.
-    config = transformers.AutoConfig.for_model(
-        kind, **ids, vocab_size=-(-vocabulary // 8) * 8, **_SIZES.get(shape.family, _rotary)(shape)
-    )
-    return backbones()[kind].fresh(config)
+    common = {"pad_token_id": PAD, "eos_token_id": EOS, "vocab_size": -(-vocabulary // 8) * 8}
+    sizes = _SIZES.get(shape.family, _rotary)(shape)
+    for half in {"encoder", "decoder"} & sizes.keys():  # which are configurations of their own
+        sizes[half] |= common
+    return backbones()[kind].fresh(transformers.AutoConfig.for_model(kind, **common, **sizes))
 
 
 def _t5(shape: Shape) -> dict[str, Any]:
@@ -164,8 +166,12 @@ def _half(shape: Shape) -> dict[str, Any]:
 
 
 def _t5gemma(shape: Shape) -> dict[str, Any]:
-    half = {**_half(shape), "pad_token_id": PAD, "eos_token_id": EOS}
-    return {"encoder": half, "decoder": half, "bos_token_id": BOS}
+    return {
+        "encoder": _half(shape),
+        "decoder": _half(shape),
+        "bos_token_id": BOS,
+        "decoder_start_token_id": BOS,
+    }
 
 
 def _bart(shape: Shape) -> dict[str, Any]:

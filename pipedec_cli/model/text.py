@@ -47,19 +47,30 @@ def usual_prompt(*, chat: bool) -> str:
 class TextCodec:
     """A transformers tokenizer, the prefix of every source, and the number of tokens that one is cut to.
 
-    An encoder's source has an <eos> behind it; a decoder-only model's stands in a `prompt`. Either counts.
+    An encoder's source stands between the ids `around` it, by default before an <eos>; a decoder-only model's in a
+    `prompt`. Either counts. No source is longer than the `places` that an encoder has, if it has a table of them.
     """
 
     def __init__(
-        self, tokenizer: Any, prefix: str, max_source_tokens: int, eos: int, prompt: Prompt | None = None
+        self,
+        tokenizer: Any,
+        prefix: str,
+        max_source_tokens: int,
+        eos: int,
+        prompt: Prompt | None = None,
+        *,
+        around: tuple[list[int], list[int]] | None = None,
+        places: int | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         # Special tokens that stand in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True
         self.prefix = prefix
+        self._places = places
         self.max_source_tokens = max_source_tokens
         self.eos = eos
         self.prompt = prompt
+        self._ends = ([], [eos]) if around is None else around
         self._reserved = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -95,8 +106,17 @@ class TextCodec:
         return Tokenizer.from_str(json.dumps({**content, "post_processor": None}))
 
     @property
+    def max_source_tokens(self) -> int:
+        """The number of tokens that a source is cut to, with all that stands around it."""
+        return self._most
+
+    @max_source_tokens.setter
+    def max_source_tokens(self, most: int) -> None:
+        self._most = most if self._places is None else min(most, self._places)
+
+    @property
     def _around(self) -> tuple[list[int], list[int]]:
-        return ([], [self.eos]) if self.prompt is None else (self.prompt.head, self.prompt.tail)
+        return self._ends if self.prompt is None else (self.prompt.head, self.prompt.tail)
 
     @property
     def described(self) -> dict[str, Any]:
@@ -148,12 +168,16 @@ class TextCodec:
         return str(self.tokenizer.decode(list(ids), **options)).strip()
 
 
-def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
-    """What a template, which says ``{source}`` once, puts around a source; a UserError if it cannot be.
+def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """What a tokenizer puts before and behind a text by itself."""
+    alone = tokenizer("a", add_special_tokens=False)["input_ids"]
+    ids = list(tokenizer("a")["input_ids"])
+    first = next(n for n in range(len(ids)) if ids[n : n + len(alone)] == alone)
+    return ids[:first], ids[first + len(alone) :]
 
-    In a `chat` it is what the user says, and the model's own template stands around it. Where the tokenizer begins a text
-    with a token of its own, so does a prompt. Special tokens in either template are what they are.
-    """
+
+def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
+    """A template, which says ``{source}`` once, with the model's own around it in a `chat`; a UserError if it cannot be."""
     if template.count(SOURCE) != 1:
         what = f"the prompt template {template[:60]!r} does not say {SOURCE} once"
         raise UserError(what, todo=f"write for example --prompt-template 'Summarize: {SOURCE}'")
@@ -164,6 +188,16 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
             raise UserError(
                 "the model's chat template does not take a user's words once", todo="leave --chat out"
             )
+    return whole
+
+
+def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
+    """What a template, which says ``{source}`` once, puts around a source; a UserError if it cannot be.
+
+    In a `chat` it is what the user says, and the model's own template stands around it. Where the tokenizer begins a text
+    with a token of its own, so does a prompt. Special tokens in either template are what they are.
+    """
+    whole = prompt_text(tokenizer, template, chat=chat)
     head, tail = (_template_ids(tokenizer, part) for part in whole.split(SOURCE))
     begins = tokenizer.bos_token_id is not None and tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id
     if begins and head[:1] != [tokenizer.bos_token_id]:

@@ -194,9 +194,11 @@ def run(
     repeats, clock = settings.repeats, device_clock(device)
     with _decoders(settings, device, talk) as decoders:
         first = decoders[0].checkpoint
-        vocabulary, most = first.model.config.vocab_size, max(settings.batch_sizes)
-        end = None if first.backbone.prompted else first.eos
-        sources = lengths.sources(most, vocabulary, end, settings.seed)
+        if first.places is not None and lengths.source > first.places:
+            what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
+            raise UserError(what, todo=f"give --source {first.places} or less")
+        config, end = first.model.config, None if first.backbone.prompted else first.eos
+        sources = lengths.sources(max(settings.batch_sizes), config.vocab_size, end, settings.seed)
         ours = list[Competitor]()
         delays: Sequence[int | Literal["together"]] = ("together",) if lengths.keys else settings.delays
         for decoder, delay in product(decoders, (None, *delays)):

@@ -14,6 +14,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.rows import is_hub_name
+from pipedec_cli.data.trained import FRESH
 from pipedec_cli.data.workspace import SEGMENTATION_FILE, segmented_with
 from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.terminal.console import Talk, many
@@ -29,6 +30,20 @@ _MARK: Final = b"written by `pipedec train`"
 _LICENCE: Final = re.compile(
     r"---\n(?:(?!---).*\n)*?license: *[\"']?(?!other|unknown)([\w.-]{1,40})[\"']? *\n"
 )
+#: How Python loads a folder; an adapter by hand, since transformers takes the config.json beside it for a model's.
+_LOAD: Final = """\
+from transformers import $kind, AutoTokenizer
+
+model, tokenizer = (kind.from_pretrained("FOLDER") for kind in ($kind, AutoTokenizer))
+settings = model.config.pipedec"""
+_LOAD_ADAPTER: Final = """\
+from peft import PeftConfig, PeftModel
+from transformers import AutoConfig, $kind, AutoTokenizer, GenerationConfig
+
+config, tokenizer = (kind.from_pretrained("FOLDER") for kind in (AutoConfig, AutoTokenizer))
+base = $kind.from_pretrained(PeftConfig.from_pretrained("FOLDER").base_model_name_or_path)
+base.generation_config = GenerationConfig.from_model_config(config)
+model, settings = PeftModel.from_pretrained(base, "FOLDER").eval(), config.pipedec"""
 #: Settings of a training that name its owner's files, or that the card tells otherwise.
 _UNTOLD: Final = ("model", "data", "teacher", "training", "cpu")
 
@@ -58,7 +73,7 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
 
     name, asked = checkpoint.name, record["settings"]
     pipelined, local = asked["decoder"] == "pipelined", Path(name).is_dir()
-    fresh = name.startswith("scratch")
+    fresh = name in FRESH
     given = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
     teacher = (asked.get("teacher") or {}).get("name")
     hub = is_hub_name(given)
@@ -83,8 +98,15 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         Path(__file__).with_name(f"model_card{of}.md").read_text(encoding="utf-8")
         for of in ("", f"_{asked['decoder']}{'_prompted' if checkpoint.backbone.prompted else ''}")
     )
+    needs, load = "`transformers`", _LOAD
     if lora.has_adapters(checkpoint.model):
         use = f"The folder holds an adapter (LoRA) for the model that it started from, which must be there.\n{use}"
+        needs, load = "`transformers` and `peft`", _LOAD_ADAPTER
+    use = Template(use).substitute(
+        needs=needs,
+        load=Template(load).substitute(kind=checkpoint.backbone.auto_class),
+        prompt=_prompt_literal(checkpoint),
+    )
     return Template(template).substitute(
         front="\n".join(f"{key}: {to_json(value)}" for key, value in front.items() if value),
         family=checkpoint.backbone.name,
@@ -102,6 +124,16 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
             line for sheet in training_sheets(checkpoint, record) for line in as_markdown(sheet)
         ),
     )
+
+
+def _prompt_literal(checkpoint: Checkpoint) -> str:
+    """What stands around a source, as a string of Python in one line; that of a chat was made on the day that it is always told."""
+    from pipedec_cli.model.text import prompt_text
+
+    used = checkpoint.settings
+    if used is None or not checkpoint.backbone.prompted:
+        return ""
+    return ascii(prompt_text(checkpoint.tokenizer, used.prompt, chat=used.chat))
 
 
 def _called(model: str) -> str:

@@ -179,11 +179,15 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     for name in filter(None, {start, settings.teacher}):
         if real(name) == real(target):
             raise UserError("would be written over", where=name, todo="give another --out")
-        if not name.startswith("scratch"):
-            trained.require_model(name)
+        trained.require_start(name)
     if settings.keep_adapter and (settings.lora is None or not Path(settings.model or "").is_dir()):
         what = "--keep-adapter keeps what --lora has trained beside a model in a folder"
         raise UserError(what, todo="give --lora RANK and --model FOLDER, or leave it out")
+    if settings.keep_adapter and Path(settings.model or "", trained.ADAPTER).exists():
+        todo = "leave --keep-adapter out, or merge that one first"
+        raise UserError(
+            "is itself an adapter, and one of an adapter is not read", where=settings.model, todo=todo
+        )
     alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
     with alone if is_main() else nullcontext():
         check_folder(target, None, settings, talk)

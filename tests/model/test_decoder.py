@@ -236,11 +236,12 @@ def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_li
     (tmp_path / "a" / "checkpoint-1" / "model.safetensors").write_bytes(b"other")
     found = [Decoder(second).sha256]
     assert Decoder(first).sha256 == found[0] is not None
-    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+    (tmp_path / "b" / "chat_template.jinja").write_text("{{ messages }}")
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"):
         with (tmp_path / "b" / name).open("ab") as file:
             file.write(b" ")
         found.append(Decoder(second).sha256)
-    assert len(set(found)) == 4
+    assert len(set(found)) == 5
     # Where config.json does not tell <bos>, generation_config.json does, and counts; else it has no say.
     config, defaults = (tmp_path / "b" / f"{name}config.json" for name in ("", "generation_"))
     for bos, start in ((0, 0), (0, 1), (None, 0), (None, 1)):
@@ -249,7 +250,7 @@ def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_li
         defaults.write_text(json.dumps({"decoder_start_token_id": start}))
         found.append(Decoder(second).sha256)
     assert found[-4] == found[-3]
-    assert len(set(found)) == 7
+    assert len(set(found)) == 8
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

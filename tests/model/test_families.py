@@ -8,13 +8,16 @@ from typing import get_args
 import pytest
 import torch
 
-from pipedec_cli.data.records import Family
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Family, Record
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
+from pipedec_cli.model.collate import encode
 from pipedec_cli.model.cost import training_cost
 from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.teacher_forcing import TeacherForcing, recompute
 from pipedec_cli.model.training import _Trainer, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
+from tests.terminal.running import read_json
 
 FAMILIES = get_args(Family)
 _WHOLE, _WINDOW = "full_attention", "sliding_attention"
@@ -55,6 +58,88 @@ def test_what_was_trained_loads_in_plain_transformers_by_its_auto_class_and_gene
         Decoder(ours).texts([source for source, _ in TOY[:3]], Decoder(ours).method(1, max_tokens=12))
     )
     assert len(made) == 3 and all(one.steps for one in made)
+
+
+def test_what_opens_and_ends_a_text_and_stands_around_a_source_is_the_same_once_saved(saved):
+    made, again = (
+        fresh(family := saved.name[:-1]),
+        load_checkpoint(str(saved)),
+    )  # pytest has put a number behind
+    for one in (made, again):
+        assert (one.opener, one.eos) == (0 if family in ("t5", "bart") else 3, 1)
+        ids, _ = one.codec().source("red 3")
+        between = ids[len(one.codec()._around[0]) : len(ids) - len(one.codec()._around[1])]
+        assert between == one.tokenizer("red 3", add_special_tokens=False)["input_ids"]
+        if not one.backbone.prompted:
+            assert ids == one.tokenizer("red 3")["input_ids"], "as transformers has it"
+    assert {table.shape[0] for name, table in again.model.state_dict().items() if "embed_tokens" in name} <= {
+        again.model.config.vocab_size
+    }
+
+
+def test_an_encoder_decoder_that_names_no_opener_begins_as_transformers_does(tmp_path):
+    save_checkpoint(fresh("t5gemma"), tmp_path)
+    change(tmp_path / "config.json", "decoder_start_token_id")
+    assert load_checkpoint(str(tmp_path)).opener == load_checkpoint(str(tmp_path)).tokenizer.bos_token_id == 3
+
+
+def test_a_source_stands_between_what_the_tokenizer_puts_around_it_where_the_family_has_it_so(tmp_path):
+    from tokenizers import processors
+
+    checkpoint = fresh("bart")
+    checkpoint.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<unk> $A </s>", special_tokens=[("<unk>", 2), ("</s>", 1)]
+    )
+    save_checkpoint(checkpoint, tmp_path)
+    ids, cut = load_checkpoint(str(tmp_path)).codec().source("red 3")
+    assert (ids[0], ids[-1], cut) == (2, 1, False) and len(ids) > 3
+
+
+def test_what_an_encoder_has_no_place_for_is_cut_and_said_to_be(tmp_path):
+    checkpoint = fresh("bart")
+    save_checkpoint(checkpoint, tmp_path)
+    decoder = Decoder(load_checkpoint(str(tmp_path)), max_source_tokens=10**6)
+    places = decoder.text.max_source_tokens
+    assert places == decoder.checkpoint.model.config.max_position_embeddings == 1024
+    (made,) = decoder.texts(["red " * 3000], decoder.method(1, max_tokens=2))
+    assert made.source_cut and len(decoder.text.source("red " * 3000)[0]) == places
+    (example,) = encode(checkpoint, [Record("1", "red " * 3000, "red", ("red",), (), "d:1")])
+    assert (len(example.source), example.cut) == (places, True)
+
+
+def test_special_tokens_beyond_the_weights_are_no_hindrance_and_in_a_prompt_they_are_refused(tmp_path):
+    """BART's tokenizer has <mask> there, and Gemma 3's a token for images."""
+    checkpoint = fresh("gemma3")
+    size = checkpoint.model.config.vocab_size
+    names = [f"<extra_{n}>" for n in range(len(checkpoint.tokenizer), size + 1)]
+    checkpoint.tokenizer.add_special_tokens({"additional_special_tokens": names})
+    save_checkpoint(checkpoint, tmp_path)
+    again = load_checkpoint(str(tmp_path))
+    assert again.tokenizer.convert_tokens_to_ids(names[-1]) == size
+    assert max(again.codec().source(f"red {names[-1]} 3")[0]) < size, "a text has none"
+    with pytest.raises(UserError, match=f"a token with the id {size} stands around a source"):
+        again.prompt(names[-1] + "{source}", chat=False)
+    checkpoint.tokenizer.add_tokens(["ordinary"])
+    save_checkpoint(checkpoint, tmp_path)
+    assert "the tokenizer has ids up to" in refused(tmp_path)
+
+
+def test_layers_of_a_gemma_take_turns_as_its_config_says(tmp_path):
+    save_checkpoint(fresh_toy(shape=SMALL._replace(family="gemma3", layers=2)), tmp_path)
+    for more in ({}, {"sliding_window_pattern": 2}):
+        change(tmp_path / "config.json", "layer_types", sliding_window=4, **more)
+        kinds = load_checkpoint(str(tmp_path)).model.config.layer_types
+        assert kinds == ([_WINDOW, _WHOLE] * 2 if more else [_WINDOW] * 4)
+
+
+def test_how_a_base_sampled_and_where_it_ended_is_not_kept(tmp_path):
+    checkpoint = fresh("qwen3")
+    checkpoint.model.generation_config.update(eos_token_id=2, do_sample=True, num_beams=4, temperature=0.7)
+    checkpoint.eos = 5
+    save_checkpoint(checkpoint, tmp_path)
+    told = read_json(tmp_path / "generation_config.json")
+    assert told["eos_token_id"] == 5
+    assert not {"do_sample", "num_beams", "temperature"} & {name for name, value in told.items() if value}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

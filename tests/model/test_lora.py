@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pipedec_cli.data.trained import ADAPTER
 from pipedec_cli.model import lora
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.teacher_forcing import recompute
@@ -42,7 +43,7 @@ def test_the_decoders_linear_layers_alone_are_changed_and_the_result_is_a_plain_
     lora.add_adapters(checkpoint.model, 4, seed=0)
     learn(checkpoint, tmp_path)
     after = weights_of(load_checkpoint(str(tmp_path)))
-    assert before.keys() == after.keys() and not (tmp_path / lora.CONFIG).exists()
+    assert before.keys() == after.keys() and not (tmp_path / ADAPTER).exists()
     changed = {name for name in before if not before[name].equal(after[name])}
     assert changed and not [
         name for name in changed if "encoder." in name or "norm" in name or "embed" in name
@@ -102,7 +103,7 @@ def test_what_is_written_over_leaves_no_weights_of_another_kind(tmp_path, base):
         checkpoint = load_checkpoint(str(base))
         lora.add_adapters(checkpoint.model, 2, seed=0)
         learn(checkpoint, tmp_path / "out", keep_adapter=keep)
-    assert not (tmp_path / "out" / lora.CONFIG).exists()
+    assert not (tmp_path / "out" / ADAPTER).exists()
     assert [path.name for path in (tmp_path / "out").glob("*.safetensors")] == ["model.safetensors"]
 
 
@@ -124,7 +125,7 @@ def test_what_is_written_over_leaves_no_weights_of_another_kind(tmp_path, base):
     ],
 )
 def test_an_adapter_that_is_not_plain_lora_or_has_no_base_here_is_refused_in_one_line(kept, values, told):
-    path = kept / lora.CONFIG
+    path = kept / ADAPTER
     whole = path.read_text()
     change(path, **values)
     try:
@@ -136,10 +137,10 @@ def test_an_adapter_that_is_not_plain_lora_or_has_no_base_here_is_refused_in_one
 def test_an_adapter_of_an_adapter_and_one_of_other_layers_are_refused(tmp_path, kept):
     from safetensors.torch import load_file, save_file
 
-    whole = (kept / lora.CONFIG).read_text()
-    change(kept / lora.CONFIG, base_model_name_or_path=str(kept))
+    whole = (kept / ADAPTER).read_text()
+    change(kept / ADAPTER, base_model_name_or_path=str(kept))
     assert "is itself an adapter" in refused(kept)
-    (kept / lora.CONFIG).write_text(whole)
+    (kept / ADAPTER).write_text(whole)
     weights, path = load_file(kept / "adapter_model.safetensors"), kept / "adapter_model.safetensors"
     first = next(iter(weights))
     save_file({name: weights[name] for name in weights if name != first}, path)

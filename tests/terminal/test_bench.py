@@ -155,6 +155,10 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
         ("--model nowhere", "no checkpoint folder"),
+        (
+            "--model scratch-tiny --family bart --source 1500",
+            "sources of 1,500 tokens, and scratch-tiny has 1,024 places",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(options, words):

@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 
 from pipedec_cli.model.checkpoint import load_checkpoint
 from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
-from tests.model.chats import foreign
+from tests.model.chats import DATED, foreign
 from tests.terminal import running
 from tests.terminal.running import lines_of, read_json, run, write_lines
 
@@ -203,13 +203,25 @@ def test_an_adapter_is_kept_only_beside_a_model_in_a_folder(workspace, tmp_path)
     for more in ((), ("--lora", "4"), ("--model", "google/gemma-3-270m", "--lora", "4")):
         told = running.refused("train", "-w", workspace, *FEW, "--keep-adapter", *more)
         assert "give --lora RANK and --model FOLDER" in told
+    base = foreign(tmp_path / "base")
+    write_lines(base / "adapter_config.json", {})
+    told = running.refused("train", "-w", workspace, *FEW, "--keep-adapter", "--lora", "4", "--model", base)
+    assert "is itself an adapter" in told
 
 
-@pytest.mark.parametrize("more", [("--prompt-template", "Say {source} now:"), ("--chat",)])
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # peft's, of transformers
+@pytest.mark.parametrize(
+    "more",
+    [("--prompt-template", "Say {source} now:"), ("--chat",), ("--chat", "--lora", "4", "--keep-adapter")],
+)
 def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(workspace, tmp_path, more):
     from pipedec_cli.model.decoder import load
 
-    train(workspace, "--model", foreign(tmp_path / "base"), "--decoder", "sequential", *more)
+    if "--lora" in more:
+        pytest.importorskip("peft")
+    base = foreign(tmp_path / "base", template=DATED)
+    write_lines(base / "generation_config.json", {"num_beams": 2, "eos_token_id": 5, "min_length": 9})
+    train(workspace, "--model", base, "--decoder", "sequential", *more)
     folder, source = workspace / "models" / "sequential", SOURCES[0]
     card = ModelCard.load(folder / "README.md")
     assert "llama" in card.data.tags and "# Llama with an ordinary, sequential decoder" in card.text

@@ -103,7 +103,8 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     assert "--resume" in refused(workspace)
     assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     assert (folder / "model.safetensors").read_bytes() == before
-    assert f"going on from {folder / 'checkpoint-2'}" in train(workspace, "--resume")
+    again = workspace / ".." / workspace.name
+    assert f"going on from {again / 'models/pipelined/checkpoint-2'}" in train(again, "--resume")
     train(workspace, "--overwrite", "--seed", "1")
     assert (folder / "model.safetensors").read_bytes() != before
 
@@ -111,7 +112,7 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
 def test_what_cannot_be_trained_is_refused(workspace, monkeypatch):
     for delay in ("0", "-1", "two", "1.5"):
         run("train", "-w", workspace, "--delay", delay, exit_code=2)
-    assert "scratch-tiny" in refused(workspace, "--model", "scratch-huge")
+    assert "no shape 'scratch-huge'; use one of scratch-tiny" in refused(workspace, "--model", "scratch-huge")
     assert "pipedec segment DATA" in refused(workspace / "none")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "cuda is not here; use --device cpu" in refused(workspace, "--device", "cuda")
