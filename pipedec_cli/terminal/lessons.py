@@ -87,6 +87,8 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     if decoder.settings.decoder != "sequential":
         todo = "name an ordinary model with --teacher"
         raise UserError(f"{decoder.checkpoint.name} is a pipelined decoder, and no teacher", todo=todo)
+    if decoder.checkpoint.settings is None:  # its texts are cut as these data are, wherever they lie
+        decoder.checkpoint.segmenter = load_segmenter(folder, segmentation)
     splits: dict[SplitName, int | None] = {"train": settings.limit}
     if settings.dev_examples and dev.exists() and dev.stat().st_size:
         splits["dev"] = settings.dev_examples
@@ -106,8 +108,8 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1, each_once=True)
     cut = {split: _lessons(rows, split, prepare, talk) for split, rows in told.items()}
     if not cut["train"]:
-        todo = "train the teacher until it ends its texts, or take another"
-        raise UserError("none of the teacher's texts ends", where=str(files[0]), todo=todo)
+        todo = "train the teacher until it ends its texts and says nothing twice, or take another"
+        raise UserError("none of the teacher's texts can be learnt from", where=str(files[0]), todo=todo)
     if (again := prepare.counts.repeated) and segmentation.level != "sentence":
         talk.say(f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out")
     sources = decoder.text.described

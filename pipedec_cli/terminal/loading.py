@@ -69,7 +69,13 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
 
 def load_any(settings: GenerateSettings, talk: Talk) -> Decoder:
     """What the settings ask for: a decoder, or a model with what drafts its text."""
-    return load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)
+    decoder = load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)
+    writer = getattr(decoder, "drafter", decoder)  # None where n-grams or a model's own answers are guessed
+    unused = {"explore", "start_when"} | ({"time_max", "sub_max"} if writer is None else set())
+    if (given := settings.typed & unused) and (writer is None or writer.settings.decoder == "sequential"):
+        what = f"--{min(given).replace('_', '-')} is for a pipelined decoder, and there is none"
+        raise UserError(what, todo="leave it out" + (", or give --draft pipelined" if settings.exact else ""))
+    return decoder
 
 
 def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:

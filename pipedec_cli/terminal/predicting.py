@@ -97,6 +97,7 @@ class Predictions:
         if self.exact and (drafter := self.exact.drafter):
             self.manifest["drafter"] = {"name": drafter.checkpoint.name, "sha256": drafter.sha256}
         self.tally = Tally(checkpoint.tokenizer.unk_token_id, checkpoint.positions)
+        self._resumes = False  # whether a stopped run goes on with --resume, and not by itself
         self.seconds = 0.0
 
     def path(self, *, there: bool = False) -> Path:
@@ -188,7 +189,8 @@ class Predictions:
                         shown += time.perf_counter() - before
         except torch.OutOfMemoryError as error:
             what = f"{self.batch_size} examples at a time do not fit the memory of {self.decoder.checkpoint.device}"
-            raise UserError(what, todo="give a smaller --batch-size, and --resume to go on") from error
+            todo = "give a smaller --batch-size" + (", and --resume to go on" if self._resumes else "")
+            raise UserError(what, todo=todo) from error
         self.seconds = time.perf_counter() - began - shown
         for said in self.tally.warnings(text.max_source_tokens):
             self.talk.warn(said)
@@ -207,6 +209,7 @@ class Predictions:
         files, done = GenerationFiles(path) if path.is_file() or not path.exists() else None, None
         with self._only_writer(path, "choose another --out") if files else nullcontext():
             shard = self.inputs.shard
+            self._resumes = files is not None and not shard
             if files and (self.settings.resume or shard) and files.begun:
                 if self.settings.trace is None:
                     self._trace_as(files)
@@ -327,7 +330,7 @@ class Predictions:
                 hint = "there is nothing to resume from"
                 if files and files.begun:
                     whole = f"{files.count():,} of {count:,} lines are in {path}"
-                    again = "the same command" + ("" if self.inputs.shard else " with --resume")
+                    again = "the same command" + (" with --resume" if self._resumes else "")
                     hint = f"{whole}; {again} goes on"
                 if isinstance(error, OSError) and error.filename in (None, str(path)):
                     raise OSError(error.errno, f"{error.strerror}; {hint}", str(path)) from error

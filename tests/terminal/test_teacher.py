@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import shutil
@@ -10,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from pipedec_cli.data.trained import start_of
-from pipedec_cli.data.writing import write_json
+from pipedec_cli.data.trained import FRESH, start_of
+from pipedec_cli.data.writing import JsonLinesAppender, write_json
 from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.scratch import SHAPES
+from pipedec_cli.terminal import predicting
 from pipedec_cli.terminal.console import Talk
 from pipedec_cli.terminal.lessons import Lessons, gather
 from pipedec_cli.terminal.train import TrainSettings
-from tests.checkpoints import TOLD, tiny_checkpoint, weights_of
+from tests.checkpoints import TOLD, change, tiny_checkpoint, weights_of
 from tests.terminal import running
 from tests.terminal.running import lines_of, read_json, run, write_lines
 
@@ -82,7 +85,7 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspa
     assert len(lessons.train) == 3 and lessons.dev
 
 
-def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, teacher):
+def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, teacher, monkeypatch):
     train(workspace, "--teacher", teacher)
     kept = written(workspace)
     whole = kept.read_bytes()
@@ -91,6 +94,15 @@ def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, tea
     assert "goes on: 2 of" in train(workspace, "--teacher", teacher, "--overwrite")
     lines = (re.sub(rb'"seconds": [^,]+', b"", text) for text in (whole, kept.read_bytes()))
     assert len(set(lines)) == 1
+
+    class Interrupted(JsonLinesAppender):
+        def write(self, item: Any) -> None:
+            raise KeyboardInterrupt
+
+    kept.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    monkeypatch.setattr(predicting, "JsonLinesAppender", Interrupted)
+    stopped = run("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite", exit_code=130)
+    assert "the same command goes on" in stopped.stderr, "and knows no --resume before a first checkpoint"
 
 
 def test_texts_that_were_cut_short_or_go_in_circles_are_counted_and_left_out(workspace, teacher):
@@ -107,7 +119,7 @@ def test_texts_that_were_cut_short_or_go_in_circles_are_counted_and_left_out(wor
     assert learnt == {row["id"]: dict(TOLD)[row["source"]] for row in rows}
     write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in (first, second, *rows)))
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
-    assert "none of the teacher's texts ends" in told and str(written(workspace)) in told
+    assert "none of the teacher's texts can be learnt from" in told and str(written(workspace)) in told
 
 
 def test_a_clause_that_the_teacher_says_again_is_learnt_once(tmp_path, teacher):
@@ -141,7 +153,7 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_pat
     assert ends_if_cut(abbreviated) == ends_if_cut("A.")  # what was cut teaches no abbreviation
     write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in (first, *kept)))
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
-    assert "none of the teacher's texts ends" in told
+    assert "none of the teacher's texts can be learnt from" in told
     assert "2 predictions" in run("generate", "-w", workspace, "--limit", "2", "--device", "cpu").stderr
 
 
@@ -155,6 +167,26 @@ def test_a_teachers_text_is_read_as_the_object_that_it_says(tmp_path, teacher):
     assert [field.name for field in lessons.segmentation.fields] == ["A", "B"]
     assert {one.target_segments for one in lessons.train} == {("", "b")}
     assert lessons.segmenter.cut("A: a; B: x;; y") == ("a", "x; y")
+
+
+def test_texts_of_a_teacher_from_elsewhere_are_cut_as_the_data_that_were_given(tmp_path, teacher):
+    change(teacher / "config.json", "pipedec")
+    rows = ({"source": source, "target": {"A": "a"}} for source, _ in TOLD * 4)
+    objects, texts = (
+        segmented(tmp_path / "o", *rows, more=("--level", "field")),
+        segmented(tmp_path / "t", *ROWS),
+    )
+    settings = TrainSettings(data=texts / "data", teacher=str(teacher), workspace=objects)
+    lessons = gather(settings, texts / "data", Talk(quiet=True))
+    assert all(one.target == WHOLE[one.source] and one.target_fields is None for one in lessons.train)
+
+
+def test_a_folder_may_be_called_scratch_something(workspace, teacher):
+    named = teacher.rename(teacher.with_name("scratch-t5"))
+    assert start_of(str(named)) == "published"
+    with contextlib.chdir(named.parent):
+        assert "loading the teacher scratch-t5" in train(workspace, "--teacher", named.name)
+    assert "started from its teacher's weights" in (workspace / "models/pipelined/README.md").read_text()
 
 
 def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(workspace, teacher):
@@ -209,7 +241,7 @@ def test_several_processes_take_texts_that_one_has_written(workspace, teacher, m
 
 def test_what_a_start_came_of_is_told_by_its_training_wherever_it_was_moved(workspace, teacher, tmp_path):
     student = workspace / "models" / "pipelined"
-    assert start_of("scratch-tiny") == start_of("scratch") == "fresh"
+    assert {*map(start_of, FRESH)} == {"fresh"} and {*FRESH} == {"scratch", *SHAPES}
     assert start_of("google-t5/t5-base") == start_of(str(teacher)) == "published"
     train(workspace, "--teacher", teacher)
     assert start_of(str(student)) == "published"

@@ -38,6 +38,14 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
             "--exact pipedec-workspace/models/sequential --draft source --delay 2",
             "is an ordinary model and has no delay",
         ),
+        *(
+            (
+                f"--exact pipedec-workspace/models/sequential --draft source {option}",
+                f"{option.split()[0]} is for a",
+            )
+            for option in ("--time-max 3", "--sub-max 2", "--explore once", "--start-when 0.9")
+        ),
+        ("--decoder sequential --start-when 0.9", "--start-when is for a pipelined decoder"),
         ("--text a --resume", "--resume goes on with a file"),
         ("data.jsonl --text a", "--text and DATA are both given"),
         ("--dtype float16 --device cpu", "float16"),
