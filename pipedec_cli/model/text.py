@@ -172,7 +172,7 @@ def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """What a tokenizer puts before and behind a text by itself."""
     alone = tokenizer("a", add_special_tokens=False)["input_ids"]
     ids = list(tokenizer("a")["input_ids"])
-    first = next(n for n in range(len(ids)) if ids[n : n + len(alone)] == alone)
+    first = next((n for n in range(len(ids)) if ids[n : n + len(alone)] == alone), 0)
     return ids[:first], ids[first + len(alone) :]
 
 
