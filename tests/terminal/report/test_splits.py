@@ -6,6 +6,8 @@ from tests.checkpoints import TOLD
 from tests.terminal.report.running import QUICK, report_of
 from tests.terminal.running import run, write_lines
 
+LACKING = "the data have no right answers"
+
 
 def write_split(place, name, *, answers):
     rows = (
@@ -35,7 +37,21 @@ def test_a_split_without_right_answers_has_no_figures_beside_the_last(workspace)
     content, decoders = report_of(workspace)
     assert content["metric"] == "present_f1@M"
     assert decoders["Δt = 1"]["other_splits"]["dev"]["quality"]["task"] == "keyphrases"
+    assert content["notes"] == [content["notes"][0], f"{LACKING} on dev, so nothing is scored there"]
     assert (workspace / "report/report.html").exists()
+
+
+def test_the_scores_of_an_earlier_split_are_shown_where_the_last_has_no_right_answers(workspace):
+    write_split(workspace, "dev", answers=True)
+    write_split(workspace, "test", answers=False)
+    lines = reported(workspace)
+    assert quality(lines, "dev").startswith("| absent F1@M | 0.0 | 2")
+    assert quality(lines, "test") == "| absent F1@M | – | – | – |"
+    assert any(line.startswith("- signature: chan2019") for line in lines)
+    content, _ = report_of(workspace)
+    assert content["metric"] == "present_f1@M"
+    there = "so nothing is scored there, nor told by number of subsequences"
+    assert content["notes"][-1] == f"{LACKING} on test, {there}"
 
 
 def test_nothing_is_written_before_all_of_a_report_is_made(workspace, monkeypatch):
