@@ -201,7 +201,8 @@ def _with_teacher(
     teacher = taught_by(checkpoint)
     if teacher is None or settings.baseline not in (None, teacher.name):
         return settings, None
-    if not (is_hub_name(teacher.name) or is_model(Path(teacher.name))):
+    folder = len(teacher.sha256 or "") == 64  # a hub model's is a commit, of 40 digits
+    if not is_model(Path(teacher.name)) and (folder or not is_hub_name(teacher.name)):
         talk.warn(f"the teacher of {checkpoint} is no longer at {teacher.name}: --baseline says where it is")
         return settings, None
     own = real(teacher.name) == real(place.model("sequential"))
