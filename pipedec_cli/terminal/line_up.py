@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import real
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     #: Decoders, each with its predictions for every split.
     LineUp = list[tuple[Competitor, list[Predictions]]]
+
+#: What names the workspace's decoder where nothing else need be said; `generate` takes it with no --exact.
+PIPELINED: Final = "--decoder pipelined"
 
 
 def line_up(
@@ -65,21 +68,19 @@ def line_up(
         runner = make_runner(decoder, how.some("delay", "explore", "start_when"))
         delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
         delay = "together" if decoder.checkpoint.together else delay
-        competitor = Competitor(name, role, runner, options=_asked(options, decoder), delay=delay)
+        competitor = Competitor(name, role, runner, options=_asked(options, how, decoder), delay=delay)
         splits = [(replace(how, split=split), found) for split, found in inputs.items()]
         return competitor, [Predictions(this, decoder, found, talk) for this, found in splits]
 
     asked, ours = settings.delays or (), []
     if pipelined.checkpoint.together:
         _refuse_others(settings)
-        options = f"--model {settings.model}" if settings.model else "--decoder pipelined"
-        ours.append(one("fields together", "pipelined", options, usual))
+        ours.append(one("fields together", "pipelined", "" if settings.model else PIPELINED, usual))
     for (delay, serving), way in product(served, _ways(settings, trained.explore)):
         how = replace(usual, delay=delay, explore=way.rule, start_when=way.start)
         name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
         if serving is not pipelined:
             how = replace(how, model=serving.checkpoint.name)
-            options = f"--model {how.model} {options}"
         ours.append(one(name, "pipelined", options, how, serving))
     waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
     if plain is not None:
@@ -88,7 +89,7 @@ def line_up(
             ours.append(one("waiting schedule", "pipelined", "--delay wait", waiting))
         options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
         if settings.baseline is not None:
-            options, how = f"--model {settings.baseline}", replace(usual, model=settings.baseline)
+            options, how = "", replace(usual, model=settings.baseline)
         ours += [one(*made) for made in _exact(drafts, plain, usual, *ours[0])]
         words = f"{called} ({plain.checkpoint.name}), the whole target as one string, on our engine"
         return [one("sequential", "baseline", options, how, plain), *ours], words, called
@@ -112,10 +113,12 @@ def _refuse_others(settings: ReportSettings) -> None:
         raise UserError(what, todo=f"leave --{min(given)} out")
 
 
-def _asked(options: str, decoder: Decoder) -> str:
-    """Options of `generate` with those that a prompt takes which is not the one that a decoder was trained with."""
+def _asked(options: str, how: GenerateSettings, decoder: Decoder) -> str:
+    """Options of `generate` with the model that the settings name, and those that a prompt takes which is not the trained one."""
     from pipedec_cli.model.text import usual_prompt
 
+    if how.model and not how.exact:
+        options = f"--model {how.model} {options}".strip()
     own, now = decoder.settings, decoder.text.prompt
     if now is None:
         return options
@@ -160,7 +163,8 @@ def _exact(
     for draft in drafts:
         name, options = plain.checkpoint.name, f"--exact {plain.checkpoint.name} --draft {draft}"
         if draft == "pipelined":
-            how, options = predictions[0].settings, f"{options} {first.options}"
+            drafting = str(first.options).removeprefix(PIPELINED).strip()
+            how, options = predictions[0].settings, f"{options} {drafting}".strip()
             exact = ExactDecoder(plain, predictions[0].decoder)
         else:
             how, exact = replace(usual, model=None), ExactDecoder(plain, draft)

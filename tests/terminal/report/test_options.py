@@ -1,0 +1,39 @@
+"""The options of `pipedec generate` that a report gives for a decoder: they make the very predictions that it measured."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+from tests.terminal.report.running import report_of, reported
+from tests.terminal.running import read_json, run
+
+TELLING = ("decoder", "delay", "explore", "exact", "source_prefix", "max_source_tokens")
+
+
+def made_with(manifest):
+    """By what, and how."""
+    made = read_json(manifest)
+    return made["model"], made.get("drafter"), {name: made["settings"].get(name) for name in TELLING}
+
+
+def options_of_all(place):
+    """The options by decoder, after `generate` has taken each of them and has done what was measured."""
+    found = {}
+    for name, entry in report_of(place)[1].items():
+        found[name] = entry["options"]
+        run("generate", *shlex.split(found[name]), "--device", "cpu", "--quiet", "--out", "again.jsonl")
+        kept = Path(entry["quality"]["predictions"]).with_suffix(".manifest.json")
+        assert made_with("again.manifest.json") == made_with(kept), name
+    return found
+
+
+def test_a_model_that_was_given_is_named(workspace):
+    shutil.move(workspace / "models/pipelined", "mypipe")
+    reported("--model", "mypipe", "--delays", "1,wait", "--compare", "exact-pipelined")
+    plain = workspace / "models/sequential"
+    assert options_of_all(workspace) == {
+        "sequential": "--decoder sequential",
+        "Δt = 1": "--model mypipe --delay 1",
+        "waiting schedule": "--model mypipe --delay wait",
+        "exact-pipelined": f"--exact {plain} --draft pipelined --model mypipe --delay 1",
+    }
