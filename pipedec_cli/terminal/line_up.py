@@ -118,7 +118,7 @@ def _asked(options: str, how: GenerateSettings, decoder: Decoder) -> str:
     from pipedec_cli.model.text import usual_prompt
 
     if how.model and not how.exact:
-        options = f"--model {how.model} {options}".strip()
+        options = f"--model {quoted(how.model)} {options}".strip()
     own, now = decoder.settings, decoder.text.prompt
     if now is None:
         return options
@@ -161,7 +161,8 @@ def _exact(
     from pipedec_cli.model.exact import ExactDecoder
 
     for draft in drafts:
-        name, options = plain.checkpoint.name, f"--exact {plain.checkpoint.name} --draft {draft}"
+        name = plain.checkpoint.name
+        options = f"--exact {quoted(name)} --draft {draft}"
         if draft == "pipelined":
             drafting = str(first.options).removeprefix(PIPELINED).strip()
             how, options = predictions[0].settings, f"{options} {drafting}".strip()

@@ -27,13 +27,15 @@ def options_of_all(place):
     return found
 
 
-def test_a_model_that_was_given_is_named(workspace):
-    shutil.move(workspace / "models/pipelined", "mypipe")
-    reported("--model", "mypipe", "--delays", "1,wait", "--compare", "exact-pipelined")
-    plain = workspace / "models/sequential"
+def test_models_that_were_given_are_named_whatever_signs_their_names_have(workspace):
+    shutil.move(workspace / "models/pipelined", "my pipe")
+    shutil.copytree(workspace / "models/sequential", "it's plain")
+    told = ("--model", "my pipe", "--baseline", "it's plain")
+    reported(*told, "--delays", "1,wait", "--compare", "exact-pipelined")
+    plain = """'it'"'"'s plain'"""
     assert options_of_all(workspace) == {
-        "sequential": "--decoder sequential",
-        "Δt = 1": "--model mypipe --delay 1",
-        "waiting schedule": "--model mypipe --delay wait",
-        "exact-pipelined": f"--exact {plain} --draft pipelined --model mypipe --delay 1",
+        "sequential": f"--model {plain}",
+        "Δt = 1": "--model 'my pipe' --delay 1",
+        "waiting schedule": "--model 'my pipe' --delay wait",
+        "exact-pipelined": f"--exact {plain} --draft pipelined --model 'my pipe' --delay 1",
     }
