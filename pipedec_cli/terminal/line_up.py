@@ -114,13 +114,18 @@ def _refuse_others(settings: ReportSettings) -> None:
 
 
 def _asked(options: str, how: GenerateSettings, decoder: Decoder) -> str:
-    """Options of `generate` with the model that the settings name, and those that a prompt takes which is not the trained one."""
+    """Options of `generate` with the model that the settings name, and what sources take that are read otherwise than by it."""
     from pipedec_cli.model.text import usual_prompt
 
     if how.model and not how.exact:
         options = f"--model {quoted(how.model)} {options}".strip()
-    own, now = decoder.settings, decoder.text.prompt
-    if now is None:
+    own, text = decoder.settings, decoder.text
+    if getattr(decoder, "drafter", None) is None:  # else `generate` has both read alike, too
+        if text.prefix != own.source_prefix:
+            options += f" --source-prefix {quoted(text.prefix)}"
+        if text.max_source_tokens != own.max_source_tokens:
+            options += f" --max-source-tokens {text.max_source_tokens}"
+    if (now := text.prompt) is None:
         return options
     usual = own.prompt == usual_prompt(chat=own.chat)
     known = usual_prompt(chat=now.chat) if usual else own.prompt

@@ -4,6 +4,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+from tests.checkpoints import change
 from tests.terminal.report.running import report_of, reported
 from tests.terminal.running import read_json, run
 
@@ -25,6 +26,21 @@ def options_of_all(place):
         kept = Path(entry["quality"]["predictions"]).with_suffix(".manifest.json")
         assert made_with("again.manifest.json") == made_with(kept), name
     return found
+
+
+def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told(workspace):
+    shutil.move(workspace / "models/sequential", "hf-t5")
+    change(Path("hf-t5/config.json"), "pipedec")
+    path = workspace / "models/pipelined/config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "source_prefix": "say: ", "max_source_tokens": 30})
+    reported("--baseline", "hf-t5", "--delays", "1", "--compare", "exact-pipelined,exact-source")
+    alike = "--source-prefix 'say: ' --max-source-tokens 30"
+    assert options_of_all(workspace) == {
+        "sequential": f"--model hf-t5 {alike}",
+        "Δt = 1": "--delay 1",
+        "exact-pipelined": "--exact hf-t5 --draft pipelined --delay 1",
+        "exact-source": f"--exact hf-t5 --draft source {alike}",
+    }
 
 
 def test_models_that_were_given_are_named_whatever_signs_their_names_have(workspace):
