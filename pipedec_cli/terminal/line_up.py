@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -76,12 +75,12 @@ def line_up(
     if pipelined.checkpoint.together:
         _refuse_others(settings)
         ours.append(one("fields together", "pipelined", "" if settings.model else PIPELINED, usual))
-    for (delay, serving), way in product(served, _ways(settings, trained.explore)):
-        how = replace(usual, delay=delay, explore=way.rule, start_when=way.start)
-        name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
-        if serving is not pipelined:
-            how = replace(how, model=serving.checkpoint.name)
-        ours.append(one(name, "pipelined", options, how, serving))
+    for delay, serving in served:
+        whose = usual if serving is pipelined else replace(usual, model=serving.checkpoint.name)
+        for way in _ways(settings, trained.explore, serving.settings.explore):
+            how = replace(whose, delay=delay, explore=way.rule, start_when=way.start)
+            name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
+            ours.append(one(name, "pipelined", options, how, serving))
     waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
     if plain is not None:
         called = _called(plain, teacher, talk)
@@ -143,13 +142,13 @@ class _Way(NamedTuple):
     options: str
 
 
-def _ways(settings: ReportSettings, usual: Explore) -> list[_Way]:
-    """Those that were asked for; the usual rule of a checkpoint is named only where it stands beside others."""
-    asked, starts = settings.explore or usual, settings.starts or ()
+def _ways(settings: ReportSettings, usual: Explore, own: Explore) -> list[_Way]:
+    """Those that were asked for, else a checkpoint's `own` rule; the `usual` one, the first's, is named only beside others."""
+    asked, starts = settings.explore or own, settings.starts or ()
     rules: Sequence[Explore] = ("retry", "once") if asked == "both" else (asked,)
-    alone = (*rules, *starts) == (usual,)
+    alone = settings.explore in (None, usual) and not starts
     ways = [
-        _Way(rule, None, "" if alone else f", {rule}", "" if rule == usual else f" --explore {rule}")
+        _Way(rule, None, "" if alone else f", {rule}", "" if rule == own else f" --explore {rule}")
         for rule in rules
     ]
     return [*ways, *(_Way("fresh", one, f", start {one:g}", f" --start-when {one:g}") for one in starts)]

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from tests.checkpoints import change
-from tests.terminal.report.running import report_of, reported
+from tests.terminal.report.running import report_of, reported, train_for
 from tests.terminal.running import read_json, run
 
 TELLING = ("decoder", "delay", "explore", "exact", "source_prefix", "max_source_tokens")
@@ -26,6 +26,23 @@ def options_of_all(place):
         kept = Path(entry["quality"]["predictions"]).with_suffix(".manifest.json")
         assert made_with("again.manifest.json") == made_with(kept), name
     return found
+
+
+def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(workspace):
+    other = workspace / "models/pipelined-delay2"
+    shutil.copytree(workspace / "models/pipelined", other)
+    train_for(workspace / "models/pipelined", 1)
+    path = other / "config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "delay": 2, "explore": "once"})
+    reported("--delays", "1,2")
+    two = f"--model {other} --delay 2"
+    options = options_of_all(workspace)
+    assert [options[name] for name in ("Δt = 1", "Δt = 2")] == ["--delay 1", two]
+    rules = [one["settings"].get("explore") for one in report_of(workspace)[1].values()]
+    assert rules == [None, "retry", "once"]
+    reported("--delays", "1,2", "--explore", "once")
+    options = options_of_all(workspace)
+    assert [options[f"Δt = {n}, once"] for n in (1, 2)] == ["--delay 1 --explore once", two]
 
 
 def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told(workspace):
