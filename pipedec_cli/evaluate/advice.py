@@ -10,6 +10,7 @@ from pipedec_cli.evaluate.estimate import FEW_SUBSEQUENCES, WORTHWHILE
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.competitor import Competitor, Quality
+    from pipedec_cli.evaluate.significance import Difference
 
 #: Points of 100 by which the metric may fall for a decoder to count as equally good; the paper's own loss on its
 #: longest answers.
@@ -61,8 +62,7 @@ def advise(
     if baseline.faults or not fit:
         return Advice("unfit", None, _unfit(baseline, fit, called), why)
 
-    # A choice among several is made on the split before the last, if there is one: on the last it would be flattered.
-    on = next(reversed(baseline.beside), None) if len(tried) > 1 else None
+    on, instead = _where_to_choose(tried, metric)
 
     def value(found: Quality) -> float:
         """Points over what counts as good enough, of scores or of agreement; 0 where nothing is known."""
@@ -88,11 +88,13 @@ def advise(
         best = max(unsure or fit, key=lambda one: one.gain.speedup)
         return replace(_stay([best, *sound], baseline, called, few), cautions=why)
     chosen = max([one for one in good if one.gain.speedup * AS_FAST >= fastest] or fast, key=quality)
-    take = f"{chosen.name} (`pipedec generate {chosen.options}`{f', chosen on {on}' if on else ''})"
-    found, label = chosen.differences.get(metric), labels[metric]
+    told = chosen.beside[on] if on and instead else chosen.quality
+    where = f", {'judged' if instead else 'chosen'} on {on}" if on else ""
+    take = f"{chosen.name} (`pipedec generate {chosen.options}`{where})"
+    found, label = told.differences.get(metric), labels[metric]
     speed = f"{chosen.gain.speedup:.1f} times as fast as {called}"
-    change = _change(chosen.quality, metric, label, baseline, called)
-    if held := bool(good) and value(chosen.quality) >= 0:
+    change = _change(told, metric, label, called)
+    if held := bool(good) and value(told) >= 0:
         fewer = _fewer("steps", chosen, baseline)
         steps = f", with {fewer:.1f} times fewer decoder steps" if fewer >= AS_FAST else ""
         text = f"Take {take}: {speed}{steps}{change}"
@@ -112,12 +114,25 @@ def advise(
         text = f"{take} is {speed}{change} What it costs is open: {more} before you take it, or stay with {called}."
     worse = [
         f"{labels[name]} is worse: {other.value:+.1f}, 95 % interval {other.low:+.1f} to {other.high:+.1f}."
-        for name, other in chosen.differences.items()
+        for name, other in told.differences.items()
         if name in labels.keys() - {metric} and other.excludes_zero and other.value < 0
     ]
     minded = (f"Mind that {few}.",) if few else ()
-    cautions = (*minded, *worse, *_cautions(chosen, baseline, metric, label), *why)
+    unseen = (f"Quality is that on {on}: nothing else could be scored.",) if instead else ()
+    cautions = (*minded, *worse, *unseen, *_cautions(chosen, baseline, found, label), *why)
     return Advice("take" if held else "trade", chosen.options, text, cautions)
+
+
+def _where_to_choose(tried: Sequence[Competitor], metric: str) -> tuple[str | None, bool]:
+    """The split before the last that a choice among several is made on, if there is one: on the last it would be flattered.
+
+    If there are scores, it has some. Where the last split has none, it speaks for the quality of one alone, too, instead.
+    """
+    known = metric in tried[0].differences
+    scored = [split for split, found in tried[0].beside.items() if metric in found.differences]
+    instead = bool(scored) and not known
+    before = scored if scored or known else [*tried[0].beside]
+    return before[-1] if before and (instead or len(tried) > 1) else None, instead
 
 
 def where_no_word_may_change(exact: Sequence[Competitor], called: str) -> str:
@@ -145,7 +160,7 @@ def _unfit(baseline: Competitor, fit: Sequence[Competitor], called: str) -> str:
     return f"No advice: {useless} says nothing. Train further, {again}"
 
 
-def _change(quality: Quality, metric: str, label: str, baseline: Competitor, called: str) -> str:
+def _change(quality: Quality, metric: str, label: str, called: str) -> str:
     """How a sentence about speed ends: with what becomes of the quality. A difference that may be chance is none."""
     found = quality.differences.get(metric)
     if found is None and quality.agreement is not None:
@@ -157,7 +172,7 @@ def _change(quality: Quality, metric: str, label: str, baseline: Competitor, cal
     interval = f"95 % interval {found.low:+.1f} to {found.high:+.1f}"
     if found.excludes_zero:
         return f", {label} {found.value:+.1f}, {interval}."
-    examples = baseline.totals.examples if baseline.totals else 0
+    examples = len(quality.scored.items) if quality.scored else 0
     return f". In {label} there is no difference that {examples:,} examples could show ({interval})."
 
 
@@ -205,10 +220,12 @@ def _stay(among: Sequence[Competitor], baseline: Competitor, called: str, few: s
     return Advice("few-subsequences" if few else "no-gain", None, text)
 
 
-def _cautions(one: Competitor, baseline: Competitor, metric: str, label: str) -> Iterator[str]:
-    """What the metric hardly shows, and what goes wrong more often than in the baseline."""
+def _cautions(
+    one: Competitor, baseline: Competitor, difference: Difference | None, label: str
+) -> Iterator[str]:
+    """What a `difference` in the metric hardly shows, and what goes wrong more often than in the baseline."""
     assert one.scored is not None and baseline.scored is not None
-    found, usual, difference = one.scored.failures, baseline.scored.failures, one.differences.get(metric)
+    found, usual = one.scored.failures, baseline.scored.failures
     if found.alike_rate > OFTEN_ALIKE:
         alike = f"{found.alike_rate:.0%} of its texts, and {usual.alike_rate:.0%} of the baseline's"
         which = "sources" if one.scored.is_blind else "right answers"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.data.paper import DelayRow, PaperRow, SpeedupBySubsequences
 from pipedec_cli.evaluate.advice import Advice, advise, where_no_word_may_change
-from pipedec_cli.evaluate.competitor import Agreement, Competitor, Totals
+from pipedec_cli.evaluate.competitor import Agreement, Competitor, Quality, Totals
 from pipedec_cli.evaluate.fitness import faults
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.metrics.measure import Measure
@@ -168,6 +168,23 @@ class Report(Comparison):
         """Our decoders at their delays."""
         return tuple(entry for entry in self.entries if entry.role == "pipelined")
 
+    def qualities(self, one: Competitor) -> dict[str | None, Quality]:
+        """A decoder's quality by split, that on the one that all else is measured on last."""
+        return dict([*one.beside.items(), (self.split, one.quality)])
+
+    @property
+    def blind(self) -> list[str | None]:
+        """The splits without a right answer."""
+        found = self.qualities(self.first).items()
+        return [split for split, (scored, *_) in found if scored and scored.is_blind]
+
+    @property
+    def measure(self) -> Measure | None:
+        """What scores go by, on whatever split there are any."""
+        if self.first.scored is None or len(self.blind) > len(self.first.beside):
+            return None
+        return self.first.scored.scores.measure
+
     @property
     def part(self) -> str:
         """What a row of the grid is called: a subsequence, or a field."""
@@ -181,15 +198,18 @@ class Report(Comparison):
     @property
     def notes(self) -> tuple[str, ...]:
         """What else a reader must be told."""
-        flat = "the targets are not segmented, so nothing is told by number of subsequences"
-        if self.first.scored and self.first.scored.is_blind:
-            flat = "the data have no right answers, so nothing is scored, nor told by number of subsequences"
-        said = None
+        found, blind = list[str](), self.blind
         if self.explored:
-            said = (
+            found.append(
                 "how often sub_max was used up is counted on the timed examples, what else goes wrong on all"
             )
-        return tuple(filter(None, (said, None if any(self.sizes.values()) else flat)))
+        if blind:
+            on, there = (f" on {' and '.join(map(str, blind))}", " there") if self.measure else ("", "")
+            flat = ", nor told by number of subsequences" if self.split in blind else ""
+            found.append(f"the data have no right answers{on}, so nothing is scored{there}{flat}")
+        if self.split not in blind and not any(self.sizes.values()):
+            found.append("the targets are not segmented, so nothing is told by number of subsequences")
+        return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import real
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
 
     #: Decoders, each with its predictions for every split.
     LineUp = list[tuple[Competitor, list[Predictions]]]
+
+#: What names the workspace's decoder where nothing else need be said; `generate` takes it with no --exact.
+PIPELINED: Final = "--decoder pipelined"
 
 
 def line_up(
@@ -65,22 +67,20 @@ def line_up(
         runner = make_runner(decoder, how.some("delay", "explore", "start_when"))
         delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
         delay = "together" if decoder.checkpoint.together else delay
-        competitor = Competitor(name, role, runner, options=_asked(options, decoder), delay=delay)
+        competitor = Competitor(name, role, runner, options=_asked(options, how, decoder), delay=delay)
         splits = [(replace(how, split=split), found) for split, found in inputs.items()]
         return competitor, [Predictions(this, decoder, found, talk) for this, found in splits]
 
     asked, ours = settings.delays or (), []
     if pipelined.checkpoint.together:
         _refuse_others(settings)
-        options = f"--model {settings.model}" if settings.model else "--decoder pipelined"
-        ours.append(one("fields together", "pipelined", options, usual))
-    for (delay, serving), way in product(served, _ways(settings, trained.explore)):
-        how = replace(usual, delay=delay, explore=way.rule, start_when=way.start)
-        name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
-        if serving is not pipelined:
-            how = replace(how, model=serving.checkpoint.name)
-            options = f"--model {how.model} {options}"
-        ours.append(one(name, "pipelined", options, how, serving))
+        ours.append(one("fields together", "pipelined", "" if settings.model else PIPELINED, usual))
+    for delay, serving in served:
+        whose = usual if serving is pipelined else replace(usual, model=serving.checkpoint.name)
+        for way in _ways(settings, trained.explore, serving.settings.explore):
+            how = replace(whose, delay=delay, explore=way.rule, start_when=way.start)
+            name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
+            ours.append(one(name, "pipelined", options, how, serving))
     waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
     if plain is not None:
         called = _called(plain, teacher, talk)
@@ -88,7 +88,7 @@ def line_up(
             ours.append(one("waiting schedule", "pipelined", "--delay wait", waiting))
         options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
         if settings.baseline is not None:
-            options, how = f"--model {settings.baseline}", replace(usual, model=settings.baseline)
+            options, how = "", replace(usual, model=settings.baseline)
         ours += [one(*made) for made in _exact(drafts, plain, usual, *ours[0])]
         words = f"{called} ({plain.checkpoint.name}), the whole target as one string, on our engine"
         return [one("sequential", "baseline", options, how, plain), *ours], words, called
@@ -112,12 +112,19 @@ def _refuse_others(settings: ReportSettings) -> None:
         raise UserError(what, todo=f"leave --{min(given)} out")
 
 
-def _asked(options: str, decoder: Decoder) -> str:
-    """Options of `generate` with those that a prompt takes which is not the one that a decoder was trained with."""
+def _asked(options: str, how: GenerateSettings, decoder: Decoder) -> str:
+    """Options of `generate` with the model that the settings name, and what sources take that are read otherwise than by it."""
     from pipedec_cli.model.text import usual_prompt
 
-    own, now = decoder.settings, decoder.text.prompt
-    if now is None:
+    if how.model and not how.exact:
+        options = f"--model {quoted(how.model)} {options}".strip()
+    own, text = decoder.settings, decoder.text
+    if getattr(decoder, "drafter", None) is None:  # else `generate` has both read alike, too
+        if text.prefix != own.source_prefix:
+            options += f" --source-prefix {quoted(text.prefix)}"
+        if text.max_source_tokens != own.max_source_tokens:
+            options += f" --max-source-tokens {text.max_source_tokens}"
+    if (now := text.prompt) is None:
         return options
     usual = own.prompt == usual_prompt(chat=own.chat)
     known = usual_prompt(chat=now.chat) if usual else own.prompt
@@ -135,13 +142,13 @@ class _Way(NamedTuple):
     options: str
 
 
-def _ways(settings: ReportSettings, usual: Explore) -> list[_Way]:
-    """Those that were asked for; the usual rule of a checkpoint is named only where it stands beside others."""
-    asked, starts = settings.explore or usual, settings.starts or ()
+def _ways(settings: ReportSettings, usual: Explore, own: Explore) -> list[_Way]:
+    """Those that were asked for, else a checkpoint's `own` rule; the `usual` one, the first's, is named only beside others."""
+    asked, starts = settings.explore or own, settings.starts or ()
     rules: Sequence[Explore] = ("retry", "once") if asked == "both" else (asked,)
-    alone = (*rules, *starts) == (usual,)
+    alone = settings.explore in (None, usual) and not starts
     ways = [
-        _Way(rule, None, "" if alone else f", {rule}", "" if rule == usual else f" --explore {rule}")
+        _Way(rule, None, "" if alone else f", {rule}", "" if rule == own else f" --explore {rule}")
         for rule in rules
     ]
     return [*ways, *(_Way("fresh", one, f", start {one:g}", f" --start-when {one:g}") for one in starts)]
@@ -158,9 +165,11 @@ def _exact(
     from pipedec_cli.model.exact import ExactDecoder
 
     for draft in drafts:
-        name, options = plain.checkpoint.name, f"--exact {plain.checkpoint.name} --draft {draft}"
+        name = plain.checkpoint.name
+        options = f"--exact {quoted(name)} --draft {draft}"
         if draft == "pipelined":
-            how, options = predictions[0].settings, f"{options} {first.options}"
+            drafting = str(first.options).removeprefix(PIPELINED).strip()
+            how, options = predictions[0].settings, f"{options} {drafting}".strip()
             exact = ExactDecoder(plain, predictions[0].decoder)
         else:
             how, exact = replace(usual, model=None), ExactDecoder(plain, draft)
@@ -201,7 +210,8 @@ def _with_teacher(
     teacher = taught_by(checkpoint)
     if teacher is None or settings.baseline not in (None, teacher.name):
         return settings, None
-    if not (is_hub_name(teacher.name) or is_model(Path(teacher.name))):
+    folder = len(teacher.sha256 or "") == 64  # a hub model's is a commit, of 40 digits
+    if not is_model(Path(teacher.name)) and (folder or not is_hub_name(teacher.name)):
         talk.warn(f"the teacher of {checkpoint} is no longer at {teacher.name}: --baseline says where it is")
         return settings, None
     own = real(teacher.name) == real(place.model("sequential"))

@@ -166,16 +166,18 @@ def report(settings: ReportSettings) -> None:
     kept = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in apart}
     resolved = {"peers": peers, "exact": drafts, "timed": settings.timing_examples, **kept}
     content = made.as_json() | {"manifest": manifest(resolved, inputs=files)}
+    shown = {"report.md": markdown(made), "report.html": report_page(made, _curves(made))}
+    # all are made by now: none is left without the others
     write_json(folder / "report.json", content)
-    write_text(folder / "report.md", markdown(made))
-    write_text(page := folder / "report.html", report_page(made, _curves(made)))
+    for name, text in shown.items():
+        write_text(folder / name, text)
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
         show_report(make_console(stderr=False), made)
     talk.say(f"saved {folder / 'report.json'}, report.md and report.html, to be looked at in a browser")
     if settings.open:
-        show_page(page, talk)
+        show_page(folder / "report.html", talk)
 
 
 def compare(
@@ -223,13 +225,15 @@ def _score(
 ) -> tuple[list[Path], ScoredRun]:
     """Generate what is missing and score all of it, split by split; returns the files and the baseline's last scores.
 
-    The last split is what all else is measured on; the quality on others stands beside.
+    The last split is what all else is measured on; the quality on others stands beside. One without right answers goes by
+    the measure of those that have some.
     """
     from pipedec_cli.evaluate.agreement import TextAgreement
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs, unscored
     from pipedec_cli.terminal.score import ScoreSettings, score_runs
 
     by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
+    found: list[list[ScoredRun]] = []
     files, splits = list[Path](), settings.split or ("test",)
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
@@ -240,7 +244,13 @@ def _score(
         else:
             runs = score_runs(by, loaded, place, talk, settings.limit)
             by = replace(by, task=TASK_OF[runs[0].scores.measure.name], protocol=settings.protocol)
-        files, first = files + made, runs[0]
+        files += made
+        found.append(runs)
+    if measures := [runs[0].scores.measure for runs in found if not runs[0].is_blind]:
+        for runs in (runs for runs in found if runs[0].is_blind):
+            runs[:] = [replace(one, scores=replace(one.scores, measure=measures[-1])) for one in runs]
+    for at, runs in enumerate(found):
+        first = runs[0]
         for (one, _), scored in zip(decoders, runs, strict=True):
             if one.scored is not None:
                 one.beside[splits[at - 1]] = one.quality

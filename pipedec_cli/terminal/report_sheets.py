@@ -94,7 +94,7 @@ def _side_by_side(report: Report) -> Sheet:
 
 def _qualities(one: Competitor, report: Report) -> Iterator[tuple[str, str | None, Quality]]:
     """The quality on each split, the one that all else is measured on last, with its heading's end and the split's name."""
-    first, mine = ({**each.beside, report.split: each.quality} for each in (report.first, one))
+    first, mine = map(report.qualities, (report.first, one))
     for split, (scored, *_) in first.items():
         named = f", {split}" if len(first) > 1 else ""
         on = f"{named}, {len(scored.items) if scored else 0:,} examples"
@@ -139,9 +139,8 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
 
 
 def _metrics(report: Report) -> Iterable[str]:
-    """Those that there are scores of."""
-    scored = report.first.scored
-    return () if scored is None or scored.is_blind else scored.scores.measure.headline
+    """Those that there are scores of, on any split."""
+    return report.measure.headline if report.measure else ()
 
 
 def _speed(one: Competitor, size: int, report: Report, *, agreed: bool) -> Iterator[tuple[str, str]]:
@@ -169,8 +168,8 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"same tokens: timed examples with the very tokens of {report.first.name}"
     if any(one.text_agreement for one in report.entries):
         yield "agreement: the baseline's texts taken for the right ones, as `rouge` scores; white space does not count"
-    if report.first.scored and not report.first.scored.is_blind:
-        yield f"signature: {report.first.scored.scores.measure.signature}"
+    if report.measure:
+        yield f"signature: {report.measure.signature}"
     yield from (f"intervals: {report.significance}", f"speed: {report.sample.line}")
     if report.first.beside:
         yield f"quality on {', '.join(report.first.beside)} as well; all else is that of {report.split}"
@@ -183,7 +182,7 @@ def _notes(report: Report) -> Iterator[str]:
 
 def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
-    size, metrics = report.batch_sizes[0], tuple(_metrics(report))
+    size, metrics = report.batch_sizes[0], () if report.split in report.blind else tuple(_metrics(report))
     paper = report.paper if report.split in (None, "test") else None  # as its Table 5 is
     published: dict[object, DelayRow] = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]

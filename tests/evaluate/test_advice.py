@@ -18,7 +18,7 @@ def failing(duplicated=0.0, dropped=None, truncated=0.0, alike=0.0):
     """What was scored, as far as advice looks at it."""
     rates = {"duplicated_rate": duplicated, "dropped_rate": dropped, "truncated_rate": truncated}
     rates["alike_rate"] = alike
-    return SimpleNamespace(failures=SimpleNamespace(**rates), is_blind=False)
+    return SimpleNamespace(failures=SimpleNamespace(**rates), is_blind=False, items=range(1000))
 
 
 def tried(
@@ -201,7 +201,7 @@ def test_a_start_is_chosen_like_a_delay():
 
 
 def on_dev(quality):
-    return {"dev": Quality(None, {"rougeL": Difference(quality, quality, quality)})}
+    return {"dev": Quality(failing(), {"rougeL": Difference(quality, quality, quality)})}
 
 
 CHOSEN = "Δt = 2 (`pipedec generate --delay 2`, chosen on dev)"
@@ -225,6 +225,26 @@ def test_what_was_chosen_is_not_taken_where_the_last_split_does_not_bear_it_out(
         f"{CHOSEN} is 3.0 times as fast as the plain model, ROUGE-L -2.0, 95 % interval -2.4 to -1.6. It was as good on dev and "
         "is not here: compare on more examples before you take it, or stay with the plain model."
     )
+
+
+@pytest.mark.parametrize(("quality", "verdict"), [(0.0, "take"), (-2.0, "trade")])
+def test_where_the_last_split_has_no_right_answers_the_one_before_speaks_for_it(quality, verdict):
+    texts = {"quality": None, "text_agreement": TextAgreement(60.0, 0, 1000)}
+    two = tried(2, 3.0, beside=on_dev(quality), **texts)
+    chosen = ask(tried(1, 9.0, beside=on_dev(-3.0), **texts), two, beside=on_dev(0.0))
+    alone = ask(two, beside=on_dev(0.0))
+    judged = "Δt = 2 (`pipedec generate --delay 2`, judged on dev)"
+    for advice in (chosen, alone):
+        assert (advice.verdict, advice.options) == (verdict, "--delay 2")
+        assert judged in advice.text
+        assert ("ROUGE-L is the same" if quality == 0 else "ROUGE-L -2.0, 95 %") in advice.text
+        assert advice.cautions == ("Quality is that on dev: nothing else could be scored.",)
+
+
+def test_a_split_without_right_answers_is_none_to_choose_on_where_the_last_has_some():
+    texts = {"beside": {"dev": Quality(failing(), {}, TextAgreement(60.0, 0, 1000))}}
+    advice = ask(tried(1, 9.0, -3.0, **texts), tried(2, 3.0, -0.2, **texts), **texts)
+    assert (advice.verdict, advice.text) == ("take", f"{TAKE}. {NONE}")
 
 
 BAD = ("its texts say nothing",)

@@ -84,6 +84,12 @@ def test_the_report_compares_values_and_steps(workspace):
         "fields together",
         "exact-pipelined",
     ]
+    alone, drafted = (one["options"] for one in content["decoders"][1:])
+    assert alone == "--decoder pipelined"
+    made = run(
+        "generate", "-w", workspace, *drafted.split(), "--limit", 1, "--out", workspace / "again.jsonl"
+    )
+    assert "exact, drafted by 4 fields at a time" in made.stderr
     plain, pipelined, exact = (one["totals"]["steps_per_example"] for one in content["decoders"])
     assert pipelined <= 50 <= plain
     assert content["decoders"][1]["settings"]["schedule"] == "together"

@@ -45,8 +45,9 @@ def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baselin
     content, decoders = report_of(workspace)
     assert content["baseline"]["is"].startswith("the teacher (pipedec-workspace/models/sequential)")
     assert decoders["sequential"]["options"] == "--decoder sequential"
-    taught_by({"name": "./nowhere"})
-    assert "is no longer at ./nowhere: --baseline says where it is" in reported("--delays", "1").stderr
+    for name, made in (("./nowhere", None), ("my/run", "0" * 64)):  # a hub model could be called so
+        taught_by({"name": name, "sha256": made})
+        assert f"is no longer at {name}: --baseline says where it is" in reported("--delays", "1").stderr
     assert report_of(workspace)[0]["baseline"]["is"].startswith(
         "the plain model (pipedec-workspace/models/seq"
     )
