@@ -122,7 +122,7 @@ def _asked(options: str, how: GenerateSettings, decoder: Decoder) -> str:
     if getattr(decoder, "drafter", None) is None:  # else `generate` has both read alike, too
         if text.prefix != own.source_prefix:
             options += f" --source-prefix {quoted(text.prefix)}"
-        if text.max_source_tokens != own.max_source_tokens:
+        if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
             options += f" --max-source-tokens {text.max_source_tokens}"
     if (now := text.prompt) is None:
         return options

@@ -221,7 +221,8 @@ def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> A
     texts = track(talk, lessons.train, len(lessons.train), "tokenizing")
     examples = StoredExamples(target, encode(checkpoint, texts))
     time_max = settings.time_max or fit_time_max(examples, method)
-    checkpoint.settings = structs.replace(method, time_max=time_max)
+    most = checkpoint.codec().max_source_tokens  # as far as there are places
+    checkpoint.settings = structs.replace(method, time_max=time_max, max_source_tokens=most)
     if is_main():
         estimate(checkpoint, examples, hyper, settings, target, talk)
         write_json(target / trained.MANIFEST, record)

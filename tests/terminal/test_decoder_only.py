@@ -236,6 +236,11 @@ def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(wor
     assert "writes nothing of use" in (tmp_path / "pipelined" / "README.md").read_text()
 
 
+def test_a_bart_is_asked_for_no_more_than_it_has_places_for(workspace):
+    train(workspace, "--family", "bart", "--decoder", "sequential")
+    assert settings_of(workspace / "models" / "sequential")["max_source_tokens"] == 1024
+
+
 @pytest.mark.parametrize(("positions", "told"), [(12, True), (2048, False)])
 def test_sources_beyond_the_positions_that_a_model_was_made_for_are_counted(workspace, positions, told):
     base = foreign(workspace / "base", template=None)
