@@ -72,7 +72,9 @@ def gather_splits(
     for name, place in extra.items():
         if name in splits:
             raise UserError(f"{data} brings its own {name} split", todo=f"leave out --{name}")
-        splits[name] = read(place)
+        if (there := given_splits(place)) and name not in there:  # its train split would be read instead
+            raise UserError(f"has no file for {name}", where=str(place), todo=f"name the file with --{name}")
+        splits[name] = read(place, name) if there else read(place)
         origins[name] = f"given in {place}"
     if not splits.get("train"):
         todo = f"its splits are {', '.join(splits)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -112,10 +113,16 @@ def main() -> None:
     """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
     signal.signal(signal.SIGTERM, _terminate)
     tame_libraries()
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # data are UTF-8; a terminal may have no letter for something
+        how: Any = {"errors": "replace"} if sys.stdout.isatty() else {"encoding": "utf-8"}
+        sys.stdout.reconfigure(**how)
+    told, code = "", 0
     try:
         app()
     except UserError as error:
-        _fail(str(error), EXIT_USAGE)
+        told, code = str(error), EXIT_USAGE
     except BrokenPipeError:
         # The reader of our stdout has gone (`pipedec … | head`); keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -123,7 +130,9 @@ def main() -> None:
     except OSError as error:
         path = error.filename2 or error.filename  # the new name of a file that cannot be renamed
         told = f"{path}: {error.strerror}" if path else str(error.strerror or error)
-        _fail(told, EXIT_ERROR if error.errno in _OF_THE_MACHINE else EXIT_USAGE)
+        code = EXIT_ERROR if error.errno in _OF_THE_MACHINE else EXIT_USAGE
+    if code:  # by now nothing holds a reader of parquet, whose thread would abort the interpreter as it ends
+        _fail(told, code)
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -329,8 +329,9 @@ def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits,
         )
     if leaks := count_leaks(splits):
         talk.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
+    unwanted = {"dev": not settings.dev_fraction, "test": not settings.test_fraction}
     for name in SPLITS:
-        if not splits[name]:
+        if not splits[name] and not unwanted.get(name):
             talk.warn(f"{name} is empty: there are too few different sources")
     if settings.sources_only:
         then = command_line("train", settings.out, teacher="MODEL", **settings.some("workspace"))

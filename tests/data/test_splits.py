@@ -116,6 +116,12 @@ def test_a_folder_brings_its_own_splits_and_needs_something_to_train_on(write):
     assert gather(folder)[0] == {"train": ["train"], "dev": ["valid"], "test": ["test"]}
     with pytest.raises(UserError, match="brings its own dev split; leave out --dev"):
         gather(folder, {"dev": write("dev.jsonl", "x")})
+    data = write("data.jsonl", *map(str, range(50)))
+    given, _ = gather(data, {"dev": str(folder), "test": str(folder)})
+    assert (given["dev"], given["test"]) == (["valid"], ["test"]), "and not what the folder has for train"
+    (folder / "test.jsonl").unlink()
+    with pytest.raises(UserError, match="has no file for test; name the file with --test"):
+        gather(data, {"test": str(folder)})
 
 
 def test_a_split_field_brings_splits(write_lines):

@@ -192,6 +192,15 @@ def test_an_empty_standard_input_is_called_so(tmp_path):
     assert refused("segment", "-", "--out", tmp_path, input="").startswith("standard input: is empty")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_data_are_utf_8_whatever_the_locale_says(encoding):
+    variables = {**os.environ, "PYTHONIOENCODING": encoding}
+    outcome = subprocess.run(
+        [sys.executable, "-m", "pipedec_cli", "recipes"], check=False, env=variables, capture_output=True
+    )
+    assert (outcome.returncode, outcome.stderr) == (0, b"") and "Δt" in outcome.stdout.decode("utf-8")
+
+
 def test_a_closed_pipe_is_no_error_message():
     script = f"{sys.executable} -m pipedec_cli recipes --json | head -c 1"
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)

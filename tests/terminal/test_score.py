@@ -118,6 +118,17 @@ def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_leve
     predictions("kp.jsonl", {"a": "cat"}, source="a cat", keyphrases=["cat"])
     assert "chan2019|" in score("out.jsonl", "--protocol", "chan2019").stdout
     assert "since the records have a list `keyphrases`" in score("kp.jsonl").stderr
+    told = {
+        "keyphrases": "cat; dog",
+        "target": "cat; dog",
+    }  # as `segment --target-field keyphrases` takes them
+    predictions("cut.jsonl", {"a": "cat"}, source="a cat", **told, target_segments=["cat", "dog"])
+    scores = json.loads(score("cut.jsonl", "--task", "keyphrases", "--json").stdout)["values"]
+    assert (scores["present_f1@M"], scores["absent_f1@M"]) == (100.0, 0.0)
+    predictions("cut.jsonl", {"a": "cat"}, source="a cat", **told)
+    assert "must be a list of strings, not the string 'cat; dog'" in refused(
+        "score", "cut.jsonl", "--task", "keyphrases"
+    )
     segmentation = {"level": "clause", "separators": [], "joiner": " ", "sub_max": 20}
     write_lines("pipedec-workspace/data/segmentation.json", segmentation)
     segmented = "data were segmented at level"

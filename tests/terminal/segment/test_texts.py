@@ -86,6 +86,8 @@ def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_th
 def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited():
     write("data.jsonl", *examples(30))
     write("dev.jsonl", *examples(6), {"source": "new", "target": "It is late."})
+    nothing = segment("data.jsonl", "--dev-fraction", "0", "--test-fraction", "0", "--out", "whole")
+    assert "is empty" not in nothing.stderr
     result = segment("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
     assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
     assert len(data_of()["test"]) > 8
