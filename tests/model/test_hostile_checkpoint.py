@@ -90,8 +90,11 @@ def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused(folder):
     change(path, model={**model, "vocab": {**model["vocab"], "a": 427}})
     line = f"{folder}: the tokenizer has ids up to 427, vocab_size in config.json is 427; take the tokenizer"
     assert refused(folder).startswith(line)
-    change(path, model=model, added_tokens=[*added, {**added[0], "content": "zzz", "id": 427}])
+    beyond = {**added[0], "content": "zzz", "id": 427}
+    change(path, model=model, added_tokens=[*added, {**beyond, "special": False}])
     assert refused(folder).startswith(line)
+    change(path, added_tokens=[*added, beyond])
+    assert max(load_checkpoint(str(folder)).codec().source("a zzz b")[0]) < 427, "a special one is in no text"
 
 
 def test_an_embedding_larger_than_the_tokenizer_is_usual(folder):
