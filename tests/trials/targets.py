@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pipedec_cli.data.trained import ADAPTER
 from pipedec_cli.model import lora
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from tests.checkpoints import TOLD, change, tiny_checkpoint
@@ -209,7 +210,7 @@ def _adapted() -> Mapping[str, bytes]:
         checkpoint = load_checkpoint(str(tiny_checkpoint(folder / "base", family="llama")))
         lora.add_adapters(checkpoint.model, 2, seed=0)
         save_checkpoint(checkpoint, folder / "model")
-        change(folder / "model" / lora.CONFIG, base_model_name_or_path="base")
+        change(folder / "model" / ADAPTER, base_model_name_or_path="base")
         return {
             f"{part}/{path.name}": path.read_bytes()
             for part in ("base", "model")
