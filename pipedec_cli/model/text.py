@@ -199,9 +199,9 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
     """
     whole = prompt_text(tokenizer, template, chat=chat)
     head, tail = (_template_ids(tokenizer, part) for part in whole.split(SOURCE))
-    begins = tokenizer.bos_token_id is not None and tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id
-    if begins and head[:1] != [tokenizer.bos_token_id]:
-        head = [tokenizer.bos_token_id, *head]
+    first = ids_around(tokenizer)[0][:1]
+    if first == [tokenizer.bos_token_id] != head[:1]:
+        head = [*first, *head]
     return Prompt(head, tail, template, chat)
 
 

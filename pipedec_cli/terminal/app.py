@@ -113,9 +113,8 @@ def main() -> None:
     """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
     signal.signal(signal.SIGTERM, _terminate)
     tame_libraries()
-    if isinstance(
-        sys.stdout, io.TextIOWrapper
-    ):  # data are UTF-8; a terminal may have no letter for something
+    # Data are UTF-8; a terminal may have no letter for something.
+    if isinstance(sys.stdout, io.TextIOWrapper):
         how: Any = {"errors": "replace"} if sys.stdout.isatty() else {"encoding": "utf-8"}
         sys.stdout.reconfigure(**how)
     told, code = "", 0
