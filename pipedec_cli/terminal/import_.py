@@ -25,7 +25,15 @@ from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import to_json, write_json_lines
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import track
-from pipedec_cli.terminal.settings import Settings, argument, config_option, json_option, option, quiet_option
+from pipedec_cli.terminal.settings import (
+    Settings,
+    argument,
+    config_option,
+    json_option,
+    option,
+    quiet_option,
+    unescaped,
+)
 from pipedec_cli.terminal.tables import Section, Sheet, show_sheet
 
 EXAMPLES = """
@@ -197,7 +205,8 @@ def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: 
     """Write one split, or one file, which must hold something."""
     tally, read = CleaningCounts(), IMPORTERS[settings.name].read
     if settings.name == "parallel":
-        read = partial(parallel, **settings.some("targets", "separator"))
+        separator = settings.separator and unescaped(settings.separator)
+        read = partial(parallel, targets=settings.targets, separator=separator)
     objects = islice(cleaned(read(settings.location, split), tally), settings.limit)
     write_json_lines(path, track(talk, objects, None, f"reading {split or settings.location}"))
     if not tally.examples:

@@ -36,7 +36,7 @@ from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.terminal.console import Talk, command_line, many, write_stdout
 from pipedec_cli.terminal.progress import stage, track
 from pipedec_cli.terminal.segment_sheets import render_summary, segment_sheets
-from pipedec_cli.terminal.settings import WorkflowSettings, argument, option
+from pipedec_cli.terminal.settings import WorkflowSettings, argument, option, unescaped
 
 EXAMPLES = """
 pipedec segment data.jsonl --level sentence     # {"source": "…", "target": "…"} a line; splits it, too
@@ -117,6 +117,12 @@ class SegmentSettings(WorkflowSettings):
     html: Path | None = option(None, "Write the figures, drawn, to this HTML file as well.")
     out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
 
+    @property
+    def separators(self) -> list[str]:
+        """What stands between phrases; a level that is typed takes the place of a recipe's, and so of its separators."""
+        replaced = self.level != "phrase" and {"level", "separator"} & self.typed == {"level"}
+        return [] if replaced else [*map(unescaped, self.separator)]
+
 
 def segment(settings: SegmentSettings) -> None:
     """Cut every target into its subsequences, and the data into train, dev and test.
@@ -142,7 +148,7 @@ def segment(settings: SegmentSettings) -> None:
         splits, origins = gather_splits(
             settings.data, held_out, names, shares, near=folder, warn=talk.warn, **how
         )
-    joiner, separators = settings.joiner and _unescape(settings.joiner), [*map(_unescape, settings.separator)]
+    joiner, separators = settings.joiner and unescaped(settings.joiner), settings.separators
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
     targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
     texts: tuple[Iterable[str], Iterable[str]] = (
@@ -268,10 +274,6 @@ _IN_MANIFEST: Final = (
     *("fields", "schema", "keep"),
     *("source_field", "target_field", "id_field", "sources_only", "dev_fraction", "test_fraction", "seed"),
 )
-
-
-def _unescape(text: str) -> str:  # a line feed and a tab are hard to type in a shell
-    return text.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
 def _check_inputs(inputs: Sequence[str], folder: Path) -> None:

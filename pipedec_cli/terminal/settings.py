@@ -181,6 +181,11 @@ def listed(value: Any) -> list[str]:
     return [str(part).strip() for part in parts]
 
 
+def unescaped(text: str) -> str:
+    r"""A text whose line feeds and tabs, which are hard to type in a shell, are written ``\n`` and ``\t``."""
+    return text.replace(r"\n", "\n").replace(r"\t", "\t")
+
+
 def names_of(value: Any, known: Sequence[str]) -> tuple[str, ...]:
     """Some of these names with commas between them, each once, in the order in which they are given."""
     names = tuple(dict.fromkeys(listed(value)))
@@ -219,17 +224,21 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
     own = content.get(command)
     given = {**shared, **(own if isinstance(own, dict) else {})}
-    known = {parameter.name: parameter for parameter in context.command.params if parameter.name != "config"}
+    parameters = [parameter for parameter in context.command.params if parameter.name != "config"]
+    # By the names that one types, too: the field of --json is called otherwise.
+    known = {
+        name.lstrip("-").replace("-", "_"): one for one in parameters for name in (*one.opts, one.name or "")
+    }
     values: dict[str, Any] = {}
     for key, value in given.items():
-        if (parameter := known.get(name := key.replace("-", "_"))) is None:
+        if (parameter := known.get(key.replace("-", "_"))) is None:
             todo = f"see `pipedec {command} --help` for the options"
             raise UserError(f"unknown setting {key!r} for `pipedec {command}`", where=str(path), todo=todo)
         # As one would type it, so that what an option does not take is refused as there.
         items = list(map(str, value)) if isinstance(value, list) else [str(value)]
         several = getattr(parameter, "multiple", False)
         flag = isinstance(value, bool) and getattr(parameter, "is_flag", False)
-        values[name] = value if flag else items if several else ",".join(items)
+        values[str(parameter.name)] = value if flag else items if several else ",".join(items)
     context.default_map = {**(context.default_map or {}), **values}
     return path
 

@@ -104,6 +104,9 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
     report = json.loads(run("parallel", "a.txt", "--targets", "b.txt", "--separator", "", "--json").stdout)
     assert [row["target"] for row in lines_of("parallel.jsonl")] == ["x | y", ""]
     assert report["files"][0]["empty_targets"] == 1
+    Path("b.txt").write_text("x\ty\n\n")
+    run("parallel", "a.txt", "--targets", "b.txt", "--separator", r"\t")
+    assert [row["target"] for row in lines_of("parallel.jsonl")] == [["x", "y"], []]
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,12 @@ def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
         write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9))), "--recipe", "kp20k"
     )
     assert segmentation().level == "phrase"
+    Path("d.toml").write_text('level = "phrase"\nseparator = [";", "|"]\njson = true\n')
+    told = json.loads(segment("data.jsonl", "--config", "d.toml").stdout)
+    assert segmentation().separators == (";", "|") and told
+    segment("data.jsonl", "--config", "d.toml", "--level", "sentence")
+    assert (segmentation().level, segmentation().separators) == ("sentence", ())
+    assert "has no separators" in refusal("data.jsonl", "--level", "sentence", "--separator", ";")
 
 
 def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
