@@ -41,6 +41,12 @@ def several(sources: Iterable[str]) -> Iterator[str]:
         yield text
 
 
+def computes_bfloat16() -> bool:
+    """Whether torch has fast matrices in bfloat16 on this CPU, as far as oneDNN, which computes them, can tell."""
+    there: Any = torch.backends.mkldnn
+    return not there.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def choose_device(name: str = "auto") -> torch.device:
     """The device of that name, or a UserError; ``auto`` takes a CUDA GPU where there is one, else the CPU."""
     name = str(name)

@@ -42,6 +42,7 @@ class Adapter(Struct):
     lora_alpha: Annotated[float, Meta(ge=0, le=1e6)]
     target_modules: list[str] | str | None = None
     peft_type: Literal["LORA"] = "LORA"
+    task_type: str | None = None  # by which peft knows what to load the base model as
     bias: Literal["none"] = "none"
     #: Others, as "pissa", begin by changing the base model, which is not kept with the adapter.
     init_lora_weights: bool | Literal["gaussian", "eva", "orthogonal"] = True
@@ -115,6 +116,7 @@ def save_adapter(model: Any, base: str, folder: Path) -> None:
     config = model.peft_config[_NAME]
     base = str(Path(base).resolve()) if Path(base).is_dir() else base
     told = Adapter(base, config.r, config.lora_alpha, sorted(config.target_modules))
+    told.task_type = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
         {name: weight.detach().contiguous() for name, weight in _weights(model).items()}, folder / _WEIGHTS

@@ -27,6 +27,7 @@ def estimate(
     talk: Talk,
 ) -> None:
     """Say what training will take; a `UserError` where it is more than the disk has."""
+    from pipedec_cli.model.arguments import choose_device, computes_bfloat16
     from pipedec_cli.model.cost import training_cost
 
     method = checkpoint.settings
@@ -34,6 +35,10 @@ def estimate(
     expected = training_cost(checkpoint, examples, hyper, settings.keep_checkpoints)
     _warn_of(examples, method, talk)
     _warn_of_places(checkpoint, examples, talk)
+    if hyper.bf16 and choose_device(settings.device).type == "cpu" and not computes_bfloat16():
+        talk.warn(
+            "this CPU has no instructions for bfloat16, which --bf16 needs: float32 is many times faster here"
+        )
     talk.say(
         f"{settings.model}: {expected.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
         + (f", delay {method.delay}, time_max {method.time_max}" if settings.decoder == "pipelined" else "")

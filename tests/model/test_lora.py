@@ -55,7 +55,7 @@ def test_the_decoders_linear_layers_alone_are_changed_and_the_result_is_a_plain_
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # peft's, of transformers
 def test_an_adapter_that_is_kept_gives_what_a_merged_one_does_and_refers_to_its_base(tmp_path, base):
-    from peft import PeftModel
+    from peft import AutoPeftModelForCausalLM
 
     outcomes = []
     for keep in (False, True):
@@ -68,9 +68,7 @@ def test_an_adapter_that_is_kept_gives_what_a_merged_one_does_and_refers_to_its_
     files = {path.name for path in (tmp_path / "True").iterdir() if path.is_file()}
     assert "adapter_model.safetensors" in files and "model.safetensors" not in files
     assert outcomes[1].settings == outcomes[0].settings
-    from transformers import AutoModelForCausalLM
-
-    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), tmp_path / "True")
+    theirs = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "True")
     plain = theirs.merge_and_unload().state_dict()
     assert all(plain[name].allclose(kept[name], atol=1e-6) for name in kept)
 

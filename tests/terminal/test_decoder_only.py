@@ -183,6 +183,7 @@ def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
     assert "going on from" in train(workspace, "--model", model, "--lora", "4", "--resume")
     train(workspace, "--model", model, "--lora", "4", "--keep-adapter", "--overwrite")
     assert not (folder / "model.safetensors").exists() and (folder / "adapter_config.json").exists()
+    assert "With `transformers` and `peft` these weights load" in (folder / "README.md").read_text()
     few = ("generate", "-w", workspace, "--device", "cpu", "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
     run(*few)
     before = read_json(tmp_path / "o.manifest.json")["model"]["sha256"]
@@ -231,7 +232,7 @@ def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(wor
         exec(lines[1].replace("FOLDER", str(folder)).replace("a source", source).replace("=512", "=20"), {})
     decoder = load(str(folder))
     (made,) = decoder.texts([source], decoder.method(max_tokens=20))
-    assert printed.getvalue().strip() == made.text
+    assert printed.getvalue() == f"{made.text}\n"
     train(workspace, "--family", "llama", "--out", tmp_path / "pipelined")
     assert "writes nothing of use" in (tmp_path / "pipelined" / "README.md").read_text()
 

@@ -62,7 +62,7 @@ def test_a_sequential_models_own_lines_for_transformers_write_what_pipedec_write
     assert lines is not None
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(lines[1].replace("FOLDER", str(folder)).replace("a source", source), {})
-    assert printed.getvalue().strip() == next(load(str(folder)).texts([source])).text
+    assert printed.getvalue() == f"{next(load(str(folder)).texts([source])).text}\n"
 
 
 @pytest.mark.parametrize(

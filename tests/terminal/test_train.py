@@ -74,6 +74,12 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
     assert manifest(workspace)["settings"] == settings
 
 
+@pytest.mark.parametrize("can", [True, False])
+def test_bf16_where_it_takes_many_times_as_long_is_warned_of(workspace, monkeypatch, can):
+    monkeypatch.setattr("pipedec_cli.model.arguments.computes_bfloat16", lambda: can)
+    assert ("no instructions for bfloat16" in train(workspace, "--bf16")) is not can
+
+
 def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_path):
     talk = train(workspace, "--recipe", "paper", "--learning-rate", "0.01", "--max-source-tokens", "4")
     assert "longer than 4 tokens and were cut" in talk
