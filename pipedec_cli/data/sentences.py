@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 from unicodedata import category
@@ -63,6 +63,8 @@ _CLAUSE_END = re.compile(
     """,
     re.VERBOSE,
 )
+_NUMBER: Final = "##number##"  # as Punkt writes it
+_ENDS_IN_NUMBER = re.compile(r"\d\.$")
 _ACRONYM = re.compile(r"(?<!\w)((?:[^\W\d_]{1,2}\.){2,})(?=[\s,;:)\]]|$)")
 _LIST_NUMBER = re.compile(r"\(?\d{1,3}[.)]")
 _WINDOW = 20_000  # characters
@@ -200,8 +202,25 @@ def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceM
     trainer = Trainer()
     trainer.get_params().abbrev_types.update(known)
     trainer.train(text, finalize=True)
-    trainer.get_params().abbrev_types &= known | plausible  # Punkt adds rare ones past the statistics
-    return SentenceModel(trainer.get_params())
+    parameters = trainer.get_params()
+    parameters.abbrev_types &= known | plausible  # Punkt adds rare ones past the statistics
+    for second in _starters([second for first, second in parameters.collocations if first == _NUMBER], text):
+        parameters.collocations.discard((_NUMBER, second))
+    return SentenceModel(parameters)
+
+
+def _starters(words: Sequence[str], text: str) -> set[str]:
+    """Those of the words that are capital where a sentence starts, and only there; what follows a number is not looked at.
+
+    Punkt takes "He" in "born in 1950. He studied" for what goes with a number, as it does with "3. Oktober", which is
+    capital within sentences, too, or starts none.
+    """
+    starts, within = set[str](), set[str]()
+    pairs = (pair for line in text.split("\n\n") for pair in pairwise((".", *line.split())))
+    for before, word in pairs if words else ():
+        if word[:1].isupper() and not _ENDS_IN_NUMBER.search(before):
+            (starts if before[-1] in ".!?" else within).add(word.rstrip(_CLOSERS + ".").lower())
+    return starts.difference(within).intersection(words)
 
 
 def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set[str]:

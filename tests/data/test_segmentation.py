@@ -78,9 +78,28 @@ def test_sentences_end_where_a_reader_would_end_them(model, marked):
             [f"The pump is {a}. She lives in {b}. It runs at 3 bar." for a, b in PUMPS] * 30,
             "The pump is on.| She lives in Rome.| It runs at 3 bar.",
         ),
+        (
+            [f"She was born in {1900 + i}. He studied in Rome. It is late." for i in range(60)] + ["He wrote."],
+            "She was born in 1950.| He studied in Ulm.",
+        ),
+        (
+            [
+                f"Es war am {i}. Oktober kalt. Der Regen kam am {i}. Mai. Im Mai war es warm."
+                for i in range(30)
+            ],
+            "Am 3. Oktober kam sie.| Am 4. Mai kam er.",
+        ),
         ([], "One.| Two."),
     ],
-    ids=["of the domain", "chains", "in lower case", "last words of templates are none", "nothing learnt"],
+    ids=[
+        "of the domain",
+        "chains",
+        "in lower case",
+        "last words of templates are none",
+        "years",
+        "dates",
+        "nothing learnt",
+    ],
 )
 def test_abbreviations_are_learnt_from_the_data(targets, marked):
     learnt = train_sentences(targets, [])
