@@ -79,7 +79,8 @@ def test_sentences_end_where_a_reader_would_end_them(model, marked):
             "The pump is on.| She lives in Rome.| It runs at 3 bar.",
         ),
         (
-            [f"She was born in {1900 + i}. He studied in Rome. It is late." for i in range(60)] + ["He wrote."],
+            [f"She was born in {1900 + i}. He studied in Rome. It is late." for i in range(60)]
+            + ["He wrote."],
             "She was born in 1950.| He studied in Ulm.",
         ),
         (
