@@ -14,7 +14,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.preparation import Preparer, measure_of
 from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
-from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, joiner_of, make_segmenter
+from pipedec_cli.data.segmentation import Segmenter, joiner_of, make_segmenter
 from pipedec_cli.data.stored import StoredRecords
 from pipedec_cli.data.workspace import (
     SEGMENTATION_FILE,
@@ -95,9 +95,11 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     files = [
         _write(replace(usual, split=split, limit=limit), decoder, talk) for split, limit in splits.items()
     ]
-    told = {split: [*read_predictions(path)] for split, path in zip(splits, files, strict=True)}
-    segmenter = load_segmenter(folder, segmentation)
-    records = [_told(one, one.record) for one in told["train"] if one.record and not one.truncated]
+    told = {
+        split: [_told(one) for one in read_predictions(path)]
+        for split, path in zip(splits, files, strict=True)
+    }
+    segmenter, records = load_segmenter(folder, segmentation), [*filter(None, told["train"])]
     if records and all(record.target_segments is None for record in records):  # there were no targets
         texts, inputs = zip(*((record.target or "", record.source) for record in records), strict=True)
         kind: Any = {"separators": segmentation.separators, "fields": segmentation.fields}
@@ -106,7 +108,7 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1, each_once=True)
     cut = {split: _lessons(rows, split, prepare, talk) for split, rows in told.items()}
     if not cut["train"]:
-        todo = "train the teacher until it ends its texts, or take another"
+        todo = "train the teacher until it ends its texts and says nothing twice, or take another"
         raise UserError("none of the teacher's texts can be learnt from", where=str(files[0]), todo=todo)
     if (again := prepare.counts.repeated) and segmentation.level != "sentence":
         talk.say(f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out")
@@ -132,46 +134,28 @@ def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
     return predictions.complete(f"the teacher's texts for {settings.split}")
 
 
-def _told(one: Generated, record: Record) -> Record:
-    """The record with a teacher's text for its target."""
-    return structs.replace(record, target=one.text, target_fields=one.fields, references=())
-
-
-def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, talk: Talk) -> list[Record]:
-    """Records cut into subsequences, each learnt once; where they are sentences, a text ends before the first that it says again.
-
-    A model that goes in circles does that: who learns its variations does not end, either, and who is shown none of
-    these texts, most of them long, does not learn to end a long one. A phrase may well come twice.
-    """
-    lessons, shortened = list[Record](), 0
-    for one in told:
-        if one.record is None:
-            continue
-        record = structs.replace(_told(one, one.record), target_segments=None)
-        if new := _before_circles(one.text, prepare.segmenter):
-            record, shortened = structs.replace(record, target=new), shortened + 1
-        elif one.truncated:
-            continue
-        lessons.append(prepare.segment(record))
-    of_all = f"of the teacher's {many(len(told), 'text')} for {split}"
-    if shortened:
-        talk.say(f"{shortened:,} {of_all} said a sentence again: learnt up to there")
-    if left := len(told) - len(lessons):
-        talk.say(f"{left:,} {of_all} were cut short: left out")
-    return lessons
-
-
-def _before_circles(text: str, segmenter: Segmenter) -> str | None:
-    """What of a text comes before the first sentence that it says again; None where there is none."""
-    if not isinstance(segmenter, SentenceSegmenter) or segmenter.clauses:
+def _told(one: Generated) -> Record | None:
+    """The record with a teacher's text for its target; none if that was cut short."""
+    if one.truncated or one.record is None:
         return None
-    said, end = set[str](), 0
-    for start, stop in segmenter.spans(text):
-        if text[start:stop] in said:
-            return text[:end]
-        said.add(text[start:stop])
-        end = stop
-    return None
+    return structs.replace(one.record, target=one.text, target_fields=one.fields, references=())
+
+
+def _lessons(told: list[Record | None], split: SplitName, prepare: Preparer, talk: Talk) -> list[Record]:
+    """Records cut into subsequences, each learnt once; where they are sentences, none of a text that says one twice.
+
+    A model that goes in circles does that, and who learns its variations does not end, either. A phrase may well come twice.
+    """
+    sentences, lessons = prepare.segmentation.level == "sentence", list[Record]()
+    for record in filter(None, told):
+        lesson = prepare.segment(structs.replace(record, target_segments=None))
+        if not sentences or lesson.target == record.target:  # else something in it was said twice
+            lessons.append(lesson)
+    if left := len(told) - len(lessons):
+        texts = many(len(told), "text")
+        why = "cut short or said a sentence twice" if sentences else "cut short"
+        talk.say(f"{left:,} of the teacher's {texts} for {split} were {why}: left out")
+    return lessons
 
 
 def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
