@@ -115,8 +115,8 @@ def save_adapter(model: Any, base: str, folder: Path) -> None:
 
     config = model.peft_config[_NAME]
     base = str(Path(base).resolve()) if Path(base).is_dir() else base
-    told = Adapter(base, config.r, config.lora_alpha, sorted(config.target_modules))
-    told.task_type = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
+    kind = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
+    told = Adapter(base, config.r, config.lora_alpha, sorted(config.target_modules), task_type=kind)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
         {name: weight.detach().contiguous() for name, weight in _weights(model).items()}, folder / _WEIGHTS
