@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 from unicodedata import category
@@ -204,23 +204,22 @@ def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceM
     trainer.train(text, finalize=True)
     parameters = trainer.get_params()
     parameters.abbrev_types &= known | plausible  # Punkt adds rare ones past the statistics
-    for second in _starters([second for first, second in parameters.collocations if first == _NUMBER], text):
-        parameters.collocations.discard((_NUMBER, second))
+    if any(first == _NUMBER for first, _ in parameters.collocations):
+        parameters.collocations -= {(_NUMBER, word) for word in _starters(text)}
     return SentenceModel(parameters)
 
 
-def _starters(words: Sequence[str], text: str) -> set[str]:
-    """Those of the words that are capital where a sentence starts, and only there; what follows a number is not looked at.
+def _starters(text: str) -> set[str]:
+    """The words, in lower case, that are capital where a sentence starts, and only there; not looked at is what follows a number.
 
     Punkt takes "He" in "born in 1950. He studied" for what goes with a number, as it does with "3. Oktober", which is
     capital within sentences, too, or starts none.
     """
     starts, within = set[str](), set[str]()
-    pairs = (pair for line in text.split("\n\n") for pair in pairwise((".", *line.split())))
-    for before, word in pairs if words else ():
+    for before, word in (pair for line in text.split("\n\n") for pair in pairwise((".", *line.split()))):
         if word[:1].isupper() and not _ENDS_IN_NUMBER.search(before):
             (starts if before[-1] in ".!?" else within).add(word.rstrip(_CLOSERS + ".").lower())
-    return starts.difference(within).intersection(words)
+    return starts - within
 
 
 def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set[str]:
