@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import regex
+
 from pipedec_cli.evaluate.metrics.measure import ScoringItem
 
-_NO_WORD = re.compile(r"[\W_]+")
+_WORD = regex.compile(r"(?:[\p{L}\p{N}]\p{M}*)+")  # the marks are vowels in Hindi, tones in Thai
 
 
 class Failures(NamedTuple):
@@ -36,7 +37,7 @@ class Failures(NamedTuple):
 
 def said(text: str) -> str:
     """What a text says: its words alone; the text itself where there are none, so that ! and ? stay two things."""
-    return _NO_WORD.sub(" ", text.casefold()).strip() or text.strip()
+    return " ".join(_WORD.findall(text.casefold())) or text.strip()
 
 
 def duplicates(segments: Sequence[str]) -> list[int]:

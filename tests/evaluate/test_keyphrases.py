@@ -132,6 +132,7 @@ def test_an_empty_line_is_no_phrase_at_all(empty):
         ("...", "edges", [".", ".", "."]),
         ("", "edges", []),
         ("Erdős' 95% (C++)", "meng2017", ["erdő", "'", "95", "(", "c++", ")"]),
+        ("हिन्दी, x²", "meng2017", ["हिन्दी", ",", "x²"]),
         # "skies" is "sky" only with nltk's own extensions, which are its default
         ("Skies dying networks", "whitespace", ["sky", "die", "network"]),
     ],

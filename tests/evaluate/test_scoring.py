@@ -163,6 +163,8 @@ def item(*segments: str, gold: int | None = None, truncated: str | None = None) 
         (("It is cheap.", "it  is cheap", "IT IS CHEAP!", "It is dear."), 2),
         (("!", "?", "!"), 1),
         (("猫", "犬", "猫"), 1),
+        (("दिन", "दान", "दिन।"), 1),  # a vowel's sign is part of a word
+        (("❤\ufe0f", "☀\ufe0f", "❤\ufe0f"), 1),  # what makes a sign an emoji is none
         ((), 0),
     ],
 )

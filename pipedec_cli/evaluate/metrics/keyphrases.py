@@ -16,6 +16,7 @@ from itertools import chain
 from typing import ClassVar, Final, Literal
 
 import numpy as np
+import regex
 
 from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
 
@@ -35,8 +36,8 @@ _ABBREVIATION = re.compile(r"(?:[^\W\d_]\.){2,}")  # u.s., e.g.
 _POSSESSIVE = re.compile(r"(.+)(['’]s)")
 
 # Meng et al. pad the marks _ < > , ( ) . ' with spaces and cut at all that is no letter, digit, #, & or one of + *.
-# Their letters are ASCII; here they are Unicode's, since a word cut at its accents could match a wrong one.
-_MENG = re.compile(r"<\w+>|[_<>,().']|(?:[^\W_]|[#&+*])+")
+# Their letters are ASCII; here they are Unicode's with their marks, since a word cut at its accents could match a wrong one.
+_MENG = regex.compile(r"<\w+>|[_<>,().']|(?:[\p{L}\p{N}]\p{M}*|[#&+*])+")
 
 
 @dataclass(frozen=True)
