@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import torch
-from msgspec import Struct
+from msgspec import Meta, Struct
 from torch import nn
 
 if TYPE_CHECKING:
     from pipedec_cli.model.block import Blocks
     from pipedec_cli.model.modules import Modules
+
+
+#: What a config.json may hold.
+TokenId = Annotated[int, Meta(ge=0)]
+TokenIds = TokenId | Annotated[list[TokenId], Meta(min_length=1)]
+Size = Annotated[int, Meta(ge=1, le=1 << 20)]
+Layers = Annotated[int, Meta(ge=1, le=256)]
+#: Where the config of an encoder-decoder says what opens a text: the first that is there, as transformers has it.
+OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
+
+
+def start_of(config: Any) -> int:
+    """The id that opens a text of an encoder-decoder."""
+    named = (getattr(config, name, None) for name in OPENERS)
+    return int(next(one for one in named if one is not None))
+
+
+def eos_of(config: Any) -> int:
+    """The id that ends a subsequence or a source."""
+    eos = config.eos_token_id
+    return int(eos[0] if isinstance(eos, list) else eos)
 
 
 class Sizes(NamedTuple):
@@ -37,12 +58,11 @@ class Backbone:
     model_types: tuple[str, ...]  # what transformers calls its members
     auto_class: str  # the class of transformers that loads them
     config: type[Struct]  # what is taken from a config.json, with types and bounds
-    opener: Callable[[Any], int]  # the id that opens a subsequence, from the config
-    eos: Callable[[Any], int]  # the id that ends a subsequence or a source, from the config
     encoder: Callable[[Any], Any] | None  # a module from input_ids and attention_mask to last_hidden_state
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
     sizes: Callable[[Any], Sizes]  # from the config
     parts: Blocks | Modules
+    opener: Callable[[Any], int] = start_of  # the id that opens a subsequence, from the config
     #: Whether an encoder's source stands between the ids that the tokenizer puts around it, and not before an <eos>.
     framed: bool = False
     #: The sizes of all that its checkpoints hold, by name, from the config; None where only transformers knows.

@@ -20,7 +20,7 @@ from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import ADAPTER, UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.model import lora
-from pipedec_cli.model.backbone import Backbone, backbone_of, backbones
+from pipedec_cli.model.backbone import OPENERS, Backbone, backbone_of, backbones, eos_of
 from pipedec_cli.model.bare import bare_model
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
 from pipedec_cli.pipeline.grid import Explore
@@ -102,7 +102,7 @@ class Checkpoint:
     @property
     def eos(self) -> int:
         """The id that ends a subsequence or a source."""
-        return self.backbone.eos(self.model.config)
+        return eos_of(self.model.config)
 
     @eos.setter
     def eos(self, token: int) -> None:
@@ -243,21 +243,18 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
         raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
     given = {**transformers.AutoConfig.for_model(kind).to_dict(), **raw}
     encoded = not families[kind].prompted
-    if encoded and given.get("decoder_start_token_id") is None:
+    if encoded and given.get(OPENERS[0]) is None:
         with suppress(OSError):  # there need not be one
             made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
-            given["decoder_start_token_id"] = made.decoder_start_token_id
-    if encoded and given.get("decoder_start_token_id") is None:
-        # As transformers has it; a T5 has no bos token, and begins with padding.
-        given["decoder_start_token_id"] = (
-            given["pad_token_id"] if given.get("bos_token_id") is None else given["bos_token_id"]
-        )
+            given[OPENERS[0]] = made.decoder_start_token_id
+        named = (given.get(name) for name in OPENERS)
+        given[OPENERS[0]] = next((one for one in named if one is not None), None)
     try:
         checked = msgspec.to_builtins(msgspec.convert(given, families[kind].config))
     except msgspec.ValidationError as error:
         what, todo = f"no {kind} can be built of it: {error}", "take the file that belongs to the weights"
         raise UserError(what, where=f"{name}/config.json", todo=todo) from error
-    settled = {key: value for key, value in checked.items() if key in {*raw, "decoder_start_token_id"}}
+    settled = {key: value for key, value in checked.items() if key in {*raw, OPENERS[0]}}
     config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
     return config, raw.get(_KEY)
 

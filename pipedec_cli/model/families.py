@@ -7,14 +7,10 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from pipedec_cli.model.backbone import Backbone, Sizes
+from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds, eos_of
 from pipedec_cli.model.block import Function
 from pipedec_cli.model.modules import Modules
 
-TokenId = Annotated[int, Meta(ge=0)]
-TokenIds = TokenId | Annotated[list[TokenId], Meta(min_length=1)]
-Size = Annotated[int, Meta(ge=1, le=1 << 20)]
-Layers = Annotated[int, Meta(ge=1, le=256)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(gt=0, le=1e9)]
 #: Of rotary positions: the base of the frequencies, what scales them, and how they are made.
@@ -176,19 +172,9 @@ class BartConfig(Struct, omit_defaults=True):
         _require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
-def _eos(config: Any) -> int:
-    eos = config.eos_token_id
-    return int(eos[0] if isinstance(eos, list) else eos)
-
-
 def _opener(config: Any) -> int:
     """The model's bos token; where it has none, its eos token."""
-    return _eos(config) if config.bos_token_id is None else int(config.bos_token_id)
-
-
-def _start(config: Any) -> int:
-    start = getattr(config, "decoder_start_token_id", None)
-    return int(config.bos_token_id if start is None else start)
+    return eos_of(config) if config.bos_token_id is None else int(config.bos_token_id)
 
 
 def _rotary_sizes(config: Any) -> Sizes:
@@ -236,7 +222,6 @@ def _prompted(
         auto_class="AutoModelForCausalLM",
         config=config,
         opener=_opener,
-        eos=_eos,
         encoder=None,
         embedding=lambda model: model.model.embed_tokens,
         sizes=_rotary_sizes,
@@ -249,8 +234,6 @@ T5GEMMA: Final = Backbone(
     model_types=("t5gemma",),
     auto_class="AutoModelForSeq2SeqLM",
     config=T5GemmaConfig,
-    opener=_start,
-    eos=_eos,
     encoder=lambda model: model.model.encoder,
     embedding=lambda model: model.model.decoder.embed_tokens,
     sizes=lambda config: _rotary_sizes(config.decoder),
@@ -268,8 +251,6 @@ BART: Final = Backbone(
     model_types=("bart", "pegasus"),
     auto_class="AutoModelForSeq2SeqLM",
     config=BartConfig,
-    opener=_start,
-    eos=_eos,
     encoder=lambda model: model.model.encoder,
     embedding=lambda model: model.model.decoder.embed_tokens,
     sizes=_bart_sizes,

@@ -14,12 +14,9 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import Backbone, Sizes
+from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds
 from pipedec_cli.model.block import Block, Blocks, Form, Function
 
-TokenId = Annotated[int, Meta(ge=0)]
-Size = Annotated[int, Meta(ge=1, le=1 << 20)]
-Layers = Annotated[int, Meta(ge=1, le=256)]
 Places = Annotated[int, Meta(ge=4, le=1 << 16)]
 
 
@@ -44,7 +41,7 @@ class Config(Struct):
     tie_word_embeddings: bool
     pad_token_id: TokenId | None
     decoder_start_token_id: TokenId
-    eos_token_id: TokenId | Annotated[list[TokenId], Meta(min_length=1)]
+    eos_token_id: TokenIds
     scale_decoder_outputs: bool = True  # T5 alone has it
     tokenizer_class: str | None = None
 
@@ -192,16 +189,6 @@ def _head(model: Any, form: Form) -> Function:
     return lambda hidden: out(drop(norm(hidden)))
 
 
-def _opener(config: Any) -> int:
-    start = getattr(config, "decoder_start_token_id", None)
-    return int(config.pad_token_id if start is None else start)
-
-
-def _eos(config: Any) -> int:
-    eos = config.eos_token_id
-    return int(eos[0] if isinstance(eos, list) else eos)
-
-
 def _sizes(config: Any) -> Sizes:
     return Sizes(config.num_decoder_layers, config.num_heads, config.d_kv, config.d_model, config.d_ff)
 
@@ -211,8 +198,6 @@ T5 = Backbone(
     model_types=("t5", "mt5", "umt5"),
     auto_class="AutoModelForSeq2SeqLM",
     config=Config,
-    opener=_opener,
-    eos=_eos,
     encoder=lambda model: model.encoder,
     embedding=lambda model: model.decoder.embed_tokens,
     sizes=_sizes,
