@@ -275,10 +275,14 @@ class Tally:
         return f"all of the first {FIRST} texts were cut short by {reasons}: the model may not end its texts (Ctrl-C stops)"
 
     def saved_none(self, costs: Sequence[float] | None) -> str | None:
-        """That checking drafts has saved no call, if so, where calls cost so much by the guesses in them."""
+        """That drafts have saved no call, if so, where calls cost so much by the guesses in them."""
         alone = self.tokens + self.examples - self.truncated.total()  # the plain model's calls
-        if not self.examples or costs is None or self.steps - self.draft_steps < alone:
+        if not self.examples or costs is None or self.steps < alone:
             return None
+        if self.steps - self.draft_steps < alone:
+            calls = f"{self.steps:,} calls, the drafts' {self.draft_steps:,} among them"
+            alike = f"the plain model alone makes {alone:,}: the drafts are too unlike its texts"
+            return f"{calls}, where {alike}; --draft source takes no calls for them"
         more = (
             f"one more guess makes a call {costs[1]:.2g} times as long here"
             if len(costs) > 1

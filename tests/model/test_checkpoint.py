@@ -118,7 +118,7 @@ def test_bos_and_eos_are_the_models():
     checkpoint.model.config.pad_token_id = 5
     checkpoint.model.config.eos_token_id = [7, 8]
     assert (checkpoint.bos, checkpoint.eos) == (5, 7)
-    checkpoint.model.config.bos_token_id = 6  # which comes before padding, as in transformers and in a saved config
+    checkpoint.model.config.bos_token_id = 6  # before padding, as in transformers and in a saved config
     assert checkpoint.bos == 6
 
 

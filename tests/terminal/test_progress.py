@@ -12,7 +12,15 @@ from rich.console import Console
 from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.terminal.console import Talk, write_stdout
-from pipedec_cli.terminal.progress import LINE_EVERY, PATIENCE, GenerationProgress, Marked, stage, track
+from pipedec_cli.terminal.progress import (
+    LINE_EVERY,
+    PATIENCE,
+    GenerationProgress,
+    Marked,
+    Tally,
+    stage,
+    track,
+)
 from tests.fakes import BOS, EOS, ScriptedModel
 
 
@@ -160,3 +168,18 @@ def test_what_is_marked_is_counted_and_only_the_first_few_are_kept():
     for number in range(1000):
         marked.add(str(number))
     assert (marked.count, marked.first) == (1000, ["0", "1", "2", "3", "4"])
+
+
+@pytest.mark.parametrize(
+    ("steps", "drafts", "said"),
+    [
+        (12, 5, None),
+        (13, 5, "13 calls, the drafts' 5 among them, where the plain model alone makes 13"),
+        (18, 5, "no guess has saved a decoder call: one more guess makes a call 3 times as long here"),
+    ],
+)
+def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, said):
+    tally = Tally(unknown_id=None, examples=3, tokens=10, steps=steps, draft_steps=drafts)
+    told = tally.saved_none([1.0, 3.0])
+    assert told is None if said is None else told is not None and told.startswith(said)
+    assert tally.saved_none(None) is None
