@@ -62,6 +62,9 @@ def _usage_on_one_line() -> Iterator[None]:
         yield
     except UsageError as error:
         told = error.format_message().replace("Value error, ", "").rstrip(".")
+        option = getattr(error, "option_name", None)  # of one that there is not
+        if option and any(f"--{one.name}" == option for one in error.ctx.command.params):
+            told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"
         see = f"see `{error.ctx.command_path if error.ctx else 'pipedec'} --help`"
         _fail(f"{told}{'' if told.endswith('?') else ';'} {see}", EXIT_USAGE)
 

@@ -212,6 +212,7 @@ def test_a_closed_pipe_is_no_error_message():
     [
         (["segment", "x", "--level", "word"], "Invalid value for '--level': 'word' is not one of"),
         (["generate", "--nonsense"], "No such option: --nonsense"),
+        (["generate", "--data", "x"], "No such option: --data. That is an argument: leave --data out"),
         (["train", "--epochs", "many"], "Invalid value for '--epochs'"),
         (["segment"], "Missing argument"),
         (["nonsense"], "No such command 'nonsense'; see `pipedec"),
