@@ -183,12 +183,12 @@ def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measu
 def _split(segment: str, allowed: int, measure: Measure) -> tuple[str, str]:
     """The longest start of a segment that fits and ends well, and the rest; all and nothing if it is one word."""
     spaces = [match.start() for match in re.finditer(r"\s+", segment)]
-    places = spaces or (range(1, len(segment)) if mostly_spaceless([segment]) else ())
-    for ends in (clause_ends(segment), places):
+    characters = range(1, len(segment)) if mostly_spaceless([segment]) else ()
+    for ends in (clause_ends(segment), spaces, characters):
         fitting = bisect_right(ends, allowed, key=lambda end: measure([segment[:end]])[0])
         if fitting and (rest := segment[ends[fitting - 1] :].strip()):
             return segment[: ends[fitting - 1]].strip(), rest
-    if places:  # the first word alone does not fit; what follows may
+    if places := characters or spaces:  # the first word alone does not fit; what follows may
         return segment[: places[0]].strip(), segment[places[0] :].strip()
     return segment, ""
 

@@ -102,6 +102,7 @@ def test_grouping_loses_nothing_and_the_longest_of_the_fewest_groups_is_as_short
         ("one two, three four, five six seven", 6, WORDS, ("one two, three four,", "five six seven")),
         ("a b c d e f g", 5, WORDS, ("a b c d", "e f g")),
         ("今天我们去公园", 5, WORDS, ("今天我们", "去公园")),
+        ("今天我们去公园 很好", 5, WORDS, ("今天我们", "去公园", "很好")),
         # later pieces have less time
         ("a b c d e f g h i j", 5, WORDS, ("a b c d", "e f g", "h i", "j")),
         # a single word that is too long stays whole, and what follows is split off
