@@ -67,6 +67,8 @@ _NUMBER: Final = "##number##"  # as Punkt writes it
 _ENDS_IN_NUMBER = re.compile(r"\d\.$")
 _ACRONYM = re.compile(r"(?<!\w)((?:[^\W\d_]{1,2}\.){2,})(?=[\s,;:)\]]|$)")
 _LIST_NUMBER = re.compile(r"\(?\d{1,3}[.)]")
+#: What opens, with a space on either side, as French has it: Punkt takes it for the end of what is before.
+_OPENING = re.compile(r"(?<=\s)[«‹“‘„(\[{]+\s*\Z")
 _WINDOW = 20_000  # characters
 _CLOSERS = "\"')]}”’»,;:"
 _OPENERS = "\"'([{“‘«„¿¡"
@@ -254,8 +256,11 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
 def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
     """The ends, ascending, without those that would leave a piece of punctuation, or the number of a list, alone."""
     kept: list[int] = []
-    for end in sorted(ends):
-        piece = text[kept[-1] if kept else 0 : end].strip()
+    for found in sorted(ends):
+        start = kept[-1] if kept else 0
+        opening = _OPENING.search(text[start:found]) if found < len(text) else None
+        end = start + opening.start() if opening else found
+        piece = text[start:end].strip()
         if end < len(text) and _LIST_NUMBER.fullmatch(piece):
             continue
         if has_words(piece):

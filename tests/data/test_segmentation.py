@@ -43,6 +43,8 @@ def sentences(model, text):
         "Is it on?| Yes!| It is.",
         'He said "stop."| Then he left.',
         "(It stopped.)| It was late.",
+        "Il dit.| « Je pars. »| Elle rit.| “ Enfin. ”",
+        "Fin. «",
         "no full stop|\nnext line|\r\n\r\nlast",
         "1. Open it.| 2. Close it.",
         "It stopped. ...",
