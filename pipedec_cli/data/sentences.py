@@ -218,10 +218,15 @@ def _starters(text: str) -> set[str]:
     capital within sentences, too, or starts none.
     """
     starts, within = set[str](), set[str]()
-    for before, word in (pair for line in text.split("\n\n") for pair in pairwise((".", *line.split()))):
+    for before, word in (pair for line in text.split("\n\n") for pair in pairwise((".", *_words(line)))):
         if word[:1].isupper() and not _ENDS_IN_NUMBER.search(before):
             (starts if before[-1] in ".!?" else within).add(word.rstrip(_CLOSERS + ".").lower())
     return starts - within
+
+
+def _words(text: str) -> Iterator[str]:
+    """What stands between white space, quotation marks and brackets that stand alone left out, as in "« Oui. »"."""
+    return (word for word in text.split() if word.strip(_OPENERS + _CLOSERS))
 
 
 def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set[str]:
@@ -232,7 +237,7 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
     cased text, anything but a capital letter, in other text a word that no target starts with; or another word with a
     full stop, as in "Acta Math. Hung.", if it is no title or initial, which open sentences.
     """
-    stops = [(word, after.lstrip(_OPENERS)) for word, after in pairwise(text.split()) if word.endswith(".")]
+    stops = [(word, after.lstrip(_OPENERS)) for word, after in pairwise(_words(text)) if word.endswith(".")]
     candidates, starters = {after.lower() for _, after in stops}, set[str]()
     capitals = others = 0
     for target in targets:

@@ -92,6 +92,7 @@ def test_sentences_end_where_a_reader_would_end_them(model, marked):
             ],
             "Am 3. Oktober kam sie.| Am 4. Mai kam er.",
         ),
+        (["Il dit. « Je pars. » Elle rit."] * 40, "Il dit.| « Je pars. »| Elle rit."),
         ([], "One.| Two."),
     ],
     ids=[
@@ -101,6 +102,7 @@ def test_sentences_end_where_a_reader_would_end_them(model, marked):
         "last words of templates are none",
         "years",
         "dates",
+        "spaced quotation marks",
         "nothing learnt",
     ],
 )
