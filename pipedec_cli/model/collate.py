@@ -63,13 +63,11 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
         yield Encoded(source, tuple(texts), cut)
 
 
-def fit_time_max(examples: Sequence[Encoded], settings: MethodSettings) -> int:
+def fit_time_max(examples: Iterable[Encoded], settings: MethodSettings) -> int:
     """The last time-step by which all but a few of the targets are written, at the delays that a checkpoint serves.
 
     It is no less than the paper's. sub_max needs no fitting: targets with more subsequences were merged.
     """
-    if not examples:
-        return settings.time_max
     every: Sequence[Schedule] = (Fixed(1), Fixed(2), Fixed(3))
     plans = every if settings.delay == "any" else [_only(settings.delay)]
 
@@ -78,6 +76,8 @@ def fit_time_max(examples: Sequence[Encoded], settings: MethodSettings) -> int:
         return max(start + length + 1 for each in placed for start, length in each)
 
     ends = array("I", (needed([*map(len, example.texts), 0]) for example in examples))
+    if not ends:
+        return settings.time_max
     last = torch.frombuffer(ends, dtype=torch.int32).kthvalue(math.ceil(_HELD * len(ends))).values
     return max(settings.time_max, int(last))
 

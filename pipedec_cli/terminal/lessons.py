@@ -49,6 +49,8 @@ class Lessons(NamedTuple):
     segmenter: Segmenter
     sources: dict[str, Any]  # source_prefix and max_source_tokens and, of prompts, prompt and chat
     teacher: Decoder | None = None
+    #: The data's own targets where a teacher's are learnt: of its long texts many are left out, and limits are to hold such, too.
+    targets: Sequence[Record] = ()
 
 
 def gather(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
@@ -95,10 +97,8 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     files = [
         _write(replace(usual, split=split, limit=limit), decoder, talk) for split, limit in splits.items()
     ]
-    told = {
-        split: [_told(one) for one in read_predictions(path)]
-        for split, path in zip(splits, files, strict=True)
-    }
+    written = {split: read_predictions(path) for split, path in zip(splits, files, strict=True)}
+    told = {split: [*map(_told, each)] for split, each in written.items()}
     segmenter, records = load_segmenter(folder, segmentation), [*filter(None, told["train"])]
     if records and all(record.target_segments is None for record in records):  # there were no targets
         texts, inputs = zip(*((record.target or "", record.source) for record in records), strict=True)
@@ -116,7 +116,8 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     if decoder.text.prompt is None:
         sources |= _prompt(settings)  # of what is trained, which it cannot tell
     how = (segmentation, segmenter, sources)
-    return Lessons([train, *files], cut["train"], cut.get("dev", []), *how, decoder)
+    own = [one.record for one in written["train"] if one.record and one.record.target_segments is not None]
+    return Lessons([train, *files], cut["train"], cut.get("dev", []), *how, decoder, own)
 
 
 def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:

@@ -122,6 +122,23 @@ def test_texts_that_were_cut_short_or_go_in_circles_are_counted_and_left_out(wor
     assert "none of the teacher's texts can be learnt from" in told and str(written(workspace)) in told
 
 
+def test_limits_hold_the_datas_own_targets_too_of_which_a_teachers_that_end_may_be_the_short_ones(
+    tmp_path, teacher
+):
+    long = [{**row, "target": "word " * 90 + "end."} for row in ROWS]
+    workspace = segmented(tmp_path, *long)
+    train(workspace, "--teacher", teacher)
+    config = workspace / "models" / "pipelined" / "config.json"
+    assert read_json(config)["pipedec"]["time_max"] > 90
+    train(workspace, "--teacher", teacher, "--time-max", "60", "--overwrite")
+    assert read_json(config)["pipedec"]["time_max"] == 60
+    bare = segmented(
+        tmp_path / "bare", *({"source": row["source"]} for row in ROWS), more=("--sources-only",)
+    )
+    train(bare, "--teacher", teacher)
+    assert read_json(bare / "models" / "pipelined" / "config.json")["pipedec"]["time_max"] == 50
+
+
 def test_a_clause_that_the_teacher_says_again_is_learnt_once(tmp_path, teacher):
     workspace = segmented(tmp_path, *ROWS, more=("--level", "clause"))
     train(workspace, "--teacher", teacher)
