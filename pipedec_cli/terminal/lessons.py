@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -50,7 +50,7 @@ class Lessons(NamedTuple):
     sources: dict[str, Any]  # source_prefix and max_source_tokens and, of prompts, prompt and chat
     teacher: Decoder | None = None
     #: The data's own targets where a teacher's are learnt: of its long texts many are left out, and limits are to hold such, too.
-    targets: Sequence[Record] = ()
+    targets: Iterable[Record] = ()
 
 
 def gather(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
@@ -97,8 +97,10 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     files = [
         _write(replace(usual, split=split, limit=limit), decoder, talk) for split, limit in splits.items()
     ]
-    written = {split: read_predictions(path) for split, path in zip(splits, files, strict=True)}
-    told = {split: [*map(_told, each)] for split, each in written.items()}
+    told = {
+        split: [_told(one) for one in read_predictions(path)]
+        for split, path in zip(splits, files, strict=True)
+    }
     segmenter, records = load_segmenter(folder, segmentation), [*filter(None, told["train"])]
     if records and all(record.target_segments is None for record in records):  # there were no targets
         texts, inputs = zip(*((record.target or "", record.source) for record in records), strict=True)
@@ -116,8 +118,9 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     if decoder.text.prompt is None:
         sources |= _prompt(settings)  # of what is trained, which it cannot tell
     how = (segmentation, segmenter, sources)
-    own = [one.record for one in written["train"] if one.record and one.record.target_segments is not None]
-    return Lessons([train, *files], cut["train"], cut.get("dev", []), *how, decoder, own)
+    own = islice(read_split(train, need_target=False), settings.limit)
+    targets = track(talk, own, settings.limit, "measuring the targets")
+    return Lessons([train, *files], cut["train"], cut.get("dev", []), *how, decoder, targets)
 
 
 def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
