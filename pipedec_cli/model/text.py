@@ -176,11 +176,17 @@ def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     return ids[:first], ids[first + len(alone) :]
 
 
-def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
-    """A template, which says ``{source}`` once, with the model's own around it in a `chat`; a UserError if it cannot be."""
+def check_template(template: str) -> str:
+    """The same template, which says ``{source}`` once; a UserError if it does not."""
     if template.count(SOURCE) != 1:
         what = f"the prompt template {template[:60]!r} does not say {SOURCE} once"
         raise UserError(what, todo=f"write for example --prompt-template 'Summarize: {SOURCE}'")
+    return template
+
+
+def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
+    """A template, with the model's own around it in a `chat`; a UserError if it cannot be."""
+    check_template(template)
     whole = template
     if chat:
         whole = _said(tokenizer, {"role": "user", "content": template}, add_generation_prompt=True)
@@ -192,7 +198,7 @@ def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
 
 
 def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
-    """What a template, which says ``{source}`` once, puts around a source; a UserError if it cannot be.
+    """What a template puts around a source; a UserError if it cannot be.
 
     In a `chat` it is what the user says, and the model's own template stands around it. Where the tokenizer begins a text
     with a token of its own, so does a prompt. Special tokens in either template are what they are.

@@ -25,6 +25,7 @@ from typer.models import OptionInfo
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_toml
 from pipedec_cli.data.shards import Shard
+from pipedec_cli.model.text import check_template
 from pipedec_cli.terminal.threads import settle_threads
 
 Dtype = Literal["float32", "bfloat16", "float16", "int8"]
@@ -282,7 +283,7 @@ def prompt_template_option(usual: str, **more: Any) -> Any:
         "What stands around every source in the prompt of a decoder-only model, with {source} in the source's place: "
         f"'Summarize: {{source}} Summary:' \\[default: {usual}]."
     )
-    return option(None, told, metavar="TEXT", **more)
+    return option(None, told, metavar="TEXT", parser=lambda value: check_template(str(value)), **more)
 
 
 def chat_option(usual: str, **more: Any) -> Any:

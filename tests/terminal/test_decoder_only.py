@@ -128,10 +128,15 @@ def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
     end = load_checkpoint(str(plain)).tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert read_json(plain / "config.json")["eos_token_id"] == end
     assert (settings_of(plain)["chat"], settings_of(plain)["prompt"]) == (True, "{source}")
-    told = running.refused("train", "-w", workspace, *FEW, "--teacher", plain, "--prompt-template", "none")
-    assert "does not say {source} once" in told
     made = run("generate", "-w", workspace, "--decoder", "sequential", "--max-tokens", "8", "--device", "cpu")
     assert "prediction" in made.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "generate", "report"])
+def test_a_prompt_template_without_a_source_is_refused_before_any_model_is_looked_for(command, tmp_path):
+    told = running.refused(command, "-w", tmp_path, "--model", "nowhere", "--prompt-template", "none")
+    assert "does not say {source} once; write for example --prompt-template" in told
+    assert "nowhere" not in told
 
 
 def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
