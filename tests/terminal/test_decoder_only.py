@@ -60,7 +60,7 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
     asked = read_json(made.with_suffix(".manifest.json"))["settings"]
     assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == ("{source}\n\n", False, "")
     assert len(lines_of(made)) > 0
-    assert "ROUGE" in run("score", made).stdout
+    assert "ROUGE" in run("score", "-w", workspace, made).stdout
     change(folder / "training.json", "result")
     assert "family was" in running.refused("train", "-w", workspace, *FEW, "--resume")
     assert "going on from" in train(workspace, "--family", "llama", "--resume")
