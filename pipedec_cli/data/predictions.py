@@ -35,6 +35,8 @@ from pipedec_cli.data.writing import (
     write_json_lines,
 )
 
+#: How the name of a list of records that were passed over ends.
+BAD: Final = ".bad.jsonl"
 #: Settings that a resumed run may have otherwise: they change how fast the lines come, not what is in them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
 
@@ -95,7 +97,7 @@ def _whole_rows(path: Path) -> Iterator[RawRow]:
         yield from read_rows(path)
     except UserError as error:
         unended = GenerationFiles(path).count() + 1  # the number of a last line that no line feed ends
-        if error.where != f"{path}:{unended}":
+        if path.suffix == ".gz" or error.where != f"{path}:{unended}":
             raise
         what = "the last line is cut short, as a stopped run leaves it"
         todo = "finish the run with `pipedec generate --resume`"
@@ -187,13 +189,15 @@ def look_through(
 class GenerationFiles:
     """The files of a run: `lines`, NAME.jsonl, `manifest`, NAME.manifest.json, and of records that were passed over `bad`.
 
-    Nothing is touched yet.
+    Older lines and their manifest are kept in `backups`. Nothing is touched yet.
     """
 
     def __init__(self, lines: Path) -> None:
         self.lines = lines
-        self.manifest = lines.with_name(f"{lines.stem}.manifest.json")
-        self.bad = lines.with_name(f"{lines.stem}.bad.jsonl")
+        name = lines.name.removesuffix(".jsonl")  # no other ending: each file of a run has its own
+        self.manifest = lines.with_name(f"{name}.manifest.json")
+        self.bad = lines.with_name(f"{name}{BAD}")
+        self.backups = [file.with_name(f"{file.name}.bak") for file in (lines, self.manifest)]
         self.shard = Shard.named(lines.name)
 
     @property
@@ -245,7 +249,7 @@ class GenerationFiles:
         """Take the names over for a new run; returns where the lines that stood there are kept, if they are."""
         kept = None
         if self.begun:
-            backup = self.lines.with_name(f"{self.lines.name}.bak")
+            backup, manifest_backup = self.backups
             expected = read_manifest(self.manifest).get("examples") if self.manifest.exists() else None
             stopped = isinstance(expected, int) and self.count() < expected
             if stopped and backup.exists():
@@ -254,7 +258,7 @@ class GenerationFiles:
                 self.lines.replace(backup)
                 kept = backup
                 with suppress(FileNotFoundError):
-                    self.manifest.replace(f"{self.manifest}.bak")
+                    self.manifest.replace(manifest_backup)
         # The old lines have gone before the new manifest comes: a kill in between leaves nothing that passes for its own.
         write_json(self.manifest, manifest)
         return kept

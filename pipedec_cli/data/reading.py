@@ -6,6 +6,7 @@ import json
 import os
 import tomllib
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,6 +93,14 @@ def read_toml(path: Path) -> dict[str, Any]:
 def real(path: Path | str) -> Path:
     """The path with links followed; a loop of links, at which `Path.resolve` fails before Python 3.13, stays as it is."""
     return Path(os.path.realpath(path))
+
+
+def keep_apart(read: Iterable[Path | str], written: Iterable[Path], todo: str = "give another --out") -> None:
+    """Refuse, by a `UserError`, to write over what is read, or has just been written, whatever names both go by."""
+    paths = [real(path) for path in written]
+    for given in read:
+        if str(given) != "-" and real(given) in paths:
+            raise UserError("would be written over", where=str(given), todo=todo)
 
 
 def contents(path: Path) -> bytes:

@@ -22,7 +22,7 @@ import msgspec
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.reading import read_json
+from pipedec_cli.data.reading import read_json, real
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName, checked
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
@@ -127,7 +127,7 @@ def save_segmented(
             with naming(folder / name):
                 files[name].writelines(line + "\n" for line in lines)
                 files[name].flush()
-        (folder / SEGMENTATION_FILE).unlink(missing_ok=True)
+        real(folder / SEGMENTATION_FILE).unlink(missing_ok=True)
     return [folder / name for name in texts]
 
 

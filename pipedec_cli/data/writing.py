@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TextIO
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import new_file
-from pipedec_cli.data.reading import as_json
+from pipedec_cli.data.reading import as_json, real
 from pipedec_cli.data.records import Record
 
 PACKAGES: Final = ("pipedec", "torch", "transformers", "tokenizers", "datasets", "nltk")
@@ -25,8 +25,14 @@ PACKAGES: Final = ("pipedec", "torch", "transformers", "tokenizers", "datasets",
 def atomic_writer(path: Path) -> Iterator[TextIO]:
     """Open a UTF-8 text file that takes its name only once all of it is on disk; line ends are written as given.
 
-    Its folder is made if need be. On any exception, Ctrl-C and a full disk among them, what stood at `path` stays.
+    Its folder is made if need be. On any exception, Ctrl-C and a full disk among them, what stood at `path` stays. A
+    link is followed; a device or a pipe takes the text as it comes.
     """
+    path = real(path)
+    if path.exists() and not path.is_file():
+        with naming(path), path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, descriptor = new_file(path)
     try:

@@ -14,6 +14,7 @@ from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import pairs_of
 from pipedec_cli.data.paper import RECIPES
+from pipedec_cli.data.predictions import GenerationFiles
 from pipedec_cli.data.reading import as_json, read_json
 from pipedec_cli.data.records import Generated, Manifest, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
@@ -122,9 +123,9 @@ def load_runs(
     numbered = [f"{name}-{number}" for number, name in enumerate(longer, start=1)]
     names = next(names for names in (stems, longer, numbered) if len(set(names)) == len(names))
     runs = []
-    for path, stem, name in zip(paths, stems, names, strict=True):
+    for path, name in zip(paths, names, strict=True):
         predictions, form = load_predictions(path, gold=gold, sources=sources)
-        beside = path.with_name(f"{stem}.manifest.json")
+        beside = GenerationFiles(path.with_name(path.name.removesuffix(".gz"))).manifest
         content = read_json(beside, Manifest, "pipedec generate") if beside.is_file() else {}
         runs.append(LoadedRun(path, name, predictions, form, content))
     return runs

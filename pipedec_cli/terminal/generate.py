@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.reading import real
+from pipedec_cli.data.predictions import GenerationFiles
+from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import DecoderKind, Delay, Draft, Generated
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.writing import read_whole_lines, to_json
@@ -289,10 +290,12 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
             raise UserError("is a folder", where=out, todo="name a file in it, or give --shard K/N")
         if path.suffix == ".gz":
             raise UserError("predictions are not compressed", where=out, todo="leave out .gz")
-        if settings.data is not None and path.exists() and real(path) == real(settings.data):
-            todo = "give another --out"
-            raise UserError("would be written over with what is read from it", where=out, todo=todo)
         if path.is_file() or not path.exists():
+            if settings.data is not None:
+                files = GenerationFiles(path)
+                keep_apart([settings.data], [path, files.manifest, files.bad, *files.backups])
+                if real(path.parent) == real(settings.data):  # which is looked through more than once
+                    raise UserError("is in the folder that is read", where=out, todo="give another --out")
             with only_writer(path, todo="choose another --out"):
                 pass  # else it would be refused once all is read and loaded
 

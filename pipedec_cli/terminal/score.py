@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import real
+from pipedec_cli.data.reading import keep_apart
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal import tables
@@ -84,6 +84,7 @@ def score(settings: ScoreSettings) -> None:
     With a second file, the difference between the two too, with a 95 % interval from a paired bootstrap.
     """
     # Late, so that `pipedec --help` does not wait for numpy.
+    from pipedec_cli.data.predictions import BAD
     from pipedec_cli.data.writing import to_json
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs
     from pipedec_cli.evaluate.significance import method
@@ -91,7 +92,8 @@ def score(settings: ScoreSettings) -> None:
     talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
     if (first := settings.predictions) is None:
         folder = place.generations("any").parent
-        first = max(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, default=None)
+        there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(BAD))
+        first = max(there, key=lambda path: path.stat().st_mtime, default=None)
         if first is None:
             todo = "run `pipedec generate` first, or give a file of predictions"
             raise UserError(f"no predictions in {folder} yet", todo=todo)
@@ -141,23 +143,25 @@ def _save(
     """Save each run's scores, and their comparison if there is one, with a manifest; and each run's examples.
 
     In the workspace a run is ``scores/NAME.json`` and ``NAME.examples.jsonl``, a comparison ``scores/A-vs-B.json``;
-    under ``--out`` the same stands in and beside that file, named after it. Scores by another protocol become FILE.bak.
+    under ``--out`` the same stands in and beside that file, named after it, or in it alone if it is a device or a pipe. Scores by another protocol become FILE.bak.
     """
     from pipedec_cli.data.writing import manifest, write_json, write_json_lines
 
     out, names = settings.out, [run.run.name for run in runs]
     if out is not None and out.is_dir():
         raise UserError("is a folder", where=str(out), todo="name a file in it")
+    # Beside a device or a pipe nothing can stand.
+    alone = out is not None and out.exists() and not out.is_file()
     if out is None:
         files = [place.scores / f"{name}.json" for name in (*names, "-vs-".join(names))]
+    elif alone:
+        files = [out]
     else:
         files = [*(out.with_name(f"{out.stem}.{name}.json") for name in names if len(runs) > 1), out]
     files = files[: len(contents)]
-    examples = [path.with_name(f"{path.stem}.examples.jsonl") for path in files[: len(runs)]]
+    examples = [_examples_beside(path) for path in files[: 0 if alone else len(runs)]]
     inputs = [*(run.run.path for run in runs), *filter(None, (settings.gold, settings.sources))]
-    for path in (*files, *examples):
-        if any(real(path) == real(file) for file in inputs):
-            raise UserError("would be written over", where=str(path), todo="give another file as --out")
+    keep_apart(inputs, (*files, *examples), "give another file as --out")
     options = {
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},
@@ -167,15 +171,20 @@ def _save(
     made_by, mine = manifest(options, inputs=inputs), f'"protocol": "{options["protocol"]}"'
     for path in files:
         if path.is_file() and mine not in path.read_text(encoding="utf-8", errors="replace"):
-            for old in filter(Path.exists, (path, path.with_name(f"{path.stem}.examples.jsonl"))):
+            for old in filter(Path.exists, (path, _examples_beside(path))):
                 old.replace(f"{old}.bak")
             talk.warn(f"{path} was not of this protocol: it is kept as {path}.bak")
-    for path, content in zip(files, contents, strict=True):
+    for path, content in zip(files, contents[-len(files) :], strict=True):
         write_json(path, {**content, "manifest": made_by})
-    for path, run in zip(examples, runs, strict=True):
+    for path, run in zip(examples, runs, strict=not alone):
         write_json_lines(path, ({"id": name, **values} for name, values in run.scores.examples.items()))
     for path in (*files, *examples):
         talk.say(f"saved {path}")
+
+
+def _examples_beside(path: Path) -> Path:
+    """Where the examples' own scores stand."""
+    return path.with_name(f"{path.name.removesuffix('.json')}.examples.jsonl")
 
 
 def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair: Mapping[str, Any]) -> None:

@@ -22,14 +22,20 @@ from pipedec_cli.data.preparation import (
     describe_targets,
     measure_of,
 )
-from pipedec_cli.data.reading import real
+from pipedec_cli.data.reading import keep_apart
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
-from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
+from pipedec_cli.data.workspace import (
+    SEGMENTATION_FILE,
+    SENTENCES_FILE,
+    Workspace,
+    read_split,
+    save_segmented,
+)
 from pipedec_cli.data.writing import manifest, to_json, write_text
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
 from pipedec_cli.pipeline.grid import Limits
@@ -137,7 +143,7 @@ def segment(settings: SegmentSettings) -> None:
     held_out = {name: file for name, file in extra.items() if file is not None}
     inputs = [settings.data, *held_out.values()]
     _check_level(settings)
-    _check_inputs(inputs, folder)
+    _check_inputs(inputs, folder, settings.html)
     unit, measure = "tokens" if settings.tokenizer else "words", measure_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         talk.say(f"there is no {location} here: asking the hub for a data set of that name")
@@ -276,16 +282,16 @@ _IN_MANIFEST: Final = (
 )
 
 
-def _check_inputs(inputs: Sequence[str], folder: Path) -> None:
-    """Refuse standard input twice, and to write over what is read."""
+def _check_inputs(inputs: Sequence[str], folder: Path, page: Path | None) -> None:
+    """Refuse standard input twice, and to write over what is read, or over data with the page."""
     if inputs.count("-") > 1:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
-    written = {real(folder), *(real(folder / f"{name}.jsonl") for name in SPLITS)}
-    for given in inputs:
-        if given != "-" and real(given) in written:
-            what = f"{given} would be written over with what is read from it"
-            raise UserError(what, todo="give another --out")
+    written = [folder, *(folder / f"{name}.jsonl" for name in SPLITS)]
+    keep_apart(inputs, written)
+    if page is not None:
+        others = (folder / SEGMENTATION_FILE, folder / SENTENCES_FILE)
+        keep_apart([*inputs, *written, *others], [page], "give another --html")
 
 
 def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:
@@ -327,7 +333,7 @@ def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits,
         talk.warn(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
             f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
-            f"{split}decode with a larger --time-max"
+            f"{'' if settings.split_long else split}decode with a larger --time-max"
         )
     if leaks := count_leaks(splits):
         talk.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")

@@ -98,6 +98,38 @@ def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_writ
     assert Path("ours.jsonl").read_bytes() == before
 
 
+def test_a_device_or_a_pipe_takes_the_scores_as_they_come_and_a_link_is_followed():
+    predictions("out.jsonl", {"a": "the red cat"})
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    score("out.jsonl", "--out", "pipe")
+    assert json.loads(os.read(reader, 100_000))["values"]["rougeL"] == 100.0
+    os.close(reader)
+    score("out.jsonl", "--out", os.devnull)
+    assert Path("pipe").is_fifo() and Path(os.devnull).is_char_device()
+    assert not Path("pipe.examples.jsonl").exists() and not Path(f"{os.devnull}.examples.jsonl").exists()
+    Path("link.json").symlink_to("real.json")
+    score("out.jsonl", "--out", "link.json")
+    assert Path("link.json").is_symlink() and json.loads(Path("real.json").read_text())["values"]
+
+
+def test_files_of_other_endings_do_not_share_what_stands_beside_them():
+    for name in ("out.one", "out.two"):
+        predictions(name, {"a": "the red cat"})
+    Path("out.two.manifest.json").write_text('{"examples": 3, "settings": {}}')
+    assert json.loads(score("out.one", "--json").stdout)["rows"] == {"scored": 1, "expected": None}
+    assert json.loads(score("out.two", "--json").stdout)["rows"] == {"scored": 1, "expected": 3}
+    score("out.one", "--out", "scores.one")
+    score("out.two", "--out", "scores.two")
+    assert Path("scores.one.examples.jsonl").exists() and Path("scores.two.examples.jsonl").exists()
+
+
+def test_the_newest_predictions_are_no_list_of_what_was_set_aside():
+    predictions("pipedec-workspace/generations/out.jsonl", {"a": "the red cat"})
+    Path("pipedec-workspace/generations/out.bad.jsonl").write_text('{"where": "x:1", "what": "wrong"}\n')
+    assert "scoring pipedec-workspace/generations/out.jsonl" in score().stderr
+
+
 def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file():
     predictions("out.jsonl", {"a": "the red cats"})
     Path("pipedec.toml").write_text("[score]\nstemmer = false\n")

@@ -107,6 +107,13 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
     assert "nothing.jsonl: no such file" in refusal("nothing.jsonl")
     for over in ("pipedec-workspace/data/train.jsonl", "pipedec-workspace/data"):
         assert "would be written over" in refusal(over)
+    for page in (
+        "data.jsonl",
+        "pipedec-workspace/data/dev.jsonl",
+        "pipedec-workspace/data/segmentation.json",
+    ):
+        wrong = f"{page}: would be written over; give another --html"
+        assert wrong in refusal("data.jsonl", "--html", page)
     assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
     assert "was trained on other data" not in segment("data.jsonl").stderr
