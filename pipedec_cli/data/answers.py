@@ -38,6 +38,9 @@ def load_predictions(
     ``;`` lines, whose sources are in `sources`, a document a line. The two are joined by id, ``;`` lines line by line.
     """
     form = _format(path)
+    if sources is not None and (gold is None or _format(gold) != "lines"):
+        what = "there are no right answers in lines that these are the sources of"
+        raise UserError(what, where=str(sources), todo="leave out --sources, or give such lines with --gold")
     right = None if gold is None else _read_gold(gold, sources)
     if right is None and form != "records":
         what = "holds answers only, nothing to score them against"

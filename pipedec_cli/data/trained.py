@@ -52,6 +52,12 @@ def taught_by(name: str) -> Teacher | None:
     return teacher and Teacher(teacher["name"], teacher.get("sha256"))
 
 
+def is_compared(model: Path, plain: Path) -> bool:
+    """Whether `report` has anything to compare a pipelined model with: an ordinary one, a teacher, or its waiting schedule."""
+    delay = (begun(model).get("settings") or {}).get("delay", "any")
+    return is_model(plain) or taught_by(str(model)) is not None or delay == "any"
+
+
 def curve_of(name: str) -> list[dict[str, float]]:
     """How the training of a folder's model went: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``.
 

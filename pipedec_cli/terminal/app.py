@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -62,6 +63,10 @@ def _usage_on_one_line() -> Iterator[None]:
         yield
     except UsageError as error:
         told = error.format_message().replace("Value error, ", "").rstrip(".")
+        if (one := getattr(error, "param", None)) and error.ctx:
+            source = error.ctx.get_parameter_source(one.name)
+            config = error.ctx.params.get("config")
+            told += f" (in {config})" if config and source and source.name == "DEFAULT_MAP" else ""
         option = getattr(error, "option_name", None)  # of one that there is not
         if option and any(f"--{one.name}" == option for one in error.ctx.command.params):
             told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"
@@ -115,6 +120,11 @@ add(app, "demo", demo.demo, demo.EXAMPLES)
 def main() -> None:
     """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
     signal.signal(signal.SIGTERM, _terminate)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if (
+            getattr(sys, name) is None
+        ):  # closed: the next file that is opened would get its number, and its text
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     tame_libraries()
     # Data are UTF-8; a terminal may have no letter for something.
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -37,7 +37,9 @@ class DemoSettings(Settings):
 
     examples: int = option(6000, "Examples that are made.", min=100)
     updates: int = option(
-        600, "Training updates of the ordinary model, of 8 examples; the other has two thirds.", min=1
+        600,
+        "Training updates of the ordinary model, of 8 examples; the other has two thirds. After fewer than 120 or so it ends no text.",
+        min=1,
     )
     test: int = option(100, "Test examples that are generated from.", min=2)
     seed: int = option(0, "Of data and training.")
@@ -60,20 +62,22 @@ def demo(settings: DemoSettings) -> None:
     data = out / "data.jsonl"
     write_json_lines(data, make_demo(settings.examples, settings.seed))
 
-    talk.say(f"\n1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence)")
+    talk.say(f"\n1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence -w {out})")
     segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet))
     place = Workspace(out)
     plain = place.model("sequential")
     size = TrainSettings(batch_size=8, dev_examples=48, evaluations=3, keep_checkpoints=0, overwrite=True)
     usual = replace(size, max_steps=settings.updates, seed=settings.seed, workspace=out)
-    talk.say("\n2 of 5: train an ordinary model   (pipedec train --decoder sequential)")
+    talk.say(f"\n2 of 5: train an ordinary model   (pipedec train --decoder sequential -w {out})")
     train.run(replace(usual, decoder="sequential"), talk)
-    talk.say(f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {plain})")
+    talk.say(f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {plain} -w {out})")
     fewer = max(1, settings.updates * 2 // 3)  # it starts where that model has come to
     train.run(replace(usual, teacher=str(plain), max_steps=fewer), talk)
-    talk.say(f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1)")
+    talk.say(
+        f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1 -w {out})"
+    )
     generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), talk)
-    talk.say("\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3)")
+    talk.say(f"\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3 -w {out})")
     compared = ReportSettings(delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False)
     report(replace(compared, batch_size=8, workspace=out, quiet=quiet))
 

@@ -14,6 +14,8 @@ from pipedec_cli.data.predictions import GenerationFiles
 from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import DecoderKind, Delay, Draft, Generated
 from pipedec_cli.data.shards import Shard
+from pipedec_cli.data.trained import is_compared
+from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import read_whole_lines, to_json
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, command_line, visible, write_stdout
@@ -97,8 +99,8 @@ class GenerateSettings(WorkflowSettings):
     )
     time_max: int | None = _decoding(
         None,
-        "The last time-step \\[default: as trained: what held nearly all targets, at least 50; none for wait, fresh "
-        "and sequential].",
+        "The last time-step \\[default: as trained: what held nearly all targets at Δt up to 3, at least 50; none for "
+        "wait, fresh and sequential].",
         min=1,
     )
     sub_max: int | None = _decoding(
@@ -222,6 +224,8 @@ def generate(settings: GenerateSettings) -> None:
         unbound = dict.fromkeys({"time_max", "sub_max"} - settings.typed)
         settings = replace(settings, **unbound)  # type: ignore[arg-type]
     talk = Talk(quiet=settings.quiet)
+    if not settings.engine and (given := settings.typed & {"workers", "address"}):
+        raise UserError(f"--{min(given)} is for --engine ray alone", todo="leave it out")
     if settings.merge:
         from pipedec_cli.terminal.merging import merge
 
@@ -249,6 +253,8 @@ def _next(settings: GenerateSettings, out: Path) -> str:
         settings.some("workspace"),
         any(settings.some("data", "model", "exact", "decoder", "merge").values()),
     )
+    place = Workspace.find(settings.workspace)
+    own = own or not is_compared(place.model("pipelined"), place.model("sequential"))
     report = "" if own else f", or {command_line('report', compare='sequential', **where)}"
     return (
         command_line("score", out if settings.out or settings.resume or settings.merge else None, **where)

@@ -30,8 +30,11 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
     """
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     place, split = Workspace.find(settings.workspace), settings.split or "test"
-    if settings.plain and settings.data is None:
-        raise UserError("--plain says what DATA is, and there is none", todo="give a file, or -")
+    of_data = {"plain", "source_field", "target_field", "id_field"}
+    of_data |= {"split", "set_aside"} if settings.text else set()
+    if settings.data is None and (given := settings.typed & of_data):
+        name = min(given).replace("_", "-")
+        raise UserError(f"--{name} says what DATA is, and there is none", todo="give a file, or -")
     if settings.text:
         texts = []
         for number, text in enumerate(settings.text, start=1):
@@ -41,7 +44,7 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
                 raise UserError("is empty", where=where, todo="there must be something to generate from")
             fields = {"id": str(number), "source": whole}
             texts.append(Record(str(number), whole, None, None, (), where, fields))
-        return look_through(lambda: iter(texts), FieldNames(), location="--text")
+        return look_through(lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text")
     path = Path(settings.data) if settings.data else place.split(split)
     location = settings.data or str(path)
     if settings.data is None:

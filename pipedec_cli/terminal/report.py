@@ -96,7 +96,8 @@ class ReportSettings(WorkflowSettings):
     model: str | None = _input(None, "The pipelined checkpoint \\[default: the workspace's].")
     baseline: str | None = _input(
         None,
-        "The plain model \\[default: the checkpoint's teacher, else the workspace's, else the same checkpoint's waiting schedule].",
+        "The plain model \\[default: the checkpoint's teacher, else the workspace's, else the same checkpoint's waiting schedule, "
+        "which one that was trained for a single delay, or for objects, has not].",
     )
     data: str | None = _input(
         None, "What to generate from and to score against \\[default: the workspace's test set]."
@@ -142,7 +143,7 @@ class ReportSettings(WorkflowSettings):
 def report(settings: ReportSettings) -> None:
     """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
 
-    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain model that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json, report.md and report.html, a page with plots, are saved in the workspace.
+    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain model that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule, if it was trained for any delay; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json, report.md and report.html, a page with plots, are saved in the workspace.
     """
     for model in (settings.model, settings.baseline or settings.model):  # before torch, which takes its time
         find_model(GenerateSettings(model=model, workspace=settings.workspace))

@@ -223,6 +223,10 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     content = read_toml(path)
     command = context.info_name or ""
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    commands = getattr(context.parent and context.parent.command, "commands", content)
+    for name in content.keys() - shared.keys() - set(commands):
+        todo = f"its tables are named after commands: {', '.join(commands)}"
+        raise UserError(f"[{name}] is no table of pipedec", where=str(path), todo=todo)
     own = content.get(command)
     given = {**shared, **(own if isinstance(own, dict) else {})}
     parameters = [parameter for parameter in context.command.params if parameter.name != "config"]

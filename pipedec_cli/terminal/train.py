@@ -77,18 +77,19 @@ class TrainSettings(WorkflowSettings):
     max_steps: int | None = option(None, "Stop after this many updates instead.", min=1)
     batch_size: int | None = option(
         None,
-        "Examples a device and step \\[default: 8 for a model that was made from scratch, else the paper's 24].",
+        "Examples a device and step \\[default: 8 for a model that was made from scratch, else, and with --lora, the paper's 24].",
         min=1,
     )
     accumulation: int = option(1, "Steps whose gradients make one update.", min=1)
     optimizer: Literal["adafactor", "adamw"] | None = option(
         None,
         "adafactor, whose rate is relative to the size of each matrix, or adamw "
-        "\\[default: adafactor for a model that was made from scratch, else adamw].",
+        "\\[default: adafactor for a model that was made from scratch, else, and with --lora, adamw].",
     )
     learning_rate: float | None = option(
         None,
-        "Its peak \\[default: adafactor 3e-2 from scratch (fields 1e-2), 1e-2 going on from that, else 1e-3; adamw 1e-3, 3e-4, 1e-4].",
+        "Its peak \\[default: adafactor 3e-2 from scratch (fields 1e-2), 1e-2 going on from that, else 1e-3; adamw 1e-3, 3e-4, 1e-4; "
+        "with --lora 1e-2 and 2e-4].",
         min=0.0,
     )
     rate_schedule: Literal["linear", "constant"] = option(
@@ -127,7 +128,7 @@ class TrainSettings(WorkflowSettings):
     time_max: int | None = option(
         None,
         "The last time-step of decoding; saved with the model \\[default: what holds 99.5 % of the training targets, and of the "
-        "data's own beside a teacher's, at least 50].",
+        "data's own beside a teacher's, at Δt = 1, 2 and 3, or at --delay; at least 50].",
         min=1,
     )
     evaluations: int = option(10, "How often the dev set is looked at.", min=1)
@@ -166,8 +167,14 @@ def train(settings: TrainSettings) -> None:
     plain, where = settings.decoder == "sequential", settings.some("workspace")
     decoder = "sequential" if plain and settings.out is None else None
     generate = command_line("generate", settings.data, model=settings.out, decoder=decoder, **where)
-    where |= {"data": settings.data, "baseline" if plain else "model": settings.out}
-    talk.say(f"next: {generate}, or {command_line('report', compare='sequential', **where)}")
+    place = Workspace.find(settings.workspace)
+    model = settings.out or place.model("pipelined")
+    if plain or trained.is_compared(model, place.model("sequential")):
+        where |= {"data": settings.data, "baseline" if plain else "model": settings.out}
+        other = command_line("report", compare="sequential", **where)
+    else:
+        other = f"{command_line('train', settings.data, decoder='sequential', **where)}, which `report` needs to compare with"
+    talk.say(f"next: {generate}, or {other}")
 
 
 def run(settings: TrainSettings, talk: Talk) -> None:

@@ -1,5 +1,6 @@
 """Files of predictions: their lines and where a mistake is said to be, what is looked at before a run, how one goes on."""
 
+import gzip
 import json
 
 import pytest
@@ -134,6 +135,14 @@ def test_a_mistake_names_its_line_and_a_torn_last_one_is_told_from_a_wrong_one(w
         read_predictions(path)
     assert str(error.value).startswith(f"{path}{message}")
     assert ("generate --resume" in str(error.value)) == ("cut short" in message)
+
+
+def test_a_wrong_line_of_compressed_predictions_is_not_taken_for_a_torn_one(tmp_path):
+    path = tmp_path / "run.jsonl.gz"
+    path.write_bytes(gzip.compress(b'wrong\n{"prediction": "b"}\n', mtime=0))
+    assert b"\n" not in path.read_bytes()  # so that the first line seems to be the last one
+    with pytest.raises(UserError, match=r"run\.jsonl\.gz:1: not JSON"):
+        read_predictions(path)
 
 
 def records(count=3):

@@ -192,6 +192,16 @@ def test_an_empty_standard_input_is_called_so(tmp_path):
     assert refused("segment", "-", "--out", tmp_path, input="").startswith("standard input: is empty")
 
 
+@pytest.mark.parametrize(
+    ("closed", "code", "told"),
+    [("segment - <&-", 2, "is empty"), ("recipes >&-", 0, ""), ("recipes 2>&-", 0, "")],
+)
+def test_a_stream_that_is_closed_is_an_empty_one(closed, code, told):
+    script = f"{sys.executable} -m pipedec_cli {closed}"
+    outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert outcome.returncode == code and told in outcome.stderr and outcome.stderr.count("\n") == bool(told)
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_data_are_utf_8_whatever_the_locale_says(encoding):
     variables = {**os.environ, "PYTHONIOENCODING": encoding}
@@ -237,6 +247,7 @@ def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments, told):
         (None, "no such file"),
         ("delay =", "not a TOML file"),
         ("[generate]\nnon-sense = 1\n", "unknown setting 'non-sense' for `pipedec generate`"),
+        ("[Generate]\ndelay = 1\n", "[Generate] is no table of pipedec; its tables are named after commands"),
     ],
 )
 def test_a_config_file_that_does_not_fit_is_refused(tmp_path, content, told):
@@ -268,6 +279,14 @@ def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_too(tmp_path,
     result = run(*command.split(), "--config", path, exit_code=2)
     assert result.stderr.startswith("error: Invalid value for ")
     assert result.stderr.count("\n") == 1
+
+
+def test_what_a_config_file_says_wrong_is_looked_for_in_that_file(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('[segment]\nsub-max = "many"\n', encoding="utf-8")
+    words = ("segment", "none.jsonl", "--config", path)
+    assert f"(in {path})" in run(*words, exit_code=2).stderr
+    assert str(path) not in run(*words, "--sub-max", "more", exit_code=2).stderr
 
 
 def complete(what: str, **environment: str) -> str:

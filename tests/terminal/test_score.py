@@ -206,6 +206,9 @@ def test_multispanqas_own_files_are_scored_by_its_protocol():
     assert "multispanqa|norm:squad|avg:micro|autojunk:yes" in result.stdout
     # 1 hit of 1 prediction and 2 answers: P = 1, R = 1/2, F1 = 2/3
     assert "exact match F1    66.67  100.00  50.00" in result.stdout
+    for gold in ((), ("--gold", "gold.json")):
+        told = refused("score", "answers.json", *gold, "--sources", "none.txt")
+        assert told.startswith("none.txt: there are no right answers in lines that these are the sources of")
 
 
 def test_text_is_shown_as_text_and_what_rouge_cannot_read_as_not_scorable():

@@ -39,6 +39,17 @@ def manifest(workspace: Path, decoder: str = "pipelined") -> dict[str, Any]:
     return dict(read_json(workspace / "models" / decoder / "training.json"))
 
 
+def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
+    other = (
+        f"`pipedec train --decoder sequential --workspace {workspace}`, which `report` needs to compare with"
+    )
+    assert other in train(workspace, "--delay", "1")
+    assert "`pipedec report" not in run("generate", "-w", workspace, "--delay", "1").stderr
+    assert "nothing to compare with" in running.refused("report", "-w", workspace)
+    assert "`pipedec report" in train(workspace, "--decoder", "sequential")
+    assert "`pipedec report" in run("generate", "-w", workspace, "--delay", "1").stderr
+
+
 def forget_the_end(folder: Path) -> None:
     """As after a kill behind the last checkpoint."""
     change(folder / "training.json", "result")

@@ -48,7 +48,7 @@ def make_peer(
         looked_up = LOOKED_UP if name == "prompt-lookup" else None
         return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly)
     if find_spec(family) is None:
-        return Absent(name, "not installed; `pip install .[peers]` brings it")
+        return Absent(name, "not installed; `pip install '.[peers]'` brings it")
     from pipedec_cli.evaluate.peers import ctranslate2
 
     try:

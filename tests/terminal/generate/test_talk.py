@@ -46,6 +46,10 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
             for option in ("--time-max 3", "--sub-max 2", "--explore once", "--start-when 0.9")
         ),
         ("--decoder sequential --start-when 0.9", "--start-when is for a pipelined decoder"),
+        ("--source-field text", "--source-field says what DATA is, and there is none"),
+        ("--text a --split dev", "--split says what DATA is, and there is none"),
+        ("--text a --set-aside", "--set-aside says what DATA is, and there is none"),
+        ("--text a --workers 2", "--workers is for --engine ray alone"),
         ("--text a --resume", "--resume goes on with a file"),
         ("data.jsonl --text a", "--text and DATA are both given"),
         ("--dtype float16 --device cpu", "float16"),

@@ -183,6 +183,8 @@ def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
     result = segment("data.jsonl", "--time-max", "12", "--split-long")
     assert data_of()["train"][0].target_segments == (("word " * 8 + "end,"), ("more " * 5).strip())
     assert "would be cut" not in result.stderr
+    told = " ".join(segment("data.jsonl", "--time-max", "2", "--split-long").stderr.split())
+    assert "(the longest has 1 words): decode with a larger --time-max" in told
 
 
 WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
