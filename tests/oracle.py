@@ -102,7 +102,7 @@ def oracle_decode(
     calls: list[OracleCall] = []
     seen: set[Placed] = set()
     gap = math.inf
-    out_of_tokens = False
+    out_of_tokens = circled = False
 
     def live(row: OracleSubsequence) -> bool:
         return row.tokens[-1:] != [eos]
@@ -110,12 +110,13 @@ def oracle_decode(
     def complete() -> bool:
         if any(live(row) for row in rows):
             return False
-        return rows[-1].tokens == [eos] or len(rows) == sub_max or schedule.kind == "whole"
+        return rows[-1].tokens == [eos] or len(rows) == sub_max or schedule.kind == "whole" or circled
 
     t = 0
     while time_max is None or t < time_max:
         t += 1
-        given_up = explore == "once" and any(row.tokens == [eos] for row in rows)
+        given_up = explore in ("once", "straight") and any(row.tokens == [eos] for row in rows)
+        given_up = given_up or circled
         if _due(schedule, t, rows, eos) and not given_up and (sub_max is None or len(rows) < sub_max):
             rows.append(OracleSubsequence(start=t - 1))
         asked = [i for i, row in enumerate(rows, 1) if live(row)]
@@ -134,6 +135,11 @@ def oracle_decode(
         calls.append(OracleCall(t, [placed for placed in grid if placed not in seen], made))
         seen |= set(grid)
 
+        if explore == "straight":
+            stays = _straight_rows(rows, eos)
+            if stays < len(rows):
+                circled = True
+                del rows[stays:]
         if complete():
             break
         count = sum(token != eos for row in rows for token in row.tokens)
@@ -146,9 +152,25 @@ def oracle_decode(
         truncated = "max_tokens"
     elif any(live(row) for row in rows):
         truncated = "time_max"
-    elif len(rows) == sub_max and rows[-1].tokens != [eos]:
+    elif len(rows) == sub_max and rows[-1].tokens != [eos] and not circled:
         truncated = "sub_max"
     return OracleResult(rows, calls, truncated, gap)
+
+
+def _straight_rows(rows: list[OracleSubsequence], eos: int) -> int:
+    """How many rows there are before one comes again at once, or two that came before come again."""
+
+    def said(i: int) -> list[int] | None:
+        return rows[i].tokens if rows[i].tokens[-1:] == [eos] and len(rows[i].tokens) > 1 else None
+
+    for i in range(len(rows) - 1):
+        if said(i) is None or said(i + 1) is None:
+            continue
+        if any([said(i), said(i + 1)] == [said(j), said(j + 1)] for j in range(i)):
+            return i
+        if said(i) == said(i + 1):
+            return i + 1
+    return len(rows)
 
 
 def oracle_fresh(

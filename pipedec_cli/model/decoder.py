@@ -176,8 +176,9 @@ class Decoder:
         if delay not in ("wait", "sequential"):
             whole("delay", delay, "wait")
         schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
-        # Where one waits for the end of all before it, it makes no difference which rule ends at the first empty one.
-        trained: Explore = usual.explore if isinstance(schedule, Fixed) else "retry"
+        # Where one waits for the end of all before it, all rules end at the first empty one.
+        straight = usual.explore == "straight" and not isinstance(schedule, Whole)
+        trained: Explore = usual.explore if straight or isinstance(schedule, Fixed) else "retry"
         rule: Explore = explore or (trained if start_when is None else "fresh")
         if rule not in get_args(Explore):
             raise UserError(f"there is no rule {rule!r}", todo=f"use one of {', '.join(get_args(Explore))}")

@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
 
 #: What becomes of an exploration that comes out empty: the paper's ``retry`` and ``once`` leave it in the grid, and
-#: go on or stop; ``fresh`` takes it back and tries the same subsequence again.
-Explore = Literal["retry", "once", "fresh"]
+#: go on or stop; ``fresh`` takes it back and tries the same subsequence again; ``straight`` is ``once`` and stops, too,
+#: where a text begins to go in circles.
+Explore = Literal["retry", "once", "fresh", "straight"]
 Truncated = Literal["time_max", "sub_max", "max_tokens"]
 
 
@@ -102,12 +104,15 @@ class Grid:
     _over: bool = field(
         default=False, init=False
     )  # such an attempt, made while nothing was live, came out empty
+    _circled: bool = field(default=False, init=False)  # the text went in circles: nothing new will come
 
     def __post_init__(self) -> None:
         if self.explore == "fresh" and isinstance(self.schedule, Whole):
             raise ValueError("the whole text is one subsequence, and no other is ever tried")
         if self.explore == "fresh" and self.openings:
             raise ValueError("rows that are known to come are no attempts, to be taken back")
+        if self.explore == "straight" and self.openings:
+            raise ValueError("rows that are known to come may well say the same")
         if self.start_when and self.explore != "fresh":
             raise ValueError(
                 f"start_when needs attempts that can be taken back, which {self.explore!r} does not"
@@ -135,7 +140,7 @@ class Grid:
         """What cut the text short, once `plan` has returned nothing."""
         if self.live:
             return "max_tokens" if self._out_of_tokens else "time_max"
-        explored = not (self.openings or isinstance(self.schedule, Whole))
+        explored = not (self.openings or isinstance(self.schedule, Whole) or self._circled)
         stood = len(self.subsequences) == self.limits.sub_max and explored
         if stood and not self.subsequences[-1].empty:
             return "sub_max"
@@ -217,6 +222,8 @@ class Grid:
         if self.explore == "fresh" and self._take_back(certain=certain):
             made.pop()
             gone = self._planned[-1:]
+        if self.explore == "straight" and any(slot.token == self.eos for slot in made):
+            self._leave_circles()
         step = Step(self.steps, self.time, self._planned, tuple(made), gone)
         self._planned = ()
         return step
@@ -231,6 +238,21 @@ class Grid:
         self.subsequences.pop()
         return True
 
+    def _leave_circles(self) -> None:
+        """Drop the rows from where the text begins to go in circles: one comes again at once, or two in a row do.
+
+        A row by itself may well be said of another thing. No row sees a later one, so that those dropped leave no trace.
+        """
+        had = set[tuple[tuple[int, ...], tuple[int, ...]]]()
+        for number, (one, two) in enumerate(pairwise(self.subsequences), start=1):
+            if one.ended and two.ended and not (one.empty or two.empty):
+                pair = tuple(one.tokens), tuple(two.tokens)
+                if pair in had or pair[0] == pair[1]:
+                    del self.subsequences[number - (pair in had) :]
+                    self._circled = True
+                    return
+                had.add(pair)
+
     @property
     def _out_of_tokens(self) -> bool:
         return self.limits.max_tokens is not None and self.tokens >= self.limits.max_tokens
@@ -238,7 +260,7 @@ class Grid:
     def _next_start(self) -> int | None:
         """When the next subsequence is to be established; None if not known yet or never."""
         most = len(self.openings) or self.limits.sub_max
-        if len(self.subsequences) == most or self._over:
+        if len(self.subsequences) == most or self._over or self._circled:
             return None
         if not self.subsequences:
             return 0
@@ -246,7 +268,7 @@ class Grid:
             return self.schedule.next_start(self.subsequences)
         if self.explore == "fresh":
             return self._next_attempt()
-        over = self.subsequences[-1].empty and (self.explore == "once" or not self.live)
+        over = self.subsequences[-1].empty and (self.explore != "retry" or not self.live)
         return None if over else self.schedule.next_start(self.subsequences)
 
     def _next_attempt(self) -> int | None:

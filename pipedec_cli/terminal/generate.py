@@ -70,11 +70,12 @@ class GenerateSettings(WorkflowSettings):
     untrained_delay: bool = _decoding(
         False, "Allow a delay that the model was not trained for; it is likely to drop text."
     )
-    explore: Literal["retry", "once", "fresh"] | None = _decoding(
+    explore: Literal["retry", "once", "fresh", "straight"] | None = _decoding(
         None,
         "After a subsequence came out empty: leave it and try again at the next start, as the paper does (retry), or "
-        "never (once); or take it back and try the same one afresh \\[default: once for a model that a teacher taught, else "
-        "retry; fresh with --start-when].",
+        "never (once); or take it back and try the same one afresh (fresh). 'straight' is once, and ends a text where it begins "
+        "to go in circles \\[default: for a model that a teacher taught straight, of other levels than sentence once; else retry; "
+        "fresh with --start-when].",
     )
     start_when: float | None = _decoding(
         None,

@@ -11,6 +11,7 @@ from pipedec_cli.terminal.lessons import Lessons
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
     from pipedec_cli.model.training import Hyperparameters
+    from pipedec_cli.pipeline.grid import Explore
     from pipedec_cli.terminal.train import TrainSettings
 
 
@@ -38,7 +39,8 @@ def method_of(settings: TrainSettings, lessons: Lessons) -> MethodSettings:
         raise UserError(what, todo="leave --delay out")
     asked = {**settings.some("decoder"), **lessons.sources, "segmentation": lessons.segmentation}
     delay = "together" if together else settings.delay
-    return MethodSettings(**asked, delay=delay, explore="once" if lessons.teacher else "retry")
+    taught: Explore = "straight" if lessons.segmentation.level == "sentence" else "once"
+    return MethodSettings(**asked, delay=delay, explore=taught if lessons.teacher else "retry")
 
 
 def learner(settings: TrainSettings, lessons: Lessons, method: MethodSettings, seed: int) -> Checkpoint:

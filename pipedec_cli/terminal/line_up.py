@@ -145,7 +145,7 @@ class _Way(NamedTuple):
 def _ways(settings: ReportSettings, usual: Explore, own: Explore) -> list[_Way]:
     """Those that were asked for, else a checkpoint's `own` rule; the `usual` one, the first's, is named only beside others."""
     asked, starts = settings.explore or own, settings.starts or ()
-    rules: Sequence[Explore] = ("retry", "once") if asked == "both" else (asked,)
+    rules: Sequence[Explore] = ("retry", "once" if own == "retry" else own) if asked == "both" else (asked,)
     alone = settings.explore in (None, usual) and not starts
     ways = [
         _Way(rule, None, "" if alone else f", {rule}", "" if rule == own else f" --explore {rule}")

@@ -83,8 +83,9 @@ class ReportSettings(WorkflowSettings):
         parser=parse_delays,
         metavar="N,N",
     )
-    explore: Literal["retry", "once", "fresh", "both"] | None = option(
-        None, "The exploration rule; 'both' is retry and once, side by side \\[default: as in generate]."
+    explore: Literal["retry", "once", "fresh", "straight", "both"] | None = option(
+        None,
+        "The exploration rule; 'both' is retry and the checkpoint's own, else once, side by side \\[default: as in generate].",
     )
     starts: tuple[float, ...] | None = option(
         None,

@@ -109,7 +109,7 @@ def test_peer_that_cannot_take_the_checkpoint_or_is_not_installed_is_absent_and_
     assert isinstance(cannot, Absent) and "no such layer" in cannot.why
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     lacking = make_peer("ctranslate2", plain, tmp_path)
-    assert isinstance(lacking, Absent) and "pip install .[peers]" in lacking.why
+    assert isinstance(lacking, Absent) and "pip install '.[peers]'" in lacking.why
 
 
 def test_a_family_that_ctranslate2_does_not_know_is_absent_in_one_line(tmp_path, ctranslate2):

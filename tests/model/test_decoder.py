@@ -203,6 +203,13 @@ def test_fresh_attempts_are_bounded_as_the_schedule_that_waits_is_and_go_with_st
         assert decoder.method(**chosen, untrained=True).explore == "fresh"
 
 
+def test_a_checkpoint_that_goes_straight_does_so_where_subsequences_wait_too(tmp_path):
+    decoder = tiny_decoder(tmp_path, explore="straight")
+    assert [decoder.method(delay).explore for delay in (1, 3, "wait")] == ["straight"] * 3
+    assert decoder.method("wait", explore="retry").explore == "retry"
+    assert tiny_decoder(tmp_path / "other", explore="once").method("wait").explore == "retry"
+
+
 def test_rows_that_were_taken_back_are_counted_and_not_in_the_grid(pipelined):
     for result in pipelined.texts(SOURCES, pipelined.method(1, start_when=1.1)):
         assert all(tokens != (pipelined.checkpoint.eos,) for _, tokens in result.grid)

@@ -39,7 +39,7 @@ from tests.model.engines import (
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("sequences", [1, 2, 3, 8])
-@pytest.mark.parametrize("explore", ["retry", "once"])
+@pytest.mark.parametrize("explore", ["retry", "once", "straight"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_tokens_are_the_oracles(schedule, explore, sequences, stepping):
     """With fewer sequences than sources, examples leave and enter at different times."""

@@ -126,7 +126,7 @@ schedules = st.one_of(
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=5),
     schedules,
     st.builds(Limits, time_max=st.integers(1, 12), sub_max=st.integers(1, 5)),
-    st.sampled_from(["retry", "once"]),
+    st.sampled_from(["retry", "once", "straight"]),
     st.integers(1, 6),
 )
 def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_everything(

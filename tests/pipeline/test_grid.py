@@ -1,5 +1,7 @@
 """The grid against the oracle: any script, any schedule, any limits, both exploration rules; and the paper's figure 2."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import example, given
@@ -29,7 +31,7 @@ PAPER = [[5] * 30, [], [2, 3], [], *[[6] * m for m in range(12, 0, -1)], [], [7]
 # Tokens 2 and up: <eos> is where a text ends. <bos> (0) may be made like any other token.
 texts = st.lists(st.lists(st.sampled_from([BOS, *range(2, VOCABULARY)]), max_size=6), max_size=8)
 lengths = st.lists(st.integers(1, 7), max_size=7)
-explorations = st.sampled_from(["retry", "once"])
+explorations = st.sampled_from(["retry", "once", "straight"])
 schedules = st.one_of(
     st.builds(Fixed, st.integers(1, 9)),
     st.just(Waiting()),
@@ -67,6 +69,10 @@ def fed(steps):
 @example(PAPER, Fixed(1), Limits(), "retry")  # under the paper's limits
 @example(PAPER, Fixed(2), Limits(), "once")
 @example(PAPER, Fixed(3), Limits(), "retry")
+@example([ABC, DE, DE, [A]], Fixed(1), Limits(), "straight")
+@example([ABC, DE, [A], ABC, DE, LONG], Fixed(2), Limits(sub_max=5), "straight")
+@example([DE, LONG, ABC, DE, ABC, DE, [A], LONG], Fixed(1), Limits(), "straight")
+@example([LONG, DE, DE], Fixed(1), Limits(time_max=5), "straight")
 def test_the_grid_equals_the_oracle(texts, schedule, limits, explore):
     """Rows that do not answer are told garbage, which must turn up nowhere."""
     grid, steps = drive(texts, schedule, limits, explore)
@@ -123,6 +129,35 @@ def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
     assert [slot.answers for slot in steps[3].fed] == [True, True, False, True]
     assert [(step.number, step.time) for step in steps] == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert (grid.steps, grid.tokens, grid.truncated) == (4, 5, None)
+
+
+def test_a_text_that_goes_in_circles_ends_where_it_begins_to_and_is_not_cut():
+    round_and_round = [ABC, DE, [A], DE] * 9
+    for delay, steps in ((1, 8), (2, 13)):
+        grid, _ = drive(round_and_round, Fixed(delay), Limits(sub_max=8), "straight")
+        assert [row.text_tokens for row in grid.subsequences] == [
+            ABC,
+            DE,
+            [A],
+            DE,
+        ]  # DE by itself may come twice
+        assert (grid.truncated, grid.steps) == (None, steps)
+        assert drive(round_and_round, Fixed(delay), Limits(sub_max=8), "once")[0].truncated == "sub_max"
+    grid, _ = drive([LONG, DE, DE, DE], Fixed(1), Limits(), "straight")  # the first one is still live by then
+    assert [row.text_tokens for row in grid.subsequences] == [LONG, DE] and grid.truncated is None
+
+
+@given(texts, schedules, time_limits)
+def test_what_is_straight_is_the_beginning_of_what_is_tried_once_and_the_same_without_circles(
+    texts, schedule, limits
+):
+    once, _ = drive(texts, schedule, limits, "once")
+    straight, _ = drive(texts, schedule, limits, "straight")
+    said = [row.tokens for row in once.subsequences]
+    kept = [row.tokens for row in straight.subsequences]
+    assert kept == said[: len(kept)]
+    if len({*map(str, pairwise(said))}) == len(said) - 1 and all(one != two for one, two in pairwise(said)):
+        assert kept == said and straight.truncated == once.truncated
 
 
 class Pairs:

@@ -71,9 +71,9 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspa
     assert asked["settings"]["model"] == asked["settings"]["teacher"]["name"] == str(teacher)
     assert len(asked["settings"]["teacher"]["sha256"]) == 64
     assert str(kept) in [one["path"] for one in asked["inputs"]]
-    assert read_json(student / "config.json")["pipedec"]["explore"] == "once"
+    assert read_json(student / "config.json")["pipedec"]["explore"] == "straight"
     made = run("generate", "-w", workspace, "--delay", "1", "--limit", "1", "--device", "cpu").stderr
-    assert "explore once" in made and "pipelined-delay1-once-first1.jsonl" in made
+    assert "explore straight" in made and "pipelined-delay1-straight-first1.jsonl" in made
     paper = ("--recipe", "paper", "--limit", "1", "--device", "cpu")
     assert "explore retry" in run("generate", "-w", workspace, *paper).stderr
     card = (student / "README.md").read_text()

@@ -195,7 +195,7 @@ def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(wo
     row = {"source": TOLD[0][0], "target": " ".join(TOLD[0][1])}
     result = reported("--delays", "1", "--compare", "ctranslate2", "--data", write_lines("mine.jsonl", row))
     content, _ = report_of(workspace)
-    assert "pip install .[peers]" in result.stderr
+    assert "pip install '.[peers]'" in result.stderr
     assert "ctranslate2 is absent" in result.stdout
     assert content["absent"][0]["name"] == "ctranslate2"
     assert content["subsequences_per_target"] is None
