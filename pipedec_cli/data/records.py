@@ -91,6 +91,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     index: int = 0  # the source's place in the input, from 0
     empty: int = 0  # the empty explorations in the grid
     used_up: bool = False  # whether they had taken up places of sub_max when another subsequence was due
+    circled: bool = False  # whether the text was ended where it began to go in circles
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # what it was generated from; the decoder, which is given texts, has none
     fields: Mapping[str, Value | None] | None = None  # the object that was written, at level field

@@ -305,6 +305,7 @@ class Decoder:
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
             empty=event.grid.empty,
             used_up=event.used_up,
+            circled=event.grid.circled,
             taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),
             source_cut=source.cut,

@@ -83,6 +83,7 @@ class Verification:
 
     empty: ClassVar[int] = 0  # nothing is explored
     used_up: ClassVar[bool] = False
+    circled: ClassVar[bool] = False
 
     @property
     def time(self) -> int:

@@ -80,7 +80,7 @@ class Grid:
     """The subsequences of one example, and the clock. It starts with nothing established, at time 0.
 
     `subsequences` are those established, empty ones included but for those taken back, which are counted; `time` is that
-    of the newest tokens, `steps` counts decoder calls. Under ``fresh``, an attempt made while something is live is kept
+    of the newest tokens, `steps` counts decoder calls; `circled` is whether rows were dropped with which the text went in circles. Under ``fresh``, an attempt made while something is live is kept
     only if its first token has at least the probability `start_when`. Where there are `openings`, there is a row for each
     and no other: nothing is explored, and sub_max does not apply.
     """
@@ -96,6 +96,7 @@ class Grid:
     time: int = field(default=0, init=False)
     steps: int = field(default=0, init=False)
     taken_back: int = field(default=0, init=False)
+    circled: bool = field(default=False, init=False)
     _planned: tuple[Slot, ...] = field(default=(), init=False)
     _alone: bool = field(
         default=False, init=False
@@ -104,7 +105,6 @@ class Grid:
     _over: bool = field(
         default=False, init=False
     )  # such an attempt, made while nothing was live, came out empty
-    _circled: bool = field(default=False, init=False)  # the text went in circles: nothing new will come
 
     def __post_init__(self) -> None:
         if self.explore == "fresh" and isinstance(self.schedule, Whole):
@@ -140,7 +140,7 @@ class Grid:
         """What cut the text short, once `plan` has returned nothing."""
         if self.live:
             return "max_tokens" if self._out_of_tokens else "time_max"
-        explored = not (self.openings or isinstance(self.schedule, Whole) or self._circled)
+        explored = not (self.openings or isinstance(self.schedule, Whole) or self.circled)
         stood = len(self.subsequences) == self.limits.sub_max and explored
         if stood and not self.subsequences[-1].empty:
             return "sub_max"
@@ -249,7 +249,7 @@ class Grid:
                 pair = tuple(one.tokens), tuple(two.tokens)
                 if pair in had or pair[0] == pair[1]:
                     del self.subsequences[number - (pair in had) :]
-                    self._circled = True
+                    self.circled = True
                     return
                 had.add(pair)
 
@@ -260,7 +260,7 @@ class Grid:
     def _next_start(self) -> int | None:
         """When the next subsequence is to be established; None if not known yet or never."""
         most = len(self.openings) or self.limits.sub_max
-        if len(self.subsequences) == most or self._over or self._circled:
+        if len(self.subsequences) == most or self._over or self.circled:
             return None
         if not self.subsequences:
             return 0

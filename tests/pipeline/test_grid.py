@@ -141,7 +141,7 @@ def test_a_text_that_goes_in_circles_ends_where_it_begins_to_and_is_not_cut():
             [A],
             DE,
         ]  # DE by itself may come twice
-        assert (grid.truncated, grid.steps) == (None, steps)
+        assert (grid.truncated, grid.circled, grid.steps) == (None, True, steps)
         assert drive(round_and_round, Fixed(delay), Limits(sub_max=8), "once")[0].truncated == "sub_max"
     grid, _ = drive([LONG, DE, DE, DE], Fixed(1), Limits(), "straight")  # the first one is still live by then
     assert [row.text_tokens for row in grid.subsequences] == [LONG, DE] and grid.truncated is None

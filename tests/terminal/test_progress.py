@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
+from pipedec_cli.data.records import Generated
 from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
+from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.terminal.console import Talk, write_stdout
 from pipedec_cli.terminal.progress import (
@@ -183,3 +185,11 @@ def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, s
     told = tally.saved_none([1.0, 3.0])
     assert told is None if said is None else told is not None and told.startswith(said)
     assert tally.saved_none(None) is None
+
+
+def test_texts_that_were_ended_where_they_went_in_circles_are_counted_and_told():
+    tally = Tally(unknown_id=None)
+    for circled in (True, False, True):
+        tally.add(Generated(text="a", segments=("a",), steps=2, tokens=1, circled=circled))
+    assert tally.as_json()["circled"] == 2
+    assert "2 of 3 went in circles: each ends where it began to" in [*tally.lines(1.0, Limits())]
