@@ -80,8 +80,8 @@ class Grid:
     """The subsequences of one example, and the clock. It starts with nothing established, at time 0.
 
     `subsequences` are those established, empty ones included but for those taken back, which are counted; `time` is that
-    of the newest tokens, `steps` counts decoder calls; `circled` is whether rows were dropped with which the text went in circles. Under ``fresh``, an attempt made while something is live is kept
-    only if its first token has at least the probability `start_when`. Where there are `openings`, there is a row for each
+    of the newest tokens, `steps` counts decoder calls; `circled` is whether rows were dropped with which the text went in
+    circles. Under ``fresh``, an attempt made while something is live is kept only if its first token has at least the probability `start_when`. Where there are `openings`, there is a row for each
     and no other: nothing is explored, and sub_max does not apply.
     """
 
