@@ -37,10 +37,7 @@ def load_predictions(
     `gold` has these where the predictions do not: JSON lines with the fields of a record, MultiSpanQA's data file, or
     ``;`` lines, whose sources are in `sources`, a document a line. The two are joined by id, ``;`` lines line by line.
     """
-    form = _format(path)
-    if sources is not None and (gold is None or _format(gold) != "lines"):
-        what = "there are no right answers in lines that these are the sources of"
-        raise UserError(what, where=str(sources), todo="leave out --sources, or give such lines with --gold")
+    form = format_of(path)
     right = None if gold is None else _read_gold(gold, sources)
     if right is None and form != "records":
         what = "holds answers only, nothing to score them against"
@@ -53,7 +50,7 @@ def load_predictions(
 
 def _read_gold(path: Path, sources: Path | None = None) -> list[Record]:
     """Right answers: a record each, with its place in the file."""
-    form = _format(path)
+    form = format_of(path)
     if form == "records":
         return [record_of(row.value, row.where, row.number) for row in read_rows(path)]
     lines = form == "lines"
@@ -85,7 +82,8 @@ def read_answers(path: Path) -> list[Generated]:
     return predictions
 
 
-def _format(path: Path) -> Format:
+def format_of(path: Path) -> Format:
+    """Which of the formats a file has, by its name or what it holds; a `UserError` if it is not there."""
     if not path.is_file():
         what = "a folder or a pipe, not a file" if path.exists() else "no such file"
         raise UserError(what, where=str(path))

@@ -64,6 +64,7 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
         **({} if generated.draft_steps is None else {"draft_steps": generated.draft_steps}),
         "tokens": generated.tokens,
         "truncated": generated.truncated,
+        **({"circled": True} if generated.circled else {}),
         "seconds": round(generated.seconds, 6),
         **fields,
     }

@@ -83,7 +83,8 @@ class Generated(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0  # wall time from admission to exit
     #: Start time and token ids of every subsequence, <bos> left out, <eos> kept, empty explorations included.
     grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    #: The newest token's time after each call that checks, in exact mode; elsewhere a call makes one time-step.
+    #: The newest token's time after each call that checks, in exact mode, and after each of a text that was ended where it
+    #: began to go in circles; elsewhere the grid tells.
     calls: tuple[int, ...] = ()
     #: What was fed in vain, attempts and wrong guesses: decoder call, from 1, then subsequence, time and id of each token.
     taken_back: tuple[tuple[int, int, int, int], ...] = ()
@@ -144,6 +145,7 @@ class _Output(Struct):
     draft_steps: _Amount | None = None
     tokens: _Amount = 0
     truncated: str | None = None
+    circled: bool = False
     seconds: _Amount = 0.0
     grid: tuple[_Row, ...] = ()
     grid_calls: tuple[_Id, ...] = ()
@@ -272,6 +274,7 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
         draft_steps=None if given.draft_steps is None else int(given.draft_steps),
         tokens=int(given.tokens),
         truncated=given.truncated,
+        circled=given.circled,
         seconds=given.seconds,
         grid=tuple((row.start, row.tokens) for row in given.grid),
         calls=given.grid_calls,

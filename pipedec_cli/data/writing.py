@@ -28,11 +28,13 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
     Its folder is made if need be. On any exception, Ctrl-C and a full disk among them, what stood at `path` stays. A
     link is followed; a device or a pipe takes the text as it comes.
     """
-    path = real(path)
-    if path.exists() and not path.is_file():
+    if (
+        path.exists() and not path.is_file()
+    ):  # as it is called: what /dev/stdout leads to may have no other name
         with naming(path), path.open("w", encoding="utf-8", newline="") as file:
             yield file
         return
+    path = real(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, descriptor = new_file(path)
     try:

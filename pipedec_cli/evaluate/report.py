@@ -191,6 +191,11 @@ class Report(Comparison):
         return self.first.scored.scores.measure.part if self.first.scored else Measure.part
 
     @property
+    def circled(self) -> bool:
+        """Whether any text was ended where it began to go in circles."""
+        return any(one.scored is not None and one.scored.failures.circled for one in self.entries)
+
+    @property
     def explored(self) -> bool:
         """Whether anyone that was timed has explorations, which can use up sub_max."""
         return any(one.used_up is not None for one in self.entries)

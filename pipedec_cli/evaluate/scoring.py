@@ -212,9 +212,8 @@ def unscored(run: LoadedRun) -> ScoredRun | None:
         lists = (record.fields.get(name) for name in ANSWER_FIELDS.values())
         if record.target is not None or any((record.target_segments, record.references, *lists)):
             return None
-        items.append(
-            ScoringItem(one.id, one.text, one.segments, source=record.source, truncated=one.truncated)
-        )
+        how: Any = {"truncated": one.truncated, "circled": one.circled}
+        items.append(ScoringItem(one.id, one.text, one.segments, source=record.source, **how))
     return ScoredRun(run, items, Scores(Rouge(), (), np.empty(0)), count_failures(items))
 
 
@@ -251,7 +250,8 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
             todo = "give sources and right answers with --gold FILE"
             raise UserError(lacking, where=record.where, todo=todo)
     right = (record.target, gold, references)
-    return ScoringItem(prediction.id, prediction.text, segments, *right, record.source, prediction.truncated)
+    ended = (prediction.truncated, prediction.circled)
+    return ScoringItem(prediction.id, prediction.text, segments, *right, record.source, *ended)
 
 
 def written_fields(prediction: Generated) -> Mapping[str, Any]:

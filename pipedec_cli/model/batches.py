@@ -19,6 +19,7 @@ _MADE = pa.schema(
         "steps": pa.int64(),
         "tokens": pa.int64(),
         "truncated": pa.string(),
+        "circled": pa.bool_(),
         "error": pa.string(),
     }
 )
@@ -79,4 +80,5 @@ def _row(made: Generated) -> dict[str, Any]:
         "steps": made.steps,
         "tokens": made.tokens,
         "truncated": made.truncated,
+        "circled": made.circled,
     }

@@ -29,7 +29,7 @@ from pipedec_cli.model.steps.engine import DecoderWeights, Engine, lay_out, requ
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Limits
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Grid, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Waiting, Whole
 
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
@@ -45,6 +45,7 @@ class _Open:  # a source that has been read and not yet given back
     ids: list[int]
     cut: bool
     admitted: float = 0.0
+    calls: list[int] = field(default_factory=list)  # the time after each
     taken_back: list[tuple[int, int, int, int]] = field(default_factory=list)
     result: Generated | None = None
 
@@ -154,7 +155,7 @@ class Decoder:
         The delay is Δt, or ``wait`` for the schedule that waits; by default as trained, 2 if trained for any. An
         ordinary model takes none. `explore` is the checkpoint's by default, ``fresh`` with a `start_when`, which is a probability and
         needs that rule. sub_max is the checkpoint's by default (an ordinary model has none); so is time_max under a fixed delay
-        with ``retry`` or ``once``, where max_tokens is not bounded; else max_tokens is 512 by default, and time_max has
+        with any rule but ``fresh``, where max_tokens is not bounded; else max_tokens is 512 by default, and time_max has
         no bound. One that writes fields starts all rows together, within time_max. A UserError where the checkpoint was not trained for that delay or, trained for one alone, is to
         start at other times, and `untrained` does not allow it.
         """
@@ -177,8 +178,8 @@ class Decoder:
             whole("delay", delay, "wait")
         schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
         # Where one waits for the end of all before it, all rules end at the first empty one.
-        straight = usual.explore == "straight" and not isinstance(schedule, Whole)
-        trained: Explore = usual.explore if straight or isinstance(schedule, Fixed) else "retry"
+        own = usual.explore == "straight" or isinstance(schedule, Fixed)
+        trained: Explore = usual.explore if own else "retry"
         rule: Explore = explore or (trained if start_when is None else "fresh")
         if rule not in get_args(Explore):
             raise UserError(f"there is no rule {rule!r}", todo=f"use one of {', '.join(get_args(Explore))}")
@@ -232,9 +233,12 @@ class Decoder:
         for event in decode(self.engine(size), self._sorted(sources, waiting, window), how, size):
             if isinstance(event, Admitted):
                 waiting[event.example].admitted = time.perf_counter() - away
-            elif isinstance(event, Stepped) and (gone := event.step.taken_back):
-                places = [(event.step.number, slot.subsequence, slot.time, slot.token) for slot in gone]
-                waiting[event.example].taken_back += places
+            elif isinstance(event, Stepped):
+                number, gone = event.step.number, event.step.taken_back
+                waiting[event.example].calls.append(event.step.time)
+                waiting[event.example].taken_back += [
+                    (number, slot.subsequence, slot.time, slot.token) for slot in gone
+                ]
             left = time.perf_counter()
             yield event
             away += time.perf_counter() - left
@@ -294,6 +298,8 @@ class Decoder:
                     segments
                 )  # the whole target came as one; it is cut as the training targets were
                 segments = self.checkpoint.segmenter.cut(text)
+        # What is there tells when there was a call, but for rows that were dropped and calls that make several tokens.
+        told = isinstance(event.grid, Grid) and not event.grid.circled
         return Generated(
             index=event.example,
             text=text,
@@ -306,6 +312,7 @@ class Decoder:
             empty=event.grid.empty,
             used_up=event.used_up,
             circled=event.grid.circled,
+            calls=() if told else tuple(source.calls),
             taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),
             source_cut=source.cut,

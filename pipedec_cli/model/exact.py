@@ -16,7 +16,7 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.model.arguments import several, whole
 from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder
 from pipedec_cli.model.steps.engine import DecoderWeights, Engine
-from pipedec_cli.pipeline.decode import Event, Method, Row, Stepped
+from pipedec_cli.pipeline.decode import Event, Method, Row
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Slot
 
@@ -69,7 +69,6 @@ class ExactDecoder(Decoder):
         self.costs = self.costs or self.measured(size)
         check = self.check(how.limits.max_tokens, self.costs)
         drafts: dict[int, Generated] = {}
-        calls: dict[int, list[int]] = {}
 
         def drafted(drafter: Decoder) -> Iterator[str]:
             numbered = enumerate(several(sources))
@@ -80,16 +79,11 @@ class ExactDecoder(Decoder):
                     yield text
 
         for item in super().run(drafted(self.drafter) if self.drafter else sources, check, size):
-            if isinstance(item, Stepped):
-                calls.setdefault(item.example, []).append(item.step.time)
-            if not isinstance(item, Generated):
-                yield item
-                continue
-            checked = replace(item, calls=tuple(calls.pop(item.index, ())))
-            if draft := drafts.pop(item.index, None):
+            if isinstance(item, Generated) and (draft := drafts.pop(item.index, None)):
                 steps, seconds = item.steps + draft.steps, item.seconds + draft.seconds
-                checked = replace(checked, steps=steps, seconds=seconds, draft_steps=draft.steps)
-            yield checked
+                yield replace(item, steps=steps, seconds=seconds, draft_steps=draft.steps)
+            else:
+                yield item
 
     def check(self, max_tokens: int | None, costs: Sequence[float]) -> Verify:
         """How to decode on the model's engine, where guesses cost so much; it lacks the drafts."""

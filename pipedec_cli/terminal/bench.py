@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import keep_apart
 from pipedec_cli.data.records import Family
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
@@ -136,6 +137,9 @@ def bench(settings: BenchSettings) -> None:
         lengths = Lengths.of_dataset(settings.shape or "wikihowqa", settings.source or _SOURCE)
     else:
         lengths = Lengths.even(settings.source or _SOURCE, subsequences, subsequences * tokens)
+    read, out, html = ([*filter(None, [one])] for one in (settings.acceptance, settings.out, settings.html))
+    keep_apart(read, out + html, "name another file")
+    keep_apart(out, html, "name another file")
     measured = run(settings, lengths, peers, accepted, talk)
     whom = settings.some("model", "family", "delays", "dtypes", "batch_sizes", "rows")
     how = settings.some("repeats", "device", "memory", "seed")

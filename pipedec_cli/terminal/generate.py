@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -212,7 +212,7 @@ class GenerateSettings(WorkflowSettings):
 def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences of it at the same time.
 
-    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `seconds`, `fields` (of a model for objects the object, as `prediction` is in JSON; a value that was cut is null), in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
+    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `circled` (true, where --explore straight has ended the text), `seconds`, `fields` (of a model for objects the object, as `prediction` is in JSON; a value that was cut is null), in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
 
     Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
     """
@@ -228,6 +228,11 @@ def generate(settings: GenerateSettings) -> None:
     if not settings.engine and (given := settings.typed & {"workers", "address"}):
         raise UserError(f"--{min(given)} is for --engine ray alone", todo="leave it out")
     if settings.merge:
+        of_it = {"merge", "out", *(one.name for one in fields(WorkflowSettings))}
+        if given := settings.typed - of_it - {"data", "text", "shard"}:
+            what = f"--merge takes what was generated: --{min(given).replace('_', '-')} does not apply"
+            raise UserError(what, todo="leave it out")
+
         from pipedec_cli.terminal.merging import merge
 
         done = merge(settings.merge, settings, talk)
@@ -298,11 +303,12 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
         if path.suffix == ".gz":
             raise UserError("predictions are not compressed", where=out, todo="leave out .gz")
         if path.is_file() or not path.exists():
-            if settings.data is not None:
-                files = GenerationFiles(path)
-                keep_apart([settings.data], [path, files.manifest, files.bad, *files.backups])
-                if real(path.parent) == real(settings.data):  # which is looked through more than once
-                    raise UserError("is in the folder that is read", where=out, todo="give another --out")
+            files, place = GenerationFiles(path), Workspace.find(settings.workspace)
+            usual = [] if texts else [place.split(settings.split or "test")]
+            read = usual if settings.data is None else [settings.data]
+            keep_apart(read, [path, files.manifest, files.bad, *files.backups])
+            if real(path.parent) in map(real, [place.data, *read]):  # which is looked through more than once
+                raise UserError("is in a folder of data", where=out, todo="give another --out")
             with only_writer(path, todo="choose another --out"):
                 pass  # else it would be refused once all is read and loaded
 

@@ -81,11 +81,11 @@ def line_up(
             how = replace(whose, delay=delay, explore=way.rule, start_when=way.start)
             name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
             ours.append(one(name, "pipelined", options, how, serving))
-    waiting = replace(usual, delay="wait")  # the same checkpoint, each subsequence after the one before
+    waiting, wait = _waiting(settings, usual, straight=trained.explore == "straight")
     if plain is not None:
         called = _called(plain, teacher, talk)
         if "wait" in asked:
-            ours.append(one("waiting schedule", "pipelined", "--delay wait", waiting))
+            ours.append(one("waiting schedule", "pipelined", wait, waiting))
         options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
         if settings.baseline is not None:
             options, how = "", replace(usual, model=settings.baseline)
@@ -97,11 +97,14 @@ def line_up(
         what, where = f"there is nothing to compare with: {lacking}", pipelined.checkpoint.name
         todo = "run `pipedec train --decoder sequential` first, or give --baseline"
         raise UserError(what, where=where, todo=todo)
-    words = (
-        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}): not the plain model, which needs about "
-        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+    baseline = one("waiting schedule", "baseline", wait, waiting)
+    circles = (
+        ", where a text that goes in circles ends" if baseline[1][0].method.explore == "straight" else ""
     )
-    baseline = one("waiting schedule", "baseline", "--delay wait", waiting)
+    words = (
+        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}){circles}: not the plain model, which needs "
+        "about one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+    )
     return [baseline, *ours], words, "the same checkpoint's waiting schedule"
 
 
@@ -152,6 +155,18 @@ def _ways(settings: ReportSettings, usual: Explore, own: Explore) -> list[_Way]:
         for rule in rules
     ]
     return [*ways, *(_Way("fresh", one, f", start {one:g}", f" --start-when {one:g}") for one in starts)]
+
+
+def _waiting(
+    settings: ReportSettings, usual: GenerateSettings, *, straight: bool
+) -> tuple[GenerateSettings, str]:
+    """How each subsequence of the same checkpoint waits for the one before, and options for it.
+
+    All rules are one there but `straight`, which is the checkpoint's own or not: it is followed as the delays beside it do.
+    """
+    ends = straight if settings.explore in (None, "both") else settings.explore == "straight"
+    rule: Explore | None = None if ends == straight else "straight" if ends else "retry"
+    return replace(usual, delay="wait", explore=rule), "--delay wait" + (f" --explore {rule}" if rule else "")
 
 
 def _exact(

@@ -133,7 +133,7 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     if report.paper or any(each.memory for each in report.entries):
         yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
     failures = one.scored.failures if one.scored else None
-    cells = tables.what_goes_wrong(failures, report.part, rate)
+    cells = tables.what_goes_wrong(failures, report.part, rate, circles=report.circled)
     cells += [("sub_max used up", rate(one.used_up))] if report.explored else []
     yield from under("what goes wrong", cells)
 
@@ -160,6 +160,8 @@ def _notes(report: Report) -> Iterator[str]:
     if report.subsequences is not None:
         yield f"{report.part}s a text: of how many in its target"
     yield "alike predictions: the same text for different sources with different right answers"
+    if report.circled:
+        yield "ended in circles: texts that end where they began to say the same in turn, by the rule `straight`"
     if report.explored:
         yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
     if any(one.role == "exact" for one in report.entries):

@@ -84,6 +84,7 @@ def score(settings: ScoreSettings) -> None:
     With a second file, the difference between the two too, with a 95 % interval from a paired bootstrap.
     """
     # Late, so that `pipedec --help` does not wait for numpy.
+    from pipedec_cli.data.answers import format_of
     from pipedec_cli.data.predictions import BAD
     from pipedec_cli.data.writing import to_json
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs
@@ -98,6 +99,10 @@ def score(settings: ScoreSettings) -> None:
             todo = "run `pipedec generate` first, or give a file of predictions"
             raise UserError(f"no predictions in {folder} yet", todo=todo)
         talk.say(f"scoring {first}, the newest of the workspace")
+    if "sources" in settings.typed and (settings.gold is None or format_of(settings.gold) != "lines"):
+        what = "there are no right answers in lines that these are the sources of"
+        todo = "leave out --sources, or give such lines with --gold"
+        raise UserError(what, where=str(settings.sources), todo=todo)
     paths = [first] if settings.other is None else [first, settings.other]
     runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), place, talk)
     contents = [run.as_json() for run in runs]
@@ -161,7 +166,8 @@ def _save(
     files = files[: len(contents)]
     examples = [_examples_beside(path) for path in files[: 0 if alone else len(runs)]]
     inputs = [*(run.run.path for run in runs), *filter(None, (settings.gold, settings.sources))]
-    keep_apart(inputs, (*files, *examples), "give another file as --out")
+    written = (*files, *examples)
+    keep_apart(inputs, (*written, *map(_backup, written)), "give another file as --out")
     options = {
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},
@@ -172,14 +178,19 @@ def _save(
     for path in files:
         if path.is_file() and mine not in path.read_text(encoding="utf-8", errors="replace"):
             for old in filter(Path.exists, (path, _examples_beside(path))):
-                old.replace(f"{old}.bak")
-            talk.warn(f"{path} was not of this protocol: it is kept as {path}.bak")
+                old.replace(_backup(old))
+            talk.warn(f"{path} was not of this protocol: it is kept as {_backup(path)}")
     for path, content in zip(files, contents[-len(files) :], strict=True):
         write_json(path, {**content, "manifest": made_by})
     for path, run in zip(examples, runs, strict=not alone):
         write_json_lines(path, ({"id": name, **values} for name, values in run.scores.examples.items()))
-    for path in (*files, *examples):
+    for path in written:
         talk.say(f"saved {path}")
+
+
+def _backup(path: Path) -> Path:
+    """Where scores by another protocol are kept."""
+    return path.with_name(f"{path.name}.bak")
 
 
 def _examples_beside(path: Path) -> Path:
@@ -206,10 +217,13 @@ def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair
             parts = (metric, *measure.precision_recall.get(metric, ()))
             cells = [_number(values[0][part]) for part in parts]
         rows.append((name, *cells, *[""] * (len(columns) - len(cells))))
-    failures = [under("", tables.what_goes_wrong(run.failures, measure.part, _rate)) for run in runs]
-    console, wrong = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
+    circles = any(run.failures.circled for run in runs)
+    wrong = [tables.what_goes_wrong(run.failures, measure.part, _rate, circles=circles) for run in runs]
+    console, heading = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
     show_sheet(console, Sheet(title, columns, (Section("", tuple(rows)),), spare=(2,)))
-    show_sheet(console, Sheet("", wrong, tables.columns_side_by_side(failures)))
+    show_sheet(
+        console, Sheet("", heading, tables.columns_side_by_side([under("", cells) for cells in wrong]))
+    )
     if any(found := [run.parts for run in runs]):
         show_sheet(console, _parts(names, measure, found))
     show_lines(console, notes)

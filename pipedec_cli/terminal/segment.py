@@ -22,7 +22,7 @@ from pipedec_cli.data.preparation import (
     describe_targets,
     measure_of,
 )
-from pipedec_cli.data.reading import keep_apart
+from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
@@ -143,7 +143,7 @@ def segment(settings: SegmentSettings) -> None:
     held_out = {name: file for name, file in extra.items() if file is not None}
     inputs = [settings.data, *held_out.values()]
     _check_level(settings)
-    _check_inputs(inputs, folder, settings.html)
+    _check_inputs(inputs, folder, settings)
     unit, measure = "tokens" if settings.tokenizer else "words", measure_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         talk.say(f"there is no {location} here: asking the hub for a data set of that name")
@@ -282,16 +282,20 @@ _IN_MANIFEST: Final = (
 )
 
 
-def _check_inputs(inputs: Sequence[str], folder: Path, page: Path | None) -> None:
+def _check_inputs(inputs: Sequence[str], folder: Path, settings: SegmentSettings) -> None:
     """Refuse standard input twice, and to write over what is read, or over data with the page."""
     if inputs.count("-") > 1:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
     written = [folder, *(folder / f"{name}.jsonl" for name in SPLITS)]
     keep_apart(inputs, written)
-    if page is not None:
+    if (page := settings.html) is not None:
+        schema = filter(None, [settings.schema])
         others = (folder / SEGMENTATION_FILE, folder / SENTENCES_FILE)
-        keep_apart([*inputs, *written, *others], [page], "give another --html")
+        keep_apart([*inputs, *schema, *written, *others], [page], "give another --html")
+        if real(page.parent) in map(real, inputs) and page.suffix != ".html":
+            what = "is in the folder that is read, and is not called .html"
+            raise UserError(what, where=str(page), todo="give another --html")
 
 
 def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:

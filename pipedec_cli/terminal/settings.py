@@ -23,7 +23,7 @@ from typer.core import TyperCommand
 from typer.models import OptionInfo
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import read_toml
+from pipedec_cli.data.reading import keep_apart, read_toml
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.model.text import check_template
 from pipedec_cli.terminal.threads import settle_threads
@@ -66,6 +66,9 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         sources = {name: context.get_parameter_source(name) for name in values}
         typed = (name for name, source in sources.items() if source and source.name == "COMMANDLINE")
+        if values.get("config"):
+            written = (Path(values[name]) for name in ("out", "html") if values.get(name))
+            keep_apart([values["config"]], written, "name another file")
         if "threads" in values:
             settle_threads(values["threads"])
         run(kind(**given, typed=frozenset(typed)))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pipedec_cli.data import predictions
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import GenerationFiles, line, look_through, read_predictions
-from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record
+from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record, generated_of
 from pipedec_cli.data.writing import JsonLinesAppender, write_json
 from tests.data.test_writing import JSON
 
@@ -56,6 +56,10 @@ def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
     assert with_grid["grid"] == [{"start": 0, "tokens": [5, 6, 1]}, {"start": 2, "tokens": [1]}]
     assert with_grid["source_token_ids"] == [9, 8, 1]
     assert not any(name.startswith("grid_") for name in with_grid)
+    told = line(replace(generated(), circled=True), NAMES)
+    assert [*told].index("circled") == [*told].index("truncated") + 1 and told["circled"] is True
+    assert "circled" not in plain
+    assert generated_of(told, "f:1", 1).circled and not generated_of(plain, "f:1", 1).circled
     more = replace(generated(), calls=(2, 3), taken_back=((1, 1, 2, 7),))
     told = line(more, NAMES, trace=True)
     assert (told["grid_calls"], told["grid_taken_back"]) == ([2, 3], [(1, 1, 2, 7)])

@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,12 @@ def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
     assert path.read_bytes() == b"half and half\n"
     assert list(path.parent.iterdir()) == [path]
     (tmp_path / "plain").touch()
+    read, write = os.pipe()
+    with atomic_writer(Path(f"/dev/fd/{write}")) as file:  # a shell's >(…), which has no name of its own
+        file.write("down the pipe")
+    os.close(write)
+    assert os.read(read, 100) == b"down the pipe"
+    os.close(read)
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode, "it has the usual permissions"
 
 

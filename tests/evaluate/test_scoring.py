@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,9 +184,10 @@ def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_
             item("a", "a", "b", gold=3),
             item("a", gold=3, truncated="time_max"),
             item("a", "b", gold=1, truncated="sub_max"),
-            item(truncated="time_max"),
+            replace(item(truncated="time_max"), circled=True),
         ]
     )
+    assert (failures.circled, failures.circled_rate) == (1, pytest.approx(1 / 4))
     assert (failures.duplicated, failures.with_duplicates, failures.subsequences) == (1, 1, 6)
     assert failures.duplicated_rate == pytest.approx(1 / 6)
     # 2 of 3 are missing in the second; a surplus in the third makes up for none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -28,6 +29,7 @@ from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from tests.checkpoints import SOURCES, TOLD, TOY, fresh_toy, tiny_checkpoint
+from tests.fakes import EOS, ScriptedModel
 
 SEGMENTS = [told for _, told in TOLD]
 
@@ -320,3 +322,15 @@ def test_dtypes_are_chosen_by_name_and_the_batch_size_is_bounded_by_examples_and
     assert choose_batch_size(model, 1_000_000, 10_000) == 1  # more memory than there is
     short, long = bytes_per_example(model, 128), bytes_per_example(model, 2048)
     assert 0 < short < long / 16  # the scores of the encoder grow with the square
+
+
+def test_of_a_text_that_went_in_circles_the_time_of_every_call_is_told(tmp_path, monkeypatch):
+    decoder = tiny_decoder(tmp_path)
+    told = [[5, 6], [7], [5, 6], [7, 5, 6, 7]]
+    monkeypatch.setattr(decoder, "engine", lambda size: ScriptedModel(defaultdict(lambda: told)))
+    (plain,) = decoder.texts(["x"], decoder.method(3, explore="straight"))
+    assert not (plain.circled or plain.calls)
+    told[3] = told[1]
+    (made,) = decoder.texts(["x"], decoder.method(3, explore="straight"))
+    assert made.circled and [tokens for _, tokens in made.grid] == [(5, 6, EOS), (7, EOS)]
+    assert len(made.calls) == made.steps > len({*range(1, 3), 4, 5})  # more than the rows that stayed took

@@ -1,4 +1,4 @@
-"""The grid against the oracle: any script, any schedule, any limits, both exploration rules; and the paper's figure 2."""
+"""The grid against the oracle: any script, any schedule, any limits, all exploration rules; and the paper's figure 2."""
 
 from itertools import pairwise
 

@@ -131,6 +131,13 @@ def test_exact_mode_is_projected_from_a_report_and_said_to_be(folder, tmp_path):
     assert set(one["speedups"]) == {"sequential", "Δt = 1"}
     assert [step["rows"] for step in content["steps"]] == [1, 2, 3]
     assert content["manifest"]["inputs"][0]["path"] == str(report)
+    before = report.read_bytes()
+    for option in ("--out", "--html"):
+        assert "report.json: would be written over" in refused("bench", *told, option, report)
+    assert "one: would be written over" in refused(
+        "bench", *told, *(f"--{each}={tmp_path}/one" for each in ("out", "html"))
+    )
+    assert report.read_bytes() == before
     # what it was drafted with must be timed here, one example at a time
     assert "add 1 to --batch-sizes" in refused("bench", *told, "--batch-sizes", "2")
     report.write_text(json.dumps({"decoders": [exact | {"delay": 3}]}), encoding="utf-8")

@@ -94,6 +94,9 @@ def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_writ
         assert wrong in refused("score", first, second)
     before = Path("ours.jsonl").read_bytes()
     assert "would be written over" in refused("score", "ours.jsonl", "--out", "ours.jsonl")
+    Path("ours.json.bak").write_bytes(before)  # where scores of another protocol would be kept
+    told = refused("score", "ours.jsonl", "--gold", "ours.json.bak", "--out", "ours.json")
+    assert told.startswith("ours.json.bak: would be written over")
     assert "is a folder; name a file in it" in refused("score", "ours.jsonl", "--out", ".")
     assert Path("ours.jsonl").read_bytes() == before
 
@@ -209,6 +212,8 @@ def test_multispanqas_own_files_are_scored_by_its_protocol():
     for gold in ((), ("--gold", "gold.json")):
         told = refused("score", "answers.json", *gold, "--sources", "none.txt")
         assert told.startswith("none.txt: there are no right answers in lines that these are the sources of")
+    Path("c.toml").write_text('[score]\nsources = "none.txt"\n')  # for other runs
+    score("answers.json", "--gold", "gold.json", "--config", "c.toml")
 
 
 def test_text_is_shown_as_text_and_what_rouge_cannot_read_as_not_scorable():

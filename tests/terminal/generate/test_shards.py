@@ -179,6 +179,7 @@ def test_a_missing_doubled_foreign_or_changed_shard_is_refused_by_name(corpus):
             "empty: a folder without a file for any split; JSON lines and parquet files may have any names",
         ),
         ("data.jsonl --merge made", "leave out DATA"),
+        ("--merge made --max-tokens 3", "--merge takes what was generated: --max-tokens does not apply"),
     ],
 )
 def test_what_does_not_go_together_is_refused(place, arguments, told):

@@ -22,6 +22,28 @@ def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(
     assert ("has not come to its end" in result.stderr) == (there == "unfinished")
 
 
+@pytest.mark.parametrize(
+    ("own", "asked", "options", "circles"),
+    [
+        ("straight", None, "", True),
+        ("straight", "both", "", True),
+        ("straight", "retry", " --explore retry", False),
+        ("retry", None, "", False),
+        ("retry", "straight", " --explore straight", True),
+    ],
+)
+def test_the_waiting_schedule_follows_the_rule_that_the_delays_beside_it_do(
+    workspace, own, asked, options, circles
+):
+    remove(workspace / "models/sequential")
+    path = workspace / "models/pipelined/config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "explore": own})
+    reported("--delays", "1", *(("--explore", asked) if asked else ()))
+    content, decoders = report_of(workspace)
+    assert decoders["waiting schedule"]["options"] == f"--delay wait{options}"
+    assert ("where a text that goes in circles ends" in content["baseline"]["is"]) == circles
+
+
 def taught_by(teacher, model="pipedec-workspace/models/pipelined"):
     """Have a checkpoint say whose texts it was trained on."""
     write_lines(Path(model) / "training.json", {"settings": {"teacher": teacher}, "result": {}})

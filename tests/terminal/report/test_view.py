@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pipedec_cli.evaluate.agreement import TextAgreement
+from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.metrics.fields import Fields
 from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.peers import Absent
@@ -73,8 +74,19 @@ def test_what_nobody_was_asked_for_or_can_have_has_no_row():
         one.memory = one.used_up = None
     sheet = sheets(report)[0]
     shown = {label for section in sheet.sections for label, *_ in section.rows}
-    assert "dropped subsequences" in shown and not shown & {"sub_max used up", "peak, MB"}
+    assert "dropped subsequences" in shown
+    assert not shown & {"sub_max used up", "ended in circles", "peak, MB"}
     assert not any("sub_max" in note for note in (*sheet.notes, *report.notes))
+
+
+def test_texts_that_were_ended_where_they_went_in_circles_are_told():
+    report = make_report()
+    (one, *_) = report.pipelined
+    items = [replace(one.scored.items[0], circled=True), *one.scored.items[1:]]
+    one.scored = replace(one.scored, items=items, failures=count_failures(items))
+    rates = [f"{100 * each.scored.failures.circled_rate:.1f}%" for each in report.entries if each.scored]
+    assert list(side(report, "ended in circles"))[: len(rates)] == rates and len({*rates}) == 2
+    assert any(note.startswith("ended in circles: texts that end") for note in sheets(report)[0].notes)
 
 
 def test_where_objects_are_compared_their_parts_are_called_fields():

@@ -114,6 +114,12 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
     ):
         wrong = f"{page}: would be written over; give another --html"
         assert wrong in refusal("data.jsonl", "--html", page)
+    write("corpus/train.jsonl", *examples())
+    told = refusal("corpus", "--html", "corpus/train.jsonl")
+    assert told.startswith("corpus/train.jsonl: is in the folder that is read, and is not called .html")
+    Path("s.json").write_text('{"type": "object", "properties": {"a": {"type": "string"}}}')
+    told = refusal("data.jsonl", "--level", "field", "--schema", "s.json", "--html", "s.json")
+    assert told.startswith("s.json: would be written over")
     assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
     assert "was trained on other data" not in segment("data.jsonl").stderr
