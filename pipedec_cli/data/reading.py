@@ -32,7 +32,8 @@ def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") ->
 def as_json(content: bytes, file: str, line: int | None = None) -> Any:
     """The value that a line of a file holds, or all of the file; no object in it may have a name twice."""
     where = f"{file}:{line}" if line else file
-    text = as_text(content, where)
+    # Without its end, behind which nothing is to be missed.
+    text = as_text(content.rstrip(b"\r\n") if line else content, where)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
@@ -101,6 +102,18 @@ def keep_apart(read: Iterable[Path | str], written: Iterable[Path], todo: str = 
     for given in read:
         if str(given) != "-" and real(given) in paths:
             raise UserError("would be written over", where=str(given), todo=todo)
+
+
+def require_place(path: Path | None, *, folder: bool = False) -> None:
+    """A `UserError` if no file can be written there, or no `folder` made, for what stands there or above it."""
+    if path is None:
+        return
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if there != path and not there.is_dir():
+        raise UserError(f"{there} is a file", where=str(path), todo="name another place")
+    if there == path and there.is_dir() != folder:
+        what, todo = ("is a file", "name a folder") if folder else ("is a folder", "name a file in it")
+        raise UserError(what, where=str(path), todo=todo)
 
 
 def contents(path: Path) -> bytes:

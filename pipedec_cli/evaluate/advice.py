@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from pipedec_cli.evaluate.estimate import FEW_SUBSEQUENCES, WORTHWHILE
@@ -86,7 +86,7 @@ def advise(
     unsure = [one for one in sound if one.gain.low <= 1 and one.gain.speedup >= least]
     if unsure or not fast:
         best = max(unsure or fit, key=lambda one: one.gain.speedup)
-        return replace(_stay([best, *sound], baseline, called, few), cautions=why)
+        return _stay([best, *sound], baseline, called, few, why)
     chosen = max([one for one in good if one.gain.speedup * AS_FAST >= fastest] or fast, key=quality)
     told = chosen.beside[on] if on and instead else chosen.quality
     where = f", {'judged' if instead else 'chosen'} on {on}" if on else ""
@@ -188,9 +188,13 @@ def _fewer(what: Literal["steps", "tokens"], one: Competitor, baseline: Competit
     return usual / mine if mine else 1.0
 
 
-def _stay(among: Sequence[Competitor], baseline: Competitor, called: str, few: str) -> Advice:
+def _stay(
+    among: Sequence[Competitor], baseline: Competitor, called: str, few: str, useless: Sequence[str]
+) -> Advice:
     """Why nothing that was tried is worth it; the fastest comes first, then those that are as good."""
-    best, gain, steps = among[0], among[0].gain, _fewer("steps", among[0], baseline)
+    cautions = (*_goes_wrong(among[0], baseline), *useless)
+    best, gain, end = among[0], among[0].gain, f"Stay with {called}."
+    steps, longer = _fewer("steps", best, baseline), 1 / _fewer("tokens", best, baseline)
     spread = f"{gain.low:.1f} to {gain.high:.1f} times as fast as {called}"
     # Repeats that go from no gain to a good one say nothing, whatever their median.
     scattered = gain.low <= 1 and min(gain.high, steps) >= WORTHWHILE
@@ -201,7 +205,7 @@ def _stay(among: Sequence[Competitor], baseline: Competitor, called: str, few: s
             "machine does nothing else, with more --repeats or --timing-examples. In decoder steps, which are exact, "
             f"{name} saves most: a factor of {factor:.1f}."
         )
-        return Advice("unclear", None, text)
+        return Advice("unclear", None, text, cautions)
     if few:
         why = few
     elif steps >= WORTHWHILE:
@@ -212,30 +216,30 @@ def _stay(among: Sequence[Competitor], baseline: Competitor, called: str, few: s
     else:
         saved = f"hardly any decoder steps ({steps:.1f} times fewer)" if steps >= 1.05 else "no decoder steps"
         saved += f" (it takes {1 / steps:.1f} times as many)" if steps < 1 else ""
-        why = f"it saves {saved}: one long subsequence sets the pace"
+        sets = "one long subsequence sets the pace"
+        if longer > SHORTER:
+            sets = f"its texts have {longer:.1f} times as many tokens as those of {called}"
+            end = f"Train the pipelined decoder further, or stay with {called}."
+        why = f"it saves {saved}: {sets}"
     speed = f"at best it is {gain.speedup:.1f} times as fast as {called} ({best.name})"
     if gain.low <= 1 <= gain.high:
         speed = f"the repeats show no difference in speed ({best.name} was {spread})"
-    text = f"The method does not help here: {why}; {speed}. Stay with {called}."
-    return Advice("few-subsequences" if few else "no-gain", None, text)
+    text = f"The method does not help here: {why}; {speed}. {end}"
+    return Advice("few-subsequences" if few else "no-gain", None, text, cautions)
 
 
 def _cautions(
     one: Competitor, baseline: Competitor, difference: Difference | None, label: str
 ) -> Iterator[str]:
-    """What a `difference` in the metric hardly shows, and what goes wrong more often than in the baseline."""
-    assert one.scored is not None and baseline.scored is not None
-    found, usual = one.scored.failures, baseline.scored.failures
-    if found.alike_rate > OFTEN_ALIKE:
-        alike = f"{found.alike_rate:.0%} of its texts, and {usual.alike_rate:.0%} of the baseline's"
-        which = "sources" if one.scored.is_blind else "right answers"
-        yield f"{alike}, are the same as another example's, though the {which} differ."
+    """What a `difference` in the metric hardly shows."""
+    assert baseline.scored is not None
+    usual = baseline.scored.failures
     if usual.truncated_rate > BASELINE_TRUNCATED:
         yield (
             f"The baseline is cut short in {usual.truncated_rate:.0%} of its texts, which makes it slow and poor: train "
             "it further before you rely on this comparison."
         )
-    together = one.delay == "together"  # which makes no tokens of keys, and explores nothing
+    together = one.delay == "together"  # which makes no tokens of keys
     if (longer := _fewer("tokens", one, baseline)) > SHORTER and not together:
         yield f"The baseline's texts have {longer:.1f} times as many tokens: part of the speedup is shorter text."
     for size, gain in list(one.gains.items())[1:]:
@@ -247,6 +251,18 @@ def _cautions(
         yield "One example says nothing of quality: score more."
     elif difference.value >= -TOLERANCE and difference.low < -2 * TOLERANCE:
         yield f"The interval reaches down to {difference.low:+.1f} {label}: too few examples to rule such a loss out."
+    yield from _goes_wrong(one, baseline)
+
+
+def _goes_wrong(one: Competitor, baseline: Competitor) -> Iterator[str]:
+    """What goes wrong more often than in the baseline."""
+    assert one.scored is not None and baseline.scored is not None
+    found, usual = one.scored.failures, baseline.scored.failures
+    if found.alike_rate > OFTEN_ALIKE:
+        alike = f"{found.alike_rate:.0%} of its texts, and {usual.alike_rate:.0%} of the baseline's"
+        which = "sources" if one.scored.is_blind else "right answers"
+        yield f"{alike}, are the same as another example's, though the {which} differ."
+    together = one.delay == "together"  # which explores nothing
     dropped, before = found.dropped_rate, usual.dropped_rate
     if dropped is not None and before is not None and dropped > before + MORE_DROPPED:
         mend = "" if together else "; a larger delay may mend that"
@@ -255,8 +271,10 @@ def _cautions(
     if repeated > before + MORE_OFTEN:
         yield f"{repeated:.0%} of its {_parts(one)} repeat an earlier one, in the baseline {before:.0%}."
     if (cut := found.truncated_rate) > usual.truncated_rate + MORE_OFTEN:
-        todo = "raise --time-max" if together else "raise --time-max or --sub-max, or segment finer"
-        yield f"{cut:.0%} of its texts are cut short: {todo}."
+        by = {name: f"--{name.replace('_', '-')}" for name in found.truncated}
+        finer = ", or segment finer" if "sub_max" in by else ""
+        todo = f"`pipedec generate` takes a larger {' and '.join(by.values())}{finer}"
+        yield f"{cut:.0%} of its texts are cut short by {' and '.join(by)}: {todo}."
     if one.used_up is not None and one.used_up > MORE_OFTEN:
         yield (
             f"In {one.used_up:.0%} of the examples failed explorations used up the places of sub_max: --explore once "

@@ -190,6 +190,9 @@ class Decoder:
             raise UserError(
                 f"--start-when {start_when} {told}", todo="use --explore fresh and a number from 0 on"
             )
+        if start_when is not None and isinstance(schedule, Waiting):
+            what = f"--start-when {start_when} says when to start early, and with --delay wait nothing does"
+            raise UserError(what, todo="leave one of them out")
         if isinstance(schedule, Whole):
             limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
             return Method(schedule, *ends, limits, "retry")
@@ -198,7 +201,7 @@ class Decoder:
             return Method(schedule, *ends, Limits(time_max or usual.time_max, sub_max, max_tokens), rule)
         if rule == "fresh" and usual.delay != "any" and not untrained:
             only = f"{self.checkpoint.name} was trained for delay {usual.delay} only, and attempts start at any time"
-            todo = "leave --explore fresh and --start-when out, or train with --delay any"
+            todo = "train with --delay any, or leave them out: --explore fresh, --start-when, a report's --starts"
             raise UserError(only, todo=todo)
         limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
         return Method(schedule, *ends, limits, rule, start_when or 0.0)
@@ -213,7 +216,8 @@ class Decoder:
         if trained not in ("any", wanted) and not untrained:
             only = f"{self.checkpoint.name} was trained for delay {trained} only"
             loss = "it would take the first later exploration for the end and drop the rest of the text"
-            todo = f"use --delay {trained}, train with --delay any, or insist with --untrained-delay"
+            insist = "insist with `pipedec generate --untrained-delay`"
+            todo = f"use delay {trained}, train with --delay any, or {insist}"
             raise UserError(f"{only}; at {wanted} {loss}", todo=todo)
         return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import keep_apart
+from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.data.records import Family
 from pipedec_cli.terminal import settings as common
 from pipedec_cli.terminal.console import Talk, make_console, many, write_stdout
@@ -123,7 +123,7 @@ def bench(settings: BenchSettings) -> None:
         what = "--compare: what exact mode and prompt lookup give depends on the text, and here texts mean nothing"
         todo = "run `pipedec report --compare exact,prompt-lookup` on a trained model, and give its report.json as --acceptance"
         raise UserError(what, todo=todo)
-    accepted = _read_acceptance(settings) if settings.acceptance else []
+    settings, accepted = _with_acceptance(settings)
     subsequences, tokens = settings.subsequences, settings.tokens
     if (subsequences is None) != (tokens is None) or (settings.shape and subsequences is not None):
         what = "lengths are given either as --shape, or as --subsequences and --tokens"
@@ -138,6 +138,8 @@ def bench(settings: BenchSettings) -> None:
     else:
         lengths = Lengths.even(settings.source or _SOURCE, subsequences, subsequences * tokens)
     read, out, html = ([*filter(None, [one])] for one in (settings.acceptance, settings.out, settings.html))
+    for path in out + html:
+        require_place(path)
     keep_apart(read, out + html, "name another file")
     keep_apart(out, html, "name another file")
     measured = run(settings, lengths, peers, accepted, talk)
@@ -160,19 +162,20 @@ def bench(settings: BenchSettings) -> None:
             show_sheet(make_console(stderr=False), sheet)
 
 
-def _read_acceptance(settings: BenchSettings) -> list[Acceptance]:
-    """What a report measured of exact mode, if this bench times what a projection takes."""
+def _with_acceptance(settings: BenchSettings) -> tuple[BenchSettings, list[Acceptance]]:
+    """What a report measured of exact mode, and the settings with the delays that its drafts were made at."""
     from pipedec_cli.evaluate.projection import read_acceptance
 
-    assert settings.acceptance is not None
+    if settings.acceptance is None:
+        return settings, []
     found = read_acceptance(settings.acceptance)
     if 1 not in settings.batch_sizes:
         raise UserError("--acceptance is for one example at a time", todo="add 1 to --batch-sizes")
-    for one in found:
-        if one.delay is not None and one.delay not in settings.delays:
-            what = f"{one.name} had drafts made at Δt = {one.delay}, which is not timed here"
-            raise UserError(what, where=str(settings.acceptance), todo=f"add {one.delay} to --delays")
-    return found
+    drafted = {one.delay for one in found if one.delay is not None}
+    if (lacking := drafted - {*settings.delays}) and "delays" in settings.typed:
+        what = f"drafts were made at Δt = {min(lacking)}, which is not timed here"
+        raise UserError(what, where=str(settings.acceptance), todo=f"add {min(lacking)} to --delays")
+    return replace(settings, delays=tuple(sorted({*settings.delays, *drafted}))), found
 
 
 def run(
@@ -222,7 +225,7 @@ def run(
             probe.measure()
 
         def step() -> None:
-            rows = [*settings.rows, *sorted(rows_of(accepted) - {*settings.rows})]
+            rows = sorted({*settings.rows, *rows_of(accepted)})
             talk.say(f"timing single steps of {', '.join(map(str, rows))} rows: {many(repeats, 'repeat')}")
             engines = [(decoder.engine(), decoder.checkpoint.model) for decoder in decoders]
             with stage(talk, "timing steps", len(engines) * len(rows) * (1 + repeats)) as advance:

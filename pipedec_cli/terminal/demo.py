@@ -14,7 +14,7 @@ from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.terminal import generate, train
-from pipedec_cli.terminal.console import Talk
+from pipedec_cli.terminal.console import Talk, quoted
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.report import ReportSettings, report
 from pipedec_cli.terminal.segment import SegmentSettings, segment
@@ -56,28 +56,41 @@ def demo(settings: DemoSettings) -> None:
     own, so that what is right can be counted. A small ordinary model is trained from scratch, and then taught to a pipelined
     decoder, which is compared with it.
     """
+    talk = Talk(quiet=settings.quiet)
+    try:
+        _demo(settings, talk)
+    except KeyboardInterrupt:
+        talk.warn("the demo itself starts over when it is run again")
+        raise
+
+
+def _demo(settings: DemoSettings, talk: Talk) -> None:
     out, quiet = settings.out, settings.quiet
-    talk = Talk(quiet=quiet)
+    shown = quoted(str(out))
     _clear(out)
     data = out / "data.jsonl"
     write_json_lines(data, make_demo(settings.examples, settings.seed))
 
-    talk.say(f"\n1 of 5: cut the targets into sentences   (pipedec segment {data} --level sentence -w {out})")
+    talk.say(
+        f"\n1 of 5: cut the targets into sentences   (pipedec segment {quoted(str(data))} --level sentence -w {shown})"
+    )
     segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet))
     place = Workspace(out)
     plain = place.model("sequential")
     size = TrainSettings(batch_size=8, dev_examples=48, evaluations=3, keep_checkpoints=0, overwrite=True)
     usual = replace(size, max_steps=settings.updates, seed=settings.seed, workspace=out)
-    talk.say(f"\n2 of 5: train an ordinary model   (pipedec train --decoder sequential -w {out})")
+    talk.say(f"\n2 of 5: train an ordinary model   (pipedec train --decoder sequential -w {shown})")
     train.run(replace(usual, decoder="sequential"), talk)
-    talk.say(f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {plain} -w {out})")
+    talk.say(
+        f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {quoted(str(plain))} -w {shown})"
+    )
     fewer = max(1, settings.updates * 2 // 3)  # it starts where that model has come to
     train.run(replace(usual, teacher=str(plain), max_steps=fewer), talk)
     talk.say(
-        f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1 -w {out})"
+        f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1 -w {shown})"
     )
     generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), talk)
-    talk.say(f"\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3 -w {out})")
+    talk.say(f"\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3 -w {shown})")
     compared = ReportSettings(delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False)
     report(replace(compared, batch_size=8, workspace=out, quiet=quiet))
 
@@ -93,8 +106,8 @@ def demo(settings: DemoSettings) -> None:
         stated = count["right"] + count["missing"]
         if stated:
             share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
-            shown = name.replace("pipelined-delay", "Δt = ")
-            talk.say(f"{shown}: {share}, {count['wrong']:,} wrong sentences")
+            called = name.replace("pipelined-delay", "Δt = ")
+            talk.say(f"{called}: {share}, {count['wrong']:,} wrong sentences")
     write_json(place.report / "facts.json", counts)
     talk.say(
         f"\nAll of it is in {out}. On your own data, a data.jsonl of objects with `source` and `target`:\n"

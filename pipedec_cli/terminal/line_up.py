@@ -89,7 +89,7 @@ def line_up(
         options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
         if settings.baseline is not None:
             options, how = "", replace(usual, model=settings.baseline)
-        ours += [one(*made) for made in _exact(drafts, plain, usual, *ours[0])]
+        ours += [one(*made) for made in _exact(drafts, plain, usual, ours)]
         words = f"{called} ({plain.checkpoint.name}), the whole target as one string, on our engine"
         return [one("sequential", "baseline", options, how, plain), *ours], words, called
     if trained.delay != "any":
@@ -121,19 +121,33 @@ def _asked(options: str, how: GenerateSettings, decoder: Decoder) -> str:
 
     if how.model and not how.exact:
         options = f"--model {quoted(how.model)} {options}".strip()
-    own, text = decoder.settings, decoder.text
+    own, text, where = decoder.settings, decoder.text, _where(how)
     if getattr(decoder, "drafter", None) is None:  # else `generate` has both read alike, too
         if text.prefix != own.source_prefix:
             options += f" --source-prefix {quoted(text.prefix)}"
         if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
             options += f" --max-source-tokens {text.max_source_tokens}"
     if (now := text.prompt) is None:
-        return options
+        return options + where
     usual = own.prompt == usual_prompt(chat=own.chat)
     known = usual_prompt(chat=now.chat) if usual else own.prompt
     chat = "" if now.chat == own.chat else " --chat" if now.chat else " --no-chat"
     more = chat + ("" if now.template == known else f" --prompt-template {quoted(now.template)}")
-    return options if options.endswith(more) else options + more  # a drafter's may stand there already
+    return (
+        options if options.endswith(more) else options + more
+    ) + where  # a drafter's may stand there already
+
+
+def _where(how: GenerateSettings) -> str:
+    """Options of where models are found and in what they compute, if not as usual."""
+    workspace = "" if how.workspace is None else f" --workspace {quoted(str(how.workspace))}"
+    return workspace + ("" if how.dtype == "float32" else f" --dtype {how.dtype}")
+
+
+def _is_own(one: tuple[Competitor, Sequence[Predictions]]) -> bool:
+    """Whether it decodes at a delay, by the rule of its checkpoint."""
+    competitor, (first, *_) = one
+    return competitor.delay is not None and first.method.explore == first.decoder.settings.explore
 
 
 class _Way(NamedTuple):
@@ -173,19 +187,18 @@ def _exact(
     drafts: Sequence[Draft],
     plain: Decoder,
     usual: GenerateSettings,
-    first: Competitor,
-    predictions: Sequence[Predictions],
+    ours: LineUp,
 ) -> Iterator[tuple[str, Role, str, GenerateSettings, Decoder]]:
-    """The plain model in exact mode: name, role, options, settings and decoder; the pipelined one drafts as the `first` decodes."""
+    """The plain model in exact mode: name, role, options, settings and decoder; what drafts is the first of `ours` by its own rule."""
     from pipedec_cli.model.exact import ExactDecoder
 
     for draft in drafts:
         name = plain.checkpoint.name
         options = f"--exact {quoted(name)} --draft {draft}"
         if draft == "pipelined":
-            drafting = str(first.options).removeprefix(PIPELINED).strip()
-            how, options = predictions[0].settings, f"{options} {drafting}".strip()
-            exact = ExactDecoder(plain, predictions[0].decoder)
+            drafting, (by, *_) = next(filter(_is_own, ours), ours[0])
+            options += f" {str(drafting.options).removesuffix(_where(usual)).removeprefix(PIPELINED).strip()}"
+            how, options, exact = by.settings, options.strip(), ExactDecoder(plain, by.decoder)
         else:
             how, exact = replace(usual, model=None), ExactDecoder(plain, draft)
         yield f"exact-{draft}", "exact", options, replace(how, exact=name), exact

@@ -74,10 +74,15 @@ def load_any(settings: GenerateSettings, talk: Talk) -> Decoder:
     """What the settings ask for: a decoder, or a model with what drafts its text."""
     decoder = load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)
     writer = getattr(decoder, "drafter", decoder)  # None where n-grams or a model's own answers are guessed
-    unused = {"explore", "start_when"} | ({"time_max", "sub_max"} if writer is None else set())
+    unused = {"explore", "start_when", "untrained_delay"} | ({"delay"} if settings.delay == "wait" else set())
+    unused |= {"time_max", "sub_max", "model"} if writer is None else set()
     if (given := settings.typed & unused) and (writer is None or writer.settings.decoder == "sequential"):
         what = f"--{min(given).replace('_', '-')} is for a pipelined decoder, and there is none"
         raise UserError(what, todo="leave it out" + (", or give --draft pipelined" if settings.exact else ""))
+    if "free" in settings.typed and decoder.fields is None:
+        raise UserError(
+            "--free is for a model that writes objects, and this one does not", todo="leave it out"
+        )
     return decoder
 
 
@@ -130,7 +135,7 @@ def find_model(settings: GenerateSettings) -> str:
         maker = "pipedec train" if kind == "pipelined" else "pipedec train --decoder sequential"
         name = str(place.require(place.model(kind), maker))
         if not is_model(Path(name)):
-            todo = f"run `{maker} --resume` first, or start over with --overwrite"
+            todo = f"finish it with `{maker} --resume` and its settings, or start over with --overwrite"
             raise UserError("its training has not come to its end", where=name, todo=todo)
     require_model(name)
     return name
@@ -157,6 +162,9 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
     decoder.free = settings.free
     if settings.source_prefix is not None:
+        own = decoder.settings.source_prefix
+        if decoder.checkpoint.settings is not None and settings.source_prefix != own:
+            talk.warn(f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}")
         decoder.text.prefix = settings.source_prefix
     read_as_asked(settings, decoder)
     if decoder.checkpoint.settings is None and place.segmentation.exists():

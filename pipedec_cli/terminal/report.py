@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from pipedec_cli.data.reading import require_place
 from pipedec_cli.data.records import SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.terminal import settings as common
@@ -146,6 +147,7 @@ def report(settings: ReportSettings) -> None:
 
     Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain model that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule, if it was trained for any delay; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json, report.md and report.html, a page with plots, are saved in the workspace.
     """
+    require_place(settings.out, folder=True)
     for model in (settings.model, settings.baseline or settings.model):  # before torch, which takes its time
         find_model(GenerateSettings(model=model, workspace=settings.workspace))
     from pipedec_cli.data.workspace import Workspace
@@ -208,8 +210,15 @@ def compare(
         one.sources = encode(predictions.decoder)
     (_, (first_one, *_)), metric = decoders[0], first.scores.measure.primary
     most = first_one.method.limits.max_tokens or MAX_TOKENS
+    try:
+        measured = measure(
+            settings, [one for one, _ in decoders], peers, first_one.decoder.checkpoint, most, talk
+        )
+    except KeyboardInterrupt:
+        talk.warn("stopped while timing: the same command times again, and takes the predictions as they are")
+        raise
     return files, assemble(
-        measure(settings, [one for one, _ in decoders], peers, first_one.decoder.checkpoint, most, talk),
+        measured,
         [record.id for record in timed],
         metric=metric,
         called=called,

@@ -159,7 +159,8 @@ def _notes(report: Report) -> Iterator[str]:
     yield "times are those of an example; a call is one of the decoder, which serves a whole batch"
     if report.subsequences is not None:
         yield f"{report.part}s a text: of how many in its target"
-    yield "alike predictions: the same text for different sources with different right answers"
+    blind = report.first.scored is not None and report.first.scored.is_blind
+    yield f"alike predictions: the same text for different sources{'' if blind else ' with different right answers'}"
     if report.circled:
         yield "ended in circles: texts that end where they began to say the same in turn, by the rule `straight`"
     if report.explored:

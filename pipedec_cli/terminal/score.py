@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import keep_apart
+from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.terminal import tables
@@ -153,8 +153,7 @@ def _save(
     from pipedec_cli.data.writing import manifest, write_json, write_json_lines
 
     out, names = settings.out, [run.run.name for run in runs]
-    if out is not None and out.is_dir():
-        raise UserError("is a folder", where=str(out), todo="name a file in it")
+    require_place(out)
     # Beside a device or a pipe nothing can stand.
     alone = out is not None and out.exists() and not out.is_file()
     if out is None:

@@ -22,7 +22,7 @@ from pipedec_cli.data.preparation import (
     describe_targets,
     measure_of,
 )
-from pipedec_cli.data.reading import keep_apart, real
+from pipedec_cli.data.reading import keep_apart, real, require_place
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
@@ -287,6 +287,8 @@ def _check_inputs(inputs: Sequence[str], folder: Path, settings: SegmentSettings
     if inputs.count("-") > 1:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
+    require_place(settings.out, folder=True)
+    require_place(settings.html)
     written = [folder, *(folder / f"{name}.jsonl" for name in SPLITS)]
     keep_apart(inputs, written)
     if (page := settings.html) is not None:

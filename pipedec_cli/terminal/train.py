@@ -13,7 +13,7 @@ from rich.console import Console
 from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.reading import real
+from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.records import DecoderKind, Family
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest, to_json, write_json
@@ -169,7 +169,10 @@ def train(settings: TrainSettings) -> None:
     generate = command_line("generate", settings.data, model=settings.out, decoder=decoder, **where)
     place = Workspace.find(settings.workspace)
     model = settings.out or place.model("pipelined")
-    if plain or trained.is_compared(model, place.model("sequential")):
+    if plain and not trained.is_model(place.model("pipelined")):
+        learnt = str(settings.out or place.model("sequential"))
+        other = f"{command_line('train', settings.data, teacher=learnt, **where)}, which makes a pipelined decoder of it"
+    elif plain or trained.is_compared(model, place.model("sequential")):
         where |= {"data": settings.data, "baseline" if plain else "model": settings.out}
         other = command_line("report", compare="sequential", **where)
     else:
@@ -183,6 +186,7 @@ def run(settings: TrainSettings, talk: Talk) -> None:
     folder = settings.data or place.require(place.data, "pipedec segment DATA")
     target, start = settings.out or place.model(settings.decoder), settings.model or settings.teacher
     settings = replace(settings, model=start or "scratch-tiny")
+    require_place(settings.out, folder=True)
     for name in filter(None, {start, settings.teacher}):
         if real(name) == real(target):
             raise UserError("would be written over", where=name, todo="give another --out")

@@ -68,6 +68,7 @@ A = {"source": "a"}
         (["", "  "], ".jsonl: is empty"),
         ([A, '{"source": "b",}'], ":2: not JSON: "),
         (['{"source": }'], ":1: not JSON: Expecting value at column 12"),
+        (['{"source": ', A], ":1: not JSON: Expecting value at column 12"),
         (["[1]"], ":1: a list where an object belongs"),
         (["3"], ":1: a number where an object belongs"),
         ([{"text": "a"}], ":1: field 'source' is missing; its fields are: text; --source-field"),

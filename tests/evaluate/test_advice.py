@@ -17,7 +17,7 @@ RATES = {"duplicated", "dropped", "truncated", "alike"}
 def failing(duplicated=0.0, dropped=None, truncated=0.0, alike=0.0):
     """What was scored, as far as advice looks at it."""
     rates = {"duplicated_rate": duplicated, "dropped_rate": dropped, "truncated_rate": truncated}
-    rates["alike_rate"] = alike
+    rates |= {"alike_rate": alike, "truncated": {"time_max": 1} if truncated else {}}
     return SimpleNamespace(failures=SimpleNamespace(**rates), is_blind=False, items=range(1000))
 
 
@@ -117,6 +117,13 @@ AGAIN = "and read some predictions, before you compare again."
             *(5.0, "no-gain"),
             f"{HARDLY}it saves no decoder steps (it takes 1.1 times as many): one long subsequence sets the pace; at best it is 0.8 times as fast as "
             f"the plain model (Δt = 1). {STAY}",
+        ),
+        (
+            [tried(1, 0.5, fewer=0.7, tokens=0.4)],
+            *(5.0, "no-gain"),
+            f"{HARDLY}it saves no decoder steps (it takes 1.4 times as many): its texts have 2.5 times as many tokens as those "
+            "of the plain model; at best it is 0.5 times as fast as the plain model (Δt = 1). Train the pipelined decoder further, "
+            "or stay with the plain model.",
         ),
         # Times that scatter
         (
@@ -288,7 +295,11 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
     [
         ({"dropped": 0.20}, {"dropped": 0.10}, "leaves out 20%"),
         ({"duplicated": 0.10}, {"duplicated": 0.01}, "10% of its subsequences repeat"),
-        ({"truncated": 0.30}, {}, "30% of its texts are cut short"),
+        (
+            {"truncated": 0.30},
+            {},
+            "30% of its texts are cut short by time_max: `pipedec generate` takes a larger --time-max.",
+        ),
         ({"used_up": 0.25}, {}, "--explore once"),
         ({"truncated": 0.3}, {"truncated": 0.6}, "cut short in 60% of its texts"),
         ({"tokens": 2.8}, {}, "2.8 times as many tokens"),
@@ -310,6 +321,11 @@ def test_what_goes_wrong_more_often_than_in_the_baseline_or_is_not_known_is_a_ca
     advice = ask(tried(**mine), **usual)
     assert advice.verdict == "take"
     assert [word in caution for caution in advice.cautions] == [True]
+
+
+def test_what_goes_wrong_is_told_where_the_advice_is_to_stay_too():
+    advice = ask(tried(1, 0.8, fewer=0.9, truncated=0.3, quality=-9.0), truncated=0.0)
+    assert advice.verdict == "no-gain" and advice.cautions[0].startswith("30% of its texts are cut short")
 
 
 def test_of_objects_advice_speaks_of_fields():

@@ -141,7 +141,13 @@ def test_exact_mode_is_projected_from_a_report_and_said_to_be(folder, tmp_path):
     # what it was drafted with must be timed here, one example at a time
     assert "add 1 to --batch-sizes" in refused("bench", *told, "--batch-sizes", "2")
     report.write_text(json.dumps({"decoders": [exact | {"delay": 3}]}), encoding="utf-8")
-    assert "add 3 to --delays" in refused("bench", *told)
+    assert "add 3 to --delays" in refused("bench", *told, "--delays", "1")
+    three = tmp_path / "three.json"
+    run(
+        "bench", *told, "--rows", "4", "--out", three
+    )  # where no delays were asked for, the report's are added
+    assert read_json(three)["manifest"]["settings"]["delays"] == [1, 3]
+    assert [step["rows"] for step in read_json(three)["steps"]] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")])
@@ -159,6 +165,8 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
         ("--compare prompt-lookup", "what exact mode and prompt lookup give depends on the text"),
         ("--compare exact", "give its report.json as --acceptance"),
         ("--acceptance nowhere.json", "nowhere.json: no such file"),
+        ("--out .", ".: is a folder; name a file in it"),
+        ("--html .", ".: is a folder; name a file in it"),
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
         ("--model nowhere", "no checkpoint folder"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipedec_cli.terminal import demo
 from tests.terminal.running import read_json, refused, run
 
 SMALL = ["--examples", "200", "--updates", "120", "--test", "4"]  # after fewer, the T5 ends no text
@@ -33,3 +34,13 @@ def test_the_demo_touches_no_folder_that_is_not_its_own(tmp_path):
     (tmp_path / "mine.txt").write_text("keep me")
     assert "no demo made it" in refused("demo", *SMALL, "--out", tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "keep me"
+
+
+def test_a_demo_that_is_stopped_says_that_it_starts_over(tmp_path, monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "segment", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        demo.demo(demo.DemoSettings(out=tmp_path / "demo"))
+    assert "the demo itself starts over when it is run again" in capsys.readouterr().err

@@ -224,7 +224,8 @@ def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
     train(workspace, "--teacher", own)
     settings = read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]
     assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 40)
-    train(workspace, "--teacher", own, "--source-prefix", "", "--overwrite")
+    told = train(workspace, "--teacher", own, "--source-prefix", "", "--overwrite")
+    assert f"{own} was trained with the source prefix 'say: ', not ''" in told
     manifest = read_json(workspace / "generations" / "sequential-own-train.manifest.json")
     assert manifest["settings"]["source_prefix"] == ""
     assert read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]["source_prefix"] == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -47,6 +48,14 @@ def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
     assert "`pipedec report" not in run("generate", "-w", workspace, "--delay", "1").stderr
     assert "nothing to compare with" in running.refused("report", "-w", workspace)
     assert "`pipedec report" in train(workspace, "--decoder", "sequential")
+    shutil.rmtree(workspace / "models/pipelined")
+    told = train(workspace, "--decoder", "sequential", "--overwrite")
+    made = workspace / "models/sequential"
+    assert (
+        f"`pipedec train --teacher {made} --workspace {workspace}`, which makes a pipelined decoder of it"
+        in told
+    )
+    train(workspace, "--delay", "1")
     assert "`pipedec report" in run("generate", "-w", workspace, "--delay", "1").stderr
 
 

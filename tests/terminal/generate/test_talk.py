@@ -69,7 +69,17 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("-w elsewhere", "run `pipedec segment DATA` first"),
         ("--text a -w elsewhere", "run `pipedec train` first"),
         ("--text a -w elsewhere --decoder sequential", "run `pipedec train --decoder sequential` first"),
-        ("--text a -w stopped", "run `pipedec train --resume` first"),
+        ("--text a -w stopped", "finish it with `pipedec train --resume` and its settings"),
+        *(
+            (
+                f"--exact pipedec-workspace/models/sequential --draft source {option}",
+                f"{option.split()[0]} is for a pipel",
+            )
+            for option in ("--model nowhere", "--delay wait", "--untrained-delay")
+        ),
+        ("--decoder sequential --delay wait", "--delay is for a pipelined decoder"),
+        ("--free", "--free is for a model that writes objects"),
+        ("--delay wait --start-when 0.6", "says when to start early, and with --delay wait nothing does"),
     ],
 )
 def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options, what):

@@ -28,6 +28,25 @@ def options_of_all(place):
     return found
 
 
+def test_the_workspace_and_the_dtype_are_among_the_options(workspace):
+    workspace.rename("other place")
+    told = "--workspace 'other place' --dtype bfloat16"
+    reported(
+        "--delays",
+        "1",
+        "--compare",
+        "exact-source,exact-pipelined",
+        *told.replace("'", "").split(" ", 1)[:1],
+        "other place",
+        "--dtype",
+        "bfloat16",
+    )
+    _, decoders = report_of(Path("other place"))
+    assert decoders["Δt = 1"]["options"] == f"--delay 1 {told}"
+    assert decoders["exact-pipelined"]["options"].endswith(f"--draft pipelined --delay 1 {told}")
+    assert decoders["exact-source"]["options"].endswith(f"--draft source {told}")
+
+
 def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(workspace):
     other = workspace / "models/pipelined-delay2"
     shutil.copytree(workspace / "models/pipelined", other)
