@@ -6,9 +6,11 @@ in a cache of ours. Where there is no encoder, the prompt is row 0 of the grid.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,7 +69,7 @@ class Pass:
         if self.memory is not None and self.source_mask is not None:
             mask = _formed(self.source_mask[:, None], config, decoder.dtype)
             given |= {"encoder_hidden_states": self.memory, "encoder_attention_mask": mask}
-        given |= {"past_key_values": self.cache, "use_cache": self.cache is not None}
+        given |= {_cache_name(type(decoder).forward): self.cache, "use_cache": self.cache is not None}
         given |= {} if parts.learned else {"position_ids": self.position}
         with _placed(decoder, self.position) if parts.learned else nullcontext():
             states: Tensor = decoder(**given).last_hidden_state
@@ -83,6 +85,12 @@ class Pass:
             apart = self.position[:, :, None] - self.key_position[:, None]
             masks["sliding_attention"] = self.sees & (apart < config.sliding_window)
         return {kind: _formed(mask, config, dtype) for kind, mask in masks.items()}
+
+
+@cache
+def _cache_name(forward: Callable[..., Any]) -> str:
+    """What a decoder calls its keys and values: ``cache`` since transformers 5.24, which warns of the older name."""
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
 
 
 def modules_of(backbone: Backbone) -> Modules:

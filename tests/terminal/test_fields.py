@@ -85,7 +85,7 @@ def test_the_report_compares_values_and_steps(workspace):
         "exact-pipelined",
     ]
     alone, drafted = (one["options"] for one in content["decoders"][1:])
-    assert alone == "--decoder pipelined"
+    assert alone == f"--decoder pipelined --workspace {workspace}"
     made = run(
         "generate", "-w", workspace, *drafted.split(), "--limit", 1, "--out", workspace / "again.jsonl"
     )
