@@ -8,7 +8,7 @@ decoding ends when all subsequences are complete *and* the newest is empty or th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -239,19 +239,11 @@ class Grid:
         return True
 
     def _leave_circles(self) -> None:
-        """Drop the rows from where the text begins to go in circles: one comes again at once, or two in a row do.
-
-        A row by itself may well be said of another thing. No row sees a later one, so that those dropped leave no trace.
-        """
-        had = set[tuple[tuple[int, ...], tuple[int, ...]]]()
-        for number, (one, two) in enumerate(pairwise(self.subsequences), start=1):
-            if one.ended and two.ended and not (one.empty or two.empty):
-                pair = tuple(one.tokens), tuple(two.tokens)
-                if pair in had or pair[0] == pair[1]:
-                    del self.subsequences[number - (pair in had) :]
-                    self.circled = True
-                    return
-                had.add(pair)
+        """Drop the rows from where the text begins to go in circles. No row sees a later one: they leave no trace."""
+        rows = [tuple(row.tokens) if row.ended and not row.empty else None for row in self.subsequences]
+        if (straight := before_circles(rows)) < len(rows):
+            del self.subsequences[straight:]
+            self.circled = True
 
     @property
     def _out_of_tokens(self) -> bool:
@@ -279,6 +271,20 @@ class Grid:
         return self.schedule.next_start(
             [*before, newest if newest.start > self._tried else Subsequence(self._tried)]
         )
+
+
+def before_circles(subsequences: Sequence[Hashable]) -> int:
+    """How many subsequences of a text stand before it goes in circles: one comes again at once, or two in a row do.
+
+    One by itself may well be said of another thing. None stands for one that is empty, or not known to its end.
+    """
+    had = set[tuple[Hashable, Hashable]]()
+    for number, pair in enumerate(pairwise(subsequences), start=1):
+        if None not in pair:
+            if pair in had or pair[0] == pair[1]:
+                return number - (pair in had)
+            had.add(pair)
+    return len(subsequences)
 
 
 def replay(

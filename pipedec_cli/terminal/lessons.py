@@ -25,6 +25,7 @@ from pipedec_cli.data.workspace import (
 )
 from pipedec_cli.model.processes import count
 from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.pipeline.grid import before_circles
 from pipedec_cli.terminal.console import Talk, command_line, many
 from pipedec_cli.terminal.generate import GenerateSettings
 from pipedec_cli.terminal.loading import load_decoder, read_inputs
@@ -97,22 +98,22 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     files = [
         _write(replace(usual, split=split, limit=limit), decoder, talk) for split, limit in splits.items()
     ]
-    told = {
-        split: [_told(one) for one in read_predictions(path)]
-        for split, path in zip(splits, files, strict=True)
-    }
-    segmenter, records = load_segmenter(folder, segmentation), [*filter(None, told["train"])]
+    told = {split: [*read_predictions(path)] for split, path in zip(splits, files, strict=True)}
+    segmenter = load_segmenter(folder, segmentation)
+    records = [_told(one) for one in told["train"] if one.record and not one.truncated]
     if records and all(record.target_segments is None for record in records):  # there were no targets
         texts, inputs = zip(*((record.target or "", record.source) for record in records), strict=True)
         kind: Any = {"separators": segmentation.separators, "fields": segmentation.fields}
         segmenter = make_segmenter(segmentation.level, texts, inputs, **kind)
         segmentation = structs.replace(segmentation, joiner=joiner_of(records, segmenter))
-    prepare = Preparer(segmenter, segmentation, measure_of(None), time_max=1, each_once=True)
+    prepare = Preparer(
+        segmenter, segmentation, measure_of(None), time_max=1, each_once=segmentation.level != "sentence"
+    )
     cut = {split: _lessons(rows, split, prepare, talk) for split, rows in told.items()}
     if not cut["train"]:
-        todo = "train the teacher until it ends its texts and says nothing twice, or take another"
+        todo = "train the teacher until it ends its texts, or take another"
         raise UserError("none of the teacher's texts can be learnt from", where=str(files[0]), todo=todo)
-    if (again := prepare.counts.repeated) and segmentation.level != "sentence":
+    if again := prepare.counts.repeated:
         talk.say(f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out")
     sources = decoder.text.described
     if decoder.text.prompt is None:
@@ -138,27 +139,35 @@ def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
     return predictions.complete(f"the teacher's texts for {settings.split}")
 
 
-def _told(one: Generated) -> Record | None:
-    """The record with a teacher's text for its target; none if that was cut short."""
-    if one.truncated or one.record is None:
-        return None
+def _told(one: Generated) -> Record:
+    """The record with a teacher's text for its target."""
+    assert one.record is not None, "generated from a record"
     return structs.replace(one.record, target=one.text, target_fields=one.fields, references=())
 
 
-def _lessons(told: list[Record | None], split: SplitName, prepare: Preparer, talk: Talk) -> list[Record]:
-    """Records cut into subsequences, each learnt once; where they are sentences, none of a text that says one twice.
+def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, talk: Talk) -> list[Record]:
+    """Records cut into subsequences; sentences as far as decoding goes by what is taught, others each learnt once.
 
-    A model that goes in circles does that, and who learns its variations does not end, either. A phrase may well come twice.
+    Where a text of sentences goes in circles it ends, for a model that learns to go in circles does not end, either; one
+    that a limit cut before is left out.
     """
-    sentences, lessons = prepare.segmentation.level == "sentence", list[Record]()
-    for record in filter(None, told):
-        lesson = prepare.segment(structs.replace(record, target_segments=None))
-        if not sentences or lesson.target == record.target:  # else something in it was said twice
-            lessons.append(lesson)
+    how, lessons, circled = prepare.segmentation, list[Record](), 0
+    for one in told:
+        record, whole = structs.replace(_told(one), target_segments=None), one.truncated is None
+        if how.level == "sentence":
+            segments = prepare.segmenter.cut(one.text)
+            straight = segments[: before_circles(segments)]
+            if len(straight) < len(segments):
+                circled, whole = circled + 1, True
+                record = structs.replace(record, target=how.joiner.join(straight), target_segments=straight)
+        if whole:
+            lessons.append(prepare.segment(record))
     if left := len(told) - len(lessons):
-        texts = many(len(told), "text")
-        why = "cut short or said a sentence twice" if sentences else "cut short"
-        talk.say(f"{left:,} of the teacher's {texts} for {split} were {why}: left out")
+        talk.say(f"{left:,} of the teacher's {many(len(told), 'text')} for {split} were cut short: left out")
+    if circled:
+        talk.say(
+            f"{circled:,} of the teacher's {many(len(told), 'text')} for {split} went in circles: learnt up to there"
+        )
     return lessons
 
 

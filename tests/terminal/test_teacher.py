@@ -105,19 +105,26 @@ def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, tea
     assert "the same command goes on" in stopped.stderr, "and knows no --resume before a first checkpoint"
 
 
-def test_texts_that_were_cut_short_or_go_in_circles_are_counted_and_left_out(workspace, teacher):
+def test_texts_that_go_in_circles_are_learnt_up_to_there_and_those_that_were_cut_before_left_out(
+    workspace, teacher
+):
     train(workspace, "--teacher", teacher)
-    first, second, *rows = lines_of(written(workspace))
+    first, second, third, *rows = lines_of(written(workspace))
     circles = {**second, "prediction": " ".join([second["prediction"]] * 3)}
-    write_lines(written(workspace), {**first, "truncated": "max_tokens"}, circles, *rows)
+    cut = {**third, "prediction": " ".join([third["prediction"]] * 30), "truncated": "max_tokens"}
+    write_lines(written(workspace), {**first, "truncated": "max_tokens"}, circles, cut, *rows)
     talk = train(workspace, "--teacher", teacher, "--overwrite")
-    texts = f"2 of the teacher's {len(rows) + 2} texts for train"
-    assert f"{texts} were cut short or said a sentence twice: left out" in talk
+    texts = f"of the teacher's {len(rows) + 3} texts for train"
+    assert f"1 {texts} were cut short: left out" in talk
+    assert f"2 {texts} went in circles: learnt up to there" in talk
     assert "had said before" not in talk
-    assert f"{len(rows)} examples, 1 updates" in talk
-    learnt = {one.id: one.target_segments for one in lessons_of(workspace, teacher).train}
-    assert learnt == {row["id"]: dict(TOLD)[row["source"]] for row in rows}
-    write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in (first, second, *rows)))
+    assert f"{len(rows) + 2} examples, 1 updates" in talk
+    lessons = lessons_of(workspace, teacher).train
+    told = {row["id"]: dict(TOLD)[row["source"]] for row in (second, third, *rows)}
+    assert {one.id: one.target_segments for one in lessons} == told
+    assert all(one.target == " ".join(told[one.id]) for one in lessons)
+    every = (first, second, third, *rows)
+    write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in every))
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
     assert "none of the teacher's texts can be learnt from" in told and str(written(workspace)) in told
 
