@@ -28,9 +28,8 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
     Its folder is made if need be. On any exception, Ctrl-C and a full disk among them, what stood at `path` stays. A
     link is followed; a device or a pipe takes the text as it comes.
     """
-    if (
-        path.exists() and not path.is_file()
-    ):  # as it is called: what /dev/stdout leads to may have no other name
+    # Under the name that was given: what /dev/stdout leads to may have no other.
+    if path.exists() and not path.is_file():
         with naming(path), path.open("w", encoding="utf-8", newline="") as file:
             yield file
         return

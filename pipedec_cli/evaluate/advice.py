@@ -194,7 +194,7 @@ def _stay(
     """Why nothing that was tried is worth it; the fastest comes first, then those that are as good."""
     cautions = (*_goes_wrong(among[0], baseline), *useless)
     best, gain, end = among[0], among[0].gain, f"Stay with {called}."
-    steps, longer = _fewer("steps", best, baseline), 1 / _fewer("tokens", best, baseline)
+    steps, longer = _fewer("steps", best, baseline), _fewer("tokens", baseline, best)
     spread = f"{gain.low:.1f} to {gain.high:.1f} times as fast as {called}"
     # Repeats that go from no gain to a good one say nothing, whatever their median.
     scattered = gain.low <= 1 and min(gain.high, steps) >= WORTHWHILE

@@ -328,6 +328,21 @@ def test_what_goes_wrong_is_told_where_the_advice_is_to_stay_too():
     assert advice.verdict == "no-gain" and advice.cautions[0].startswith("30% of its texts are cut short")
 
 
+def test_a_baseline_that_writes_nothing_is_no_error():
+    slower, silent = tried(1, 0.8, fewer=0.9), Totals(1000, 1000, 0)
+    measured = {"totals": silent, "scored": failing(), "faults": (), "beside": {}}
+    usual = competitor("sequential", "baseline", **measured)
+    told = advise(
+        [slower],
+        usual,
+        called="the plain model",
+        subsequences=5.0,
+        metric="rougeL",
+        labels={"rougeL": "ROUGE-L"},
+    )
+    assert told.verdict == "no-gain"
+
+
 def test_of_objects_advice_speaks_of_fields():
     one = tried(dropped=0.20, duplicated=0.10)
     one.delay = "together"
