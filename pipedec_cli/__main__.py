@@ -1,6 +1,6 @@
 """``python -m pipedec_cli`` is ``pipedec``."""
 
-from pipedec_cli.terminal.app import main
+from pipedec_cli.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,9 @@
 """Settings for all tests."""
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Read by huggingface_hub when it is imported: no test reaches for the network, whatever it does.
@@ -10,3 +12,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # A busy machine must not fail a property test: what is tested is what is computed, not how fast.
 settings.register_profile("pipedec", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pipedec")
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that the test runs in, with no workspace set."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
+    return tmp_path

@@ -4,7 +4,7 @@ import hashlib
 import tomllib
 from pathlib import Path
 
-from pipedec_cli.terminal.demo import DemoSettings
+from pipedec_cli.jobs.demo import DemoSettings
 
 ROOT = Path(__file__).parents[1]
 #: Of the text as apache.org has it.

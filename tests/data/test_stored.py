@@ -8,7 +8,7 @@ import pytest
 from pipedec_cli.data.predictions import look_through
 from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
-from tests.terminal.running import run
+from tests.running import run
 
 ODD = {"big": 10**40, "half": "\ud800", "deep": [{"a": [None, 0.5]}]}
 

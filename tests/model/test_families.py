@@ -17,7 +17,7 @@ from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.teacher_forcing import TeacherForcing, recompute
 from pipedec_cli.model.training import _Trainer, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
-from tests.terminal.running import read_json
+from tests.running import read_json
 
 FAMILIES = get_args(Family)
 _WHOLE, _WINDOW = "full_attention", "sliding_attention"

@@ -156,8 +156,8 @@ def test_what_goes_wrong_is_said_in_one_line_and_ends_all(tmp_path, where):
 
 def fail(*arguments):
     """`pipedec`, whose second process comes to an error of its own in the third update."""
+    from pipedec_cli.cli.app import main
     from pipedec_cli.model.training import TeacherForcing
-    from pipedec_cli.terminal.app import main
 
     if os.environ["RANK"] == "1":
         calls, forward = itertools.count(), TeacherForcing.forward

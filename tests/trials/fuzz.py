@@ -26,7 +26,7 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from pipedec_cli.terminal.app import main
+from pipedec_cli.cli.app import main
 from tests.trials.mutations import hurt
 from tests.trials.targets import VALUE, Target, targets
 

@@ -24,16 +24,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pipedec_cli.cli.app import main
 from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.trained import checkpoints, is_model
 from pipedec_cli.data.workspace import load_split
 from pipedec_cli.data.writing import write_json_lines
-from pipedec_cli.terminal.app import main
 
 #: Imported before the first fork.
 HEAVY: Final = (
     "torch transformers scipy.stats nltk rouge_score.rouge_scorer tokenizers datasets pipedec_cli.model.training "
-    "pipedec_cli.model.decoder pipedec_cli.model.scratch pipedec_cli.terminal.predicting pipedec_cli.terminal.line_up"
+    "pipedec_cli.model.decoder pipedec_cli.model.scratch pipedec_cli.jobs.predicting pipedec_cli.jobs.report_entries"
 )
 #: What a table counts; in all but the first, any other number than 0 is a fault.
 COLUMNS: Final = ("kills", "lost", "doubled", "torn", "unequal", "failed", "left over")

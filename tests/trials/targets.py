@@ -20,7 +20,7 @@ from pipedec_cli.model import lora
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from tests.checkpoints import TOLD, change, tiny_checkpoint
 from tests.data.importers import published
-from tests.terminal.running import run
+from tests.running import run
 from tests.trials.counting import (
     Count,
     generated,

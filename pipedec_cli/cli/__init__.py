@@ -1,0 +1,1 @@
+"""The command line: options made of settings, and commands: options → job → view."""

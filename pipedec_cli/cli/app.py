@@ -1,0 +1,163 @@
+"""The `pipedec` command: its subcommands, and how errors end it."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.jobs import bench, demo, generate, import_, report, score, segment, train
+from pipedec_cli.jobs.settings import add
+from pipedec_cli.model import processes
+from pipedec_cli.view.console import Talk, tame_libraries
+
+#: Whatever is wrong with the options; Typer gives the base class of its errors no public name.
+UsageError: Any = typer.BadParameter.__mro__[1]
+
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+
+
+#: Seconds for which the others of several processes let the first one speak.
+_PRECEDENCE: Final = 10.0
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a run as Ctrl-C does."""
+
+
+#: What the operating system says of the machine; all else it says of a path that was given.
+_OF_THE_MACHINE: Final = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
+
+
+class _Commands(TyperGroup):
+    """The subcommands, with a word about Ctrl-C, which Typer ends in silence, and options' errors on one line."""
+
+    def make_context(self, info_name: Any, args: list[str], *others: Any, **more: Any) -> Any:
+        with _usage_on_one_line() if args else nullcontext():  # without arguments, the help is what is told
+            return super().make_context(info_name, args, *others, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            with _usage_on_one_line():
+                return super().invoke(ctx)
+        except _Terminated:
+            _fail("terminated", EXIT_TERMINATED)
+        except KeyboardInterrupt:
+            _fail("interrupted", EXIT_INTERRUPTED)
+
+
+@contextmanager
+def _usage_on_one_line() -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        told = error.format_message().replace("Value error, ", "").rstrip(".")
+        if (one := getattr(error, "param", None)) and error.ctx:
+            source = error.ctx.get_parameter_source(one.name)
+            config = error.ctx.params.get("config")
+            told += f" (in {config})" if config and source and source.name == "DEFAULT_MAP" else ""
+        option = getattr(error, "option_name", None)  # of one that there is not
+        if option and any(f"--{one.name}" == option for one in error.ctx.command.params):
+            told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"
+        see = f"see `{error.ctx.command_path if error.ctx else 'pipedec'} --help`"
+        _fail(f"{told}{'' if told.endswith('?') else ';'} {see}", EXIT_USAGE)
+
+
+app = typer.Typer(
+    name="pipedec",
+    cls=_Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Generate text of several sentences or phrases from a context in fewer decoder calls: a [bold]pipelined "
+        "decoder[/bold] starts a new one every Δt time-steps and makes one token for each live one per call."
+    ),
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"pipedec {version('pipedec')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """The options that stand before a subcommand."""
+
+
+add(app, "segment", segment.segment, segment.EXAMPLES)
+add(app, "train", train.train, train.EXAMPLES)
+add(app, "generate", generate.generate, generate.EXAMPLES)
+add(app, "score", score.score, score.EXAMPLES)
+add(app, "report", report.report, report.EXAMPLES)
+add(app, "bench", bench.bench, bench.EXAMPLES)
+add(app, "import", import_.import_data, import_.EXAMPLES)
+add(app, "demo", demo.demo, demo.EXAMPLES)
+
+
+def main() -> None:
+    """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
+    signal.signal(signal.SIGTERM, _terminate)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if (
+            getattr(sys, name) is None
+        ):  # closed: the next file that is opened would get its number, and its text
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+    tame_libraries()
+    # Data are UTF-8; a terminal may have no letter for something.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        how: Any = {"errors": "replace"} if sys.stdout.isatty() else {"encoding": "utf-8"}
+        sys.stdout.reconfigure(**how)
+    told, code = "", 0
+    try:
+        app()
+    except UserError as error:
+        told, code = str(error), EXIT_USAGE
+    except BrokenPipeError:
+        # The reader of our stdout has gone (`pipedec … | head`); keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_ERROR)
+    except OSError as error:
+        path = error.filename2 or error.filename  # the new name of a file that cannot be renamed
+        told = f"{path}: {error.strerror}" if path else str(error.strerror or error)
+        code = EXIT_ERROR if error.errno in _OF_THE_MACHINE else EXIT_USAGE
+    if code:  # by now nothing holds a reader of parquet, whose thread would abort the interpreter as it ends
+        _fail(told, code)
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    if processes.count() > 1:
+        if code == EXIT_TERMINATED or (code == EXIT_INTERRUPTED and not processes.is_main()):
+            sys.exit(code)  # whoever ended them, or one of them, says so
+        if (
+            not processes.is_main()
+        ):  # what ends all of them is said by the first, whose launcher ends the others meanwhile
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            time.sleep(_PRECEDENCE)
+    Talk().error(message)
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""What each command does: settings in, events on the way, a typed result. A job prints nothing."""

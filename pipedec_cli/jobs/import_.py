@@ -1,0 +1,238 @@
+"""`pipedec import`: published data sets as JSON lines that `segment` takes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import text_of
+from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
+from pipedec_cli.data.paper import TARGET_LENGTHS
+from pipedec_cli.data.preparation import TargetStatistics, describe_targets
+from pipedec_cli.data.reading import real
+from pipedec_cli.data.records import Level, Record, SplitName
+from pipedec_cli.data.rows import read_records
+from pipedec_cli.data.segmentation import make_segmenter
+from pipedec_cli.data.sentences import TRAINING_CHARACTERS
+from pipedec_cli.data.writing import to_json, write_json_lines
+from pipedec_cli.jobs.settings import (
+    Settings,
+    argument,
+    config_option,
+    json_option,
+    option,
+    quiet_option,
+    unescaped,
+)
+from pipedec_cli.view.console import Talk, write_stdout
+from pipedec_cli.view.progress import track
+from pipedec_cli.view.tables import Section, Sheet, show_sheet
+
+EXAMPLES = """
+pipedec import msqa MultiSpanQA_data                     # its folder: msqa/train.jsonl, msqa/dev.jsonl, …
+pipedec import kp20k kp20k_testing.json --out test.jsonl
+pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 \\
+  --split test --limit 1000
+pipedec import conll eng.train                           # tokens with BIO tags: {label: [mentions]}
+pipedec import parallel train_src.txt --targets train_trg.txt
+pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
+"""
+
+DataSet = Literal[
+    "msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed", "keyphrases", "conll", "parallel"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportSettings(Settings):
+    """What `pipedec import` is asked for."""
+
+    name: DataSet = argument(
+        "What it is: one of the paper's six data sets, any keyphrase set, tokens with BIO tags, or parallel text "
+        "files.",
+        MISSING,
+    )
+    location: str = argument(
+        "Where it is: a file, gzipped or not, a folder with its splits, or a hub data set OWNER/NAME[:CONFIG].",
+        MISSING,
+    )
+    # None first: to typing `SplitName | None` is the type of `generate --split`, and it shows that one's order.
+    split: None | SplitName = option(None, "One split of a folder or hub data set \\[default: all of them].")  # noqa: RUF036
+    out: Path | None = option(
+        None,
+        "The file to write, - for stdout; the folder, if there are several splits \\[default: the data set's name, as in "
+        "conll.jsonl or msqa/].",
+        metavar="FILE|-",
+    )
+    limit: int | None = option(None, "Only the first N examples of each split.", min=1)
+    targets: Path | None = option(
+        None, "parallel: the file of targets \\[default: the source's name with trg for src]."
+    )
+    separator: str | None = option(
+        None,
+        "parallel: what stands between two phrases of a target; '' if targets are plain text \\[default: ;].",
+    )
+    as_json: bool = json_option()
+    quiet: bool = quiet_option()
+    config: Path | None = config_option()
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether the examples are written to stdout."""
+        return str(self.out) == "-"
+
+
+class _Imported(NamedTuple):
+    path: str
+    split: SplitName | None  # None if the data set was a single file
+    tally: CleaningCounts
+    statistics: TargetStatistics
+
+
+def import_data(settings: ImportSettings) -> None:
+    """Turn a data set as it is published into JSON lines: id, source, and target as text or as a list of segments.
+
+    A file in another layout is refused with the first place where it differs. No program of a data set is run.
+    """
+    if settings.as_json and settings.to_stdout:
+        raise UserError("--json and --out - both want stdout", todo="leave one out")
+    for name, value in settings.some("targets", "separator").items():
+        if value is not None and settings.name != "parallel":
+            raise UserError(f"--{name} is for parallel text, not for {settings.name}")
+    talk = Talk(quiet=settings.quiet)
+    paths = _paths(settings)
+    if settings.to_stdout:
+        with tempfile.TemporaryDirectory(prefix="pipedec-") as folder:
+            path = Path(folder, "stdout")
+            files = _import(settings, {settings.split: path}, talk)
+            with path.open(encoding="utf-8", newline="") as lines:
+                for line in lines:
+                    write_stdout(line)
+    else:
+        files = _import(settings, paths, talk)
+        talk.say(f"wrote {', '.join(path for path, *_ in files)}")
+    if not settings.quiet:
+        show_sheet(talk.console, _targets(files, settings.name))
+    if settings.as_json:
+        paper = TARGET_LENGTHS.get(settings.name)
+        written = [
+            {"path": path, "split": split, **tally.as_json(), "statistics": statistics.to_json()}
+            for path, split, tally, statistics in files
+        ]
+        result = {"dataset": settings.name, "files": written, "paper": asdict(paper) if paper else None}
+        write_stdout(to_json(result, indent=2) + "\n")
+
+
+def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
+    """The file to write for each split; None stands for a location that is a single file.
+
+    Refused are several splits for one file, and a file over an input or beside it, where the next import would read it.
+    """
+    place = Path(settings.location)
+    splits: tuple[SplitName, ...] = (settings.split,) if settings.split else ()
+    if not splits and (settings.name != "parallel" or place.is_dir()):  # the hub has no parallel text
+        splits = splits_at(settings.location)
+    paths: dict[SplitName | None, Path]
+    if len(splits) <= 1:
+        name = f"{settings.name}-{settings.split}.jsonl" if settings.split else f"{settings.name}.jsonl"
+        paths = {next(iter(splits), None): settings.out or Path(name)}
+    elif settings.to_stdout:
+        raise UserError("there are several splits, and stdout is one file", todo="choose one with --split")
+    else:
+        folder = settings.out or Path(settings.name)
+        if folder.is_file():
+            what, todo = "is a file, and there are several splits to write", "give a folder, or --split"
+            raise UserError(what, where=str(folder), todo=todo)
+        paths = {split: folder / f"{split}.jsonl" for split in splits}
+    for path in paths.values():
+        for given in filter(None, (place, settings.targets)):
+            taken = path.parent if given.is_dir() else path
+            if given.exists() and real(taken) == real(given) and not settings.to_stdout:
+                over = "into the folder" if given.is_dir() else "over the file"
+                what, todo = f"would be written {over} that is read", "give another place as --out"
+                raise UserError(what, where=str(path), todo=todo)
+    return paths
+
+
+def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk: Talk) -> list[_Imported]:
+    """Write one file, or one for each split, once all of it was read, and count its targets.
+
+    A split of which no example has a target is written under a name that `segment` passes over.
+    """
+    folder = next(iter(paths.values())).parent
+    there = next(place for place in (folder, *folder.parents) if place.is_dir())  # so that moving is renaming
+    with tempfile.TemporaryDirectory(prefix=".pipedec-", dir=there) as stage:
+        staged = {split: Path(stage, path.name) for split, path in paths.items()}
+        tallies = {split: _write(settings, path, split, talk) for split, path in staged.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, path in staged.items():
+            path.replace(paths[split])
+    for split, tally in tallies.items():
+        for note in tally.notes():
+            talk.warn(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
+    for split, tally in tallies.items():
+        if len(paths) > 1 and tally.times["without_target"] == tally.examples:
+            paths[split] = paths[split].replace(paths[split].with_name(f"unlabelled-{split}.jsonl"))
+            talk.say(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
+    # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
+    level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level
+    segmenter = make_segmenter(level, targets=list(_training_text(next(iter(paths.values())))))
+
+    def segmented(record: Record) -> Record:
+        if record.target is None or record.target_segments is not None:
+            return record
+        if record.target_fields is not None:
+            return replace(record, target_segments=tuple(map(text_of, record.target_fields.values())))
+        return replace(record, target_segments=segmenter.cut(record.target))
+
+    files = []
+    for split, path in paths.items():
+        records = track(talk, read_records(path), None, f"counting {path}")
+        name = "stdout" if settings.to_stdout else str(path)
+        files.append(_Imported(name, split, tallies[split], describe_targets(map(segmented, records))))
+    return files
+
+
+def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: Talk) -> CleaningCounts:
+    """Write one split, or one file, which must hold something."""
+    tally, read = CleaningCounts(), IMPORTERS[settings.name].read
+    if settings.name == "parallel":
+        separator = settings.separator and unescaped(settings.separator)
+        read = partial(parallel, targets=settings.targets, separator=separator)
+    objects = islice(cleaned(read(settings.location, split), tally), settings.limit)
+    write_json_lines(path, track(talk, objects, None, f"reading {split or settings.location}"))
+    if not tally.examples:
+        raise UserError("holds no example", where=settings.location)
+    return tally
+
+
+def _training_text(path: Path) -> Iterator[str]:
+    """As many of the targets that are text as the sentence model is trained on."""
+    characters = 0
+    for record in read_records(path):
+        if characters > TRAINING_CHARACTERS:
+            return
+        if record.target and record.target_segments is None:
+            characters += len(record.target)
+            yield record.target
+
+
+def _targets(files: Sequence[_Imported], dataset: str) -> Sheet:
+    columns, rows = ("examples", "words a target", "subseqs a target", "words a subseq"), []
+    for path, _, tally, row in files:
+        means = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
+        shown = (f"{mean:.1f}" if row.examples else "no targets" for mean in means)
+        rows.append((path, f"{tally.examples:,}", *shown))
+    if (paper := TARGET_LENGTHS.get(dataset)) is not None:
+        shown = (f"{mean:.1f}" for mean in paper.means)
+        rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *shown))
+        rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
+    return Sheet("", columns, (Section("", tuple(rows)),), corner="targets")

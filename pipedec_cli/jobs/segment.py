@@ -1,0 +1,355 @@
+"""`pipedec segment`: the data that the other commands work on, and what the method can save on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, asdict, dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import to_builtins
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, plain_text
+from pipedec_cli.data.preparation import (
+    Counts,
+    Measure,
+    Preparer,
+    TargetStatistics,
+    describe_targets,
+    measure_of,
+)
+from pipedec_cli.data.reading import keep_apart, real, require_place
+from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.rows import is_hub_name
+from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
+from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
+from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
+from pipedec_cli.data.stored import Again, StoredRecords
+from pipedec_cli.data.workspace import (
+    SEGMENTATION_FILE,
+    SENTENCES_FILE,
+    Workspace,
+    read_split,
+    save_segmented,
+)
+from pipedec_cli.data.writing import manifest, to_json, write_text
+from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
+from pipedec_cli.jobs.settings import WorkflowSettings, argument, option, unescaped
+from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.view.console import Talk, command_line, many, write_stdout
+from pipedec_cli.view.progress import stage, track
+from pipedec_cli.view.sheets.segment import render_summary, segment_sheets
+
+EXAMPLES = """
+pipedec segment data.jsonl --level sentence     # {"source": "…", "target": "…"} a line; splits it, too
+pipedec segment train.csv --dev dev.csv --test test.csv \\
+  --source-field article --target-field highlights
+pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    # a list, or "a; b; c"
+pipedec segment facts.jsonl --level field       # {"source": "…", "target": {"name": "The Mill", "food": "Thai"}}
+pipedec segment inputs.jsonl --sources-only     # for `pipedec train --teacher`, which has a model write the targets
+pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        # counts tokens instead of words
+zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json \\
+  | jq .promise
+"""
+
+_fields = partial(option, panel="Fields of the input")
+_splits = partial(option, panel="Splits")
+_share = partial(_splits, min=0.0, max=1.0)
+_schema = partial(option, panel="Level field")
+_grid = partial(option, panel="Fitting the grid")
+_bound = partial(_grid, min=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentSettings(WorkflowSettings):
+    """What `pipedec segment` is asked for."""
+
+    data: str = argument(
+        "JSON lines (.jsonl, .jsonl.gz or - for standard input), .json, .csv, .tsv or .parquet; a folder with "
+        "train, dev and test files; or a hub data set, OWNER/NAME or OWNER/NAME:CONFIG.",
+        MISSING,
+    )
+    level: Level = option(
+        "sentence",
+        "What a subsequence is: a sentence (the ends are learnt from your text); a phrase, between separators; "
+        "a clause, up to any punctuation; or a field, the value of a key, where targets are objects.",
+    )
+    separator: tuple[str, ...] = option(
+        (),
+        r"What stands between two phrases; may be given several times, \n and \t are understood. "
+        "The first is put back when phrases are joined \\[default: ;].",
+    )
+    joiner: str | None = option(
+        None,
+        "What stands between two segments when a prediction is put together \\[default: a space; '; ' for "
+        "phrases; nothing for scripts without spaces].",
+    )
+    source_field: str = _fields("source", "The field that text is generated from.")
+    target_field: str = _fields(
+        "target", "The field with the right answer: a string, or a list that is segmented already."
+    )
+    id_field: str = _fields("id", "The field with the identifier; else the line number is one.")
+    sources_only: bool = _fields(
+        False, "The data have no targets: `pipedec train --teacher` has a model write them."
+    )
+    fields: str | None = _schema(
+        None,
+        "The keys that have a row, NAME,NAME,…, in this order \\[default: those of the training targets].",
+    )
+    schema: Path | None = _schema(
+        None, "A JSON Schema of an object, whose properties, types and enums are the keys and their values."
+    )
+    keep: float = _schema(
+        0.0, "Leave out a key that a smaller share of the training targets has values for.", min=0.0, max=1.0
+    )
+    dev: str | None = _splits(None, "A file of its own for dev \\[default: split off].")
+    test: str | None = _splits(None, "A file of its own for test \\[default: split off].")
+    dev_fraction: float = _share(0.1, "The share that is split off for dev.")
+    test_fraction: float = _share(0.1, "The share that is split off for test.")
+    seed: int = _splits(0, "Of the split; equal sources always stay together.")
+    sub_max: int = _bound(
+        20, "Most subsequences in decoding; targets with more segments than one less are merged."
+    )
+    time_max: int = _bound(50, "The last time-step in decoding; longer segments are reported.")
+    split_long: bool = _grid(False, "Split segments that are too long for it, at a clause or a word.")
+    tokenizer: str | None = _grid(
+        None, "Count the tokens of this checkpoint folder or hub model \\[default: count words]."
+    )
+    limit: int | None = option(None, "Read the first N records only, of each file.", min=1)
+    html: Path | None = option(None, "Write the figures, drawn, to this HTML file as well.")
+    out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
+
+    @property
+    def separators(self) -> list[str]:
+        """What stands between phrases; a level that is typed takes the place of a recipe's, and so of its separators."""
+        replaced = self.level != "phrase" and {"level", "separator"} & self.typed == {"level"}
+        return [] if replaced else [*map(unescaped, self.separator)]
+
+
+def segment(settings: SegmentSettings) -> None:
+    """Cut every target into its subsequences, and the data into train, dev and test.
+
+    A pipelined decoder writes the subsequences of a text at the same time. This command says what they are, and shows what that can save before anything is trained: the decoder steps of the sequential and of the pipelined decoder, if a new subsequence starts every Δt = 1, 2 or 3 time-steps.
+
+    Every field of the input is kept; train.jsonl, dev.jsonl and test.jsonl get `target_segments` besides. Nothing of a target is lost but white space: too many segments are merged, too long ones reported, empty phrases counted.
+    """
+    place, talk = Workspace.find(settings.workspace), Talk(settings.quiet)
+    folder, limits = settings.out or place.data, Limits(settings.time_max, settings.sub_max)
+    extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
+    held_out = {name: file for name, file in extra.items() if file is not None}
+    inputs = [settings.data, *held_out.values()]
+    _check_level(settings)
+    _check_inputs(inputs, folder, settings)
+    unit, measure = "tokens" if settings.tokenizer else "words", measure_of(settings.tokenizer)
+    for location in filter(is_hub_name, inputs):
+        talk.say(f"there is no {location} here: asking the hub for a data set of that name")
+    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    shares: dict[SplitName, float] = {"dev": settings.dev_fraction, "test": settings.test_fraction}
+    how = settings.some("seed", "limit", "sources_only")
+    with stage(talk, "reading"):
+        splits, origins = gather_splits(
+            settings.data, held_out, names, shares, near=folder, warn=talk.warn, **how
+        )
+    joiner, separators = settings.joiner and unescaped(settings.joiner), settings.separators
+    sources = Again(lambda: (record.source for record in chain(*splits.values())))
+    targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
+    texts: tuple[Iterable[str], Iterable[str]] = (
+        (sources, ()) if settings.sources_only else (targets, sources)
+    )
+    fields = _fields_of(settings, splits["train"], talk) if settings.level == "field" else ()
+    with stage(talk, "learning where sentences end"):
+        segmenter = make_segmenter(settings.level, *texts, separators=separators, fields=fields)
+    between = joiner_of(splits["train"], segmenter) if joiner is None else joiner
+    cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
+    segmentation = Segmentation(settings.level, cut_at, between, settings.sub_max, fields)
+    prepare = Preparer(segmenter, segmentation, measure, settings.time_max, settings.split_long)
+    segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
+    every = ((record, name) for name, rows in splits.items() for record in rows)
+    for record, name in track(talk, every, sum(map(len, splits.values())), "segmenting"):
+        if fields and not settings.sources_only:
+            object_of(record)
+        segmented[name].append(record if settings.sources_only else prepare.segment(record))
+    statistics = {
+        name: describe_targets(rows) for name, rows in segmented.items() if not settings.sources_only
+    }
+    with stage(talk, "counting steps"):
+        estimates = _promise(segmented["train"], fields, measure, limits) if statistics else []
+    asked = {**settings.some("data", "level"), "separators": separators, "joiner": joiner}
+    details: dict[str, Any] = {
+        "time_max": settings.time_max,
+        "unit": unit,
+        "counts": asdict(prepare.counts),
+        "statistics": {name: row.to_json() for name, row in statistics.items()},
+        "promise": [row.to_json() for row in estimates],
+        "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
+        "manifest": manifest(asked | settings.some(*_IN_MANIFEST), inputs=inputs),
+    }
+    outdated = _outdated_models(place, folder, segmented)
+    written = save_segmented(folder, segmented, segmentation, segmenter, details)
+
+    if statistics:
+        _show(settings, statistics, estimates, fields, talk)
+    examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
+    _tell(talk, settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
+    if statistics and (why := doubt(statistics["train"].subsequences_per_target, estimates)):
+        talk.warn(why)
+    if outdated:
+        other = f"was trained on other data than {folder} holds now"
+        talk.warn(f"{outdated} {other}: train again, or its test is not one")
+    talk.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
+    if settings.as_json:
+        write_stdout(to_json({"out": str(folder), **to_builtins(segmentation), **details}, indent=2) + "\n")
+
+
+def _show(
+    settings: SegmentSettings,
+    statistics: Mapping[SplitName, TargetStatistics],
+    estimates: Sequence[Estimate],
+    fields: Sequence[Field],
+    talk: Talk,
+) -> None:
+    """The tables on the terminal, and as a page where one was asked for."""
+    unit = "tokens" if settings.tokenizer else "words"
+    sheets = segment_sheets(statistics, estimates, unit, fields)
+    if not talk.quiet and not settings.as_json:
+        talk.console.print(render_summary(sheets))
+    if settings.html is not None:
+        from pipedec_cli.view.page.command_pages import segment_page
+
+        write_text(settings.html, segment_page(statistics["train"], estimates, unit, sheets))
+        talk.say(f"wrote {settings.html}, to be looked at in a browser")
+
+
+def _check_level(settings: SegmentSettings) -> None:
+    """Refuse what was typed for another level than the one that was chosen."""
+    if settings.html is not None and settings.sources_only:
+        raise UserError("--html draws what targets are like, and there are none", todo="leave it out")
+    of_fields, of_others = ("fields", "schema", "keep"), ("joiner", "split_long", "sub_max")
+    foreign = of_others if settings.level == "field" else of_fields
+    if wrong := settings.typed.intersection(foreign):
+        name = min(wrong).replace("_", "-")
+        raise UserError(f"--{name} does not go with --level {settings.level}", todo="leave it out")
+    if "keep" in settings.typed and (settings.fields or settings.schema):
+        raise UserError("--keep is for keys that are read off the targets", todo="leave it out")
+    if settings.fields is not None and not settings.fields.strip(" ,"):
+        raise UserError("--fields names no key", todo="write --fields NAME,NAME")
+    if settings.fields and settings.schema:
+        raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
+    if settings.level == "field" and settings.sources_only and not (settings.fields or settings.schema):
+        todo = "give --fields or --schema"
+        raise UserError("without targets there is nothing to read the keys off", todo=todo)
+
+
+def _fields_of(settings: SegmentSettings, train: Sequence[Record], talk: Talk) -> tuple[Field, ...]:
+    """The schema that was asked for, filled up from the training targets, or read off them."""
+    known: dict[str, Field | None] | None = None
+    if settings.fields is not None:
+        known = dict.fromkeys(filter(None, map(str.strip, settings.fields.split(","))))
+    elif settings.schema is not None:
+        known = read_json_schema(settings.schema)
+    if settings.sources_only:
+        return tuple(described or Field(name) for name, described in (known or {}).items())
+    with stage(talk, "reading the schema"):
+        fields, others = learn_schema(train, known, settings.keep)
+    if others:
+        some = ", ".join(map(repr, list(others)[:3])) + (", …" if len(others) > 3 else "")
+        talk.say(
+            f"{many(len(others), 'key')} left out, with {many(others.total(), 'value')} in train: {some}"
+        )
+    return fields
+
+
+def _promise(
+    train: StoredRecords, fields: tuple[Field, ...], measure: Measure, limits: Limits
+) -> list[Estimate]:
+    """The steps that some of the training targets would take: a thousand, more would change no digit that is shown."""
+    sample = train[:: -(-len(train) // 1000)]
+    lengths = [measure([*filter(None, record.target_segments or ())]) for record in sample]
+    if fields:
+        wholes = measure([plain_text(record.target_segments or (), fields) for record in sample])
+        return estimate_together(wholes, lengths, limits)
+    return estimate(measure([record.target or "" for record in sample]), lengths, limits)
+
+
+_IN_MANIFEST: Final = (
+    *("dev", "test", "sub_max", "time_max", "split_long", "tokenizer", "limit", "recipe"),
+    *("fields", "schema", "keep"),
+    *("source_field", "target_field", "id_field", "sources_only", "dev_fraction", "test_fraction", "seed"),
+)
+
+
+def _check_inputs(inputs: Sequence[str], folder: Path, settings: SegmentSettings) -> None:
+    """Refuse standard input twice, and to write over what is read, or over data with the page."""
+    if inputs.count("-") > 1:
+        todo = "give one of DATA, --dev and --test as `-`"
+        raise UserError("standard input can be read only once", todo=todo)
+    require_place(settings.out, folder=True)
+    require_place(settings.html)
+    written = [folder, *(folder / f"{name}.jsonl" for name in SPLITS)]
+    keep_apart(inputs, written)
+    if (page := settings.html) is not None:
+        schema = filter(None, [settings.schema])
+        others = (folder / SEGMENTATION_FILE, folder / SENTENCES_FILE)
+        keep_apart([*inputs, *schema, *written, *others], [page], "give another --html")
+        if real(page.parent) in map(real, inputs) and page.suffix != ".html":
+            what = "is in the folder that is read, and is not called .html"
+            raise UserError(what, where=str(page), todo="give another --html")
+
+
+def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:
+    """The workspace's models, if they were trained on sources that are now held out."""
+    models, before = place.root / "models", folder / "train.jsonl"
+    if folder != place.data or not before.exists() or not any(models.glob("*")):
+        return None
+    import numpy as np
+
+    with suppress(UserError):
+        both = (read_split(before, need_target=False), splits["train"])
+        known, now = (np.unique(source_hashes(rows)) for rows in both)
+        return None if np.array_equal(known, now) else models
+    return models
+
+
+def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
+    """What was done to the targets, a line for each thing that happened at all."""
+    for count, noun, what in (
+        (counts.given, "target", " came segmented: kept as given"),
+        (
+            counts.merged,
+            "target",
+            f" had too many segments: neighbours were merged to {settings.sub_max - 1}",
+        ),
+        (counts.split, "split", " in segments that were too long"),
+        (counts.dropped, "empty segment", " between separators left out"),
+        (counts.empty, "empty target", ""),
+        (counts.unlisted, "value", " of keys that are not in the schema left out"),
+    ):
+        if count:
+            talk.say(f"{many(count, noun)}{what}")
+    talk.say(records)
+    if counts.too_long:
+        unit = "tokens" if settings.tokenizer else "words"
+        part, start, split = "subsequence", " at Δt = 1", "--split-long splits them, or "
+        if settings.level == "field":
+            part, start, split = "value", "", ""
+        talk.warn(
+            f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
+            f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
+            f"{'' if settings.split_long else split}decode with a larger --time-max"
+        )
+    if leaks := count_leaks(splits):
+        talk.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
+    unwanted = {"dev": not settings.dev_fraction, "test": not settings.test_fraction}
+    for name in SPLITS:
+        if not splits[name] and not unwanted.get(name):
+            talk.warn(f"{name} is empty: there are too few different sources")
+    if settings.sources_only:
+        then = command_line("train", settings.out, teacher="MODEL", **settings.some("workspace"))
+        talk.say(f"next: {then} has that model write the targets")
+    elif settings.tokenizer is None:
+        counted = "lengths are counted in words, as there is no tokenizer yet"
+        talk.say(f"{counted}: tokens are more (--tokenizer counts them)")

@@ -1,1 +1,0 @@
-"""The commands and what they show: tables, progress and the live grid."""

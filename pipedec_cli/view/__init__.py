@@ -1,0 +1,1 @@
+"""What is shown on a terminal, in Markdown and in HTML. A view computes nothing."""

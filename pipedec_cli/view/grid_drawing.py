@@ -1,0 +1,307 @@
+"""One example's grid as it is drawn: subsequences down, time-steps across, the text beneath.
+
+It draws what the decoding's events say and computes nothing else. Tokens are turned into text once, and shown as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from pipedec_cli.pipeline.exact import Verification
+from pipedec_cli.pipeline.grid import Grid, Step
+from pipedec_cli.pipeline.schedule import Subsequence
+from pipedec_cli.view.console import many, one_line
+
+#: Token ids to text, special tokens left out.
+Words = Callable[[Sequence[int]], str]
+
+BOS: Final = "<bos>"
+#: Stands in its place where a text goes on behind a prompt, whose last token opens it.
+BEHIND_PROMPT: Final = "…"
+EOS: Final = "<eos>"
+LIVE, DONE, EMPTY, CUT = "▸✓∅✂"
+CURSOR, HIDDEN, EARLIER, DOT, ELLIPSIS = "▌⋮‹·…"
+#: Stands before a token that goes on with the word before it.
+CONTINUES: Final = "·"
+#: A token of white space, or of nothing that can be seen.
+BLANK: Final = "␣"
+#: The marks on a console that knows nothing but ASCII.
+ASCII: Final = str.maketrans("▸✓∅✂▌⋮‹·…–", ">*-!_:<-~-")
+
+#: Rows take these in turn. They are the terminal theme's own, legible on dark and light alike; what a colour says,
+#: a number or a mark says too.
+ROW_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
+#: Terminal cells: the widest token that is shown whole, and the space about a token.
+WIDEST_TOKEN: Final = 14
+PADDING: Final = 2
+#: Cells of the longest key that is shown whole.
+LONGEST_LABEL: Final = 20
+#: The width from which labels are words, the caption is a sentence, and the marks are explained.
+ROOMY: Final = 72
+
+
+@dataclass(slots=True)
+class RowText:
+    """The tokens of one subsequence as text; each is decoded once, however often it is drawn."""
+
+    whole: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    def extend(self, row: Subsequence, words: Words) -> None:
+        """Take in the tokens that have come since the last call, <eos> left out."""
+        for end in range(len(self.pieces) + 1, len(row.text_tokens) + 1):
+            before, self.whole = self.whole, words(row.tokens[:end])
+            # told from the whole, since a tokenizer may drop a space at the start
+            added = self.whole[len(before) :] if self.whole.startswith(before) else ""
+            if not added.strip():
+                added = words(row.tokens[end - 1 : end])
+            elif before[-1:].isalnum() and added[0].isalnum():
+                added = CONTINUES + added
+            self.pieces.append(one_line(added.strip()) or BLANK)
+
+
+@dataclass(slots=True)
+class GridDrawing:
+    """A renderable of one example's grid, which its decoding fills, and what has been drawn of it so far.
+
+    While decoding goes on it fits the console: it shows the newest time-steps that have room, and the live and newest
+    rows. Once finished it shows everything, in blocks of as many time-steps as the console is wide. The subject stands
+    after the heading and gives way where room is short.
+    """
+
+    example: int
+    grid: Grid | Verification
+    words: Words
+    subject: str = ""
+    heading: str = ""
+    finished: bool = False
+    step: Step | None = None  # the newest
+    labels: Sequence[str] = ()  # what the rows are called, where each is a key's
+    opener: str = BOS  # of a row
+    texts: list[RowText] = field(default_factory=list)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """The drawing, a `Text` a line, none wider than the console."""
+        sheet = _Sheet(self, console, options)
+        for line in sheet.finished() if self.finished else sheet.running():
+            line.no_wrap, line.overflow = True, "crop"
+            line.truncate(options.max_width, overflow="crop")
+            if options.ascii_only:
+                line.plain = line.plain.translate(ASCII)
+            yield line
+
+
+class _Sheet:
+    """A drawing on a console of known size."""
+
+    def __init__(self, drawing: GridDrawing, console: Console, options: ConsoleOptions) -> None:
+        self.console, self.grid, self.ended = console, drawing.grid, drawing.finished
+        self.rows, self.texts = self.grid.subsequences, drawing.texts
+        del self.texts[len(self.rows) :]  # of an attempt that was drawn, and taken back since
+        self.texts += [RowText() for _ in self.rows[len(self.texts) :]]
+        for text, row in zip(self.texts, self.rows, strict=True):
+            text.extend(row, drawing.words)
+        self.time = max(map(_newest, self.rows), default=0) if self.ended else self.grid.time
+        step = None if drawing.finished else drawing.step
+        self.made = {(slot.subsequence, slot.time) for slot in step.made} if step else set()
+        #: What was fed in the newest step and taken back, and what was guessed, by its place.
+        self.gone = {(slot.subsequence, slot.time): slot.token for slot in step.taken_back} if step else {}
+        self.guessed = {(slot.subsequence, slot.time) for slot in step.fed} if step else set()
+        self.words, self.opener = drawing.words, drawing.opener
+        self.width, self.height = options.max_width, options.max_height
+        self.roomy = self.width >= ROOMY
+        self.labels = list(map(one_line, drawing.labels)) or [str(n + 1) for n in range(len(self.rows))]
+        self.first = 1 if drawing.labels else 0  # keys stand before it
+        digits = min(max(map(cell_len, self.labels), default=1), LONGEST_LABEL, self.width // 3)
+        self.label_width = max(digits + 4, 7) if self.roomy else digits + 3
+        self.area = max(1, self.width - self.label_width)
+        self.title = Text(_fit(one_line(drawing.heading), self.width), "bold")
+        room = self.width - self.title.cell_len - 2
+        if drawing.subject and room >= 8:
+            self.title.append("  " + _fit(one_line(drawing.subject), room), "not bold dim")
+        self._widths: dict[int, int] = {}
+
+    def running(self) -> list[Text]:
+        """The newest part that fits; never higher than the console, where there is room for one row at all."""
+        rows = self.rows
+        if not rows:
+            return [self.title, Text("encoding the source", "dim")]
+        latest = max([self.time, self.first, *(time for _, time in self.gone)])
+        columns = next(self._blocks(range(latest, self.first - 1, -1)))[::-1]
+        # title, time-steps, tokens a step and the caption; and the cursor's own line
+        room = max(1, self.height - 5)
+        blank = [Text()] * (room >= 10)
+        text = self._text(max(0, min(room // 3, 8)))
+        attempts = [number for number, _ in self.gone if number > len(rows)]
+        places = max(1, room - len(text) - 2 * len(blank) - bool(attempts))
+        lines, shown = [], list(range(1, len(rows) + 1))
+        if len(shown) > places:
+            # live rows before ended ones, then newer before older; one line says what is hidden
+            shown.sort(key=lambda number: (rows[number - 1].ended, -number))
+            hidden = sorted(shown[max(1, places - 1) :])
+            shown = sorted(shown[: max(1, places - 1)])
+            if places > 1:
+                told = f"{many(len(hidden), 'row')} not shown: {_ranges(hidden)}"
+                lines.append(Text(f"{HIDDEN:>{self.label_width - 3}} {told}", "dim"))
+                lines[-1].truncate(self.width, overflow="ellipsis")
+        lines += [self._row(number, columns) for number in shown]
+        lines += [self._attempt(number, columns) for number in attempts]
+        return [self.title, *self._framed(columns, lines), *blank, *text, *blank, self._caption()]
+
+    def finished(self) -> list[Text]:
+        """All of it: every time-step and every row that has something there."""
+        lines = [self.title]
+        for columns in self._blocks(range(self.first, self.time + 1)):
+            there = [row.start <= columns[-1] and _newest(row) >= columns[0] for row in self.rows]
+            rows = [self._row(number, columns) for number, shown in enumerate(there, start=1) if shown]
+            lines += [*self._framed(columns, rows), Text()]
+        text = self._text(None)
+        return [*lines, *text, *([Text()] if text else []), self._caption(), Text()]
+
+    def _blocks(self, times: Sequence[int]) -> Iterator[list[int]]:
+        """The time-steps in runs that fit the console's width."""
+        block: list[int] = []
+        for time in times:
+            if block and sum(map(self._column_width, [*block, time])) > self.area:
+                yield block
+                block = []
+            block.append(time)
+        yield block
+
+    def _column_width(self, time: int) -> int:
+        if time not in self._widths:
+            cells = [cell_len(self._cell(number, time)[0]) for number in range(1, len(self.rows) + 1)]
+            cells += [cell_len(BOS) for number, when in self.gone if when == time and number > len(self.rows)]
+            widest = min(max(cells, default=0), WIDEST_TOKEN, self.area - PADDING)
+            self._widths[time] = max(widest, len(str(time))) + PADDING
+        return self._widths[time]
+
+    def _framed(self, columns: Sequence[int], rows: Sequence[Text]) -> list[Text]:
+        """Rows between the time-steps and the tokens that each decoder call made: where rows run in parallel more than one."""
+        names = ("time", "tokens") if self.roomy else ("t", "n")
+        times, counts = (Text(set_cell_size(name, self.label_width), "dim") for name in names)
+        for time in columns:
+            newest, made = time == self.time and not self.ended, self._made_at(time)
+            lead = EARLIER if time == columns[0] and time > self.first else " "
+            self._append(times, time, str(time), "bold not dim" if newest else "", lead)
+            style = "bold not dim" if (made or 0) > 1 else ""
+            self._append(counts, time, "" if made is None else str(made), style)
+        return [times, *rows, counts]
+
+    def _append(self, line: Text, time: int, text: str, style: str, lead: str = " ") -> None:
+        width = self._column_width(time)
+        line.append(set_cell_size(lead + _fit(text, width - PADDING), width), style)
+
+    def _made_at(self, time: int) -> int | None:
+        """How many tokens stand at a time-step, <bos> and <eos> not counted; None if the clock passed it without a call."""
+        answered = [row for row in self.rows if row.start < time <= _newest(row)]
+        return sum(time <= _newest(row) - row.ended for row in answered) if answered else None
+
+    def _row(self, number: int, columns: Sequence[int]) -> Text:
+        row, colour = self.rows[number - 1], _colour(number)
+        mark, style = (CUT, "bold yellow") if self.ended else (LIVE, "bold")
+        if row.ended:
+            mark, style = (EMPTY, "dim") if row.empty else (DONE, "bold green")
+        label = _fit(self.labels[number - 1], self.label_width - 3)
+        label = " " * (self.label_width - 3 - cell_len(label)) + label
+        line = Text.assemble((f"{label} ", f"bold {colour}"), (f"{mark} ", style))
+        if _newest(row) < columns[0]:  # its cells have all scrolled off: its place holds what it says
+            said = one_line(self.texts[number - 1].whole)
+            return line.append(_fit(f"{EARLIER}{said}", self.area), f"dim italic {colour}")
+        for time in columns:
+            if time <= _newest(row) or (number, time) in self.gone:
+                self._append(line, time, *self._cell(number, time))
+        return line
+
+    def _attempt(self, number: int, columns: Sequence[int]) -> Text:
+        """The row of an attempt that has just been taken back."""
+        line = Text(f"{number:>{self.label_width - 3}} {EMPTY} ", "dim")
+        for time in columns:
+            self._append(line, time, *((BOS, "dim strike") if (number, time) in self.gone else ("", "")))
+        return line
+
+    def _cell(self, number: int, time: int) -> tuple[str, str]:
+        """The text and the style of one cell; nothing where the row has no token."""
+        row, colour = self.rows[number - 1], _colour(number)
+        place = time - row.start
+        if not 0 <= place <= len(row.tokens):
+            wrong = self.gone.get((number, time))
+            if wrong is None:
+                return "", ""
+            return one_line(self.words([wrong]).strip()) or BLANK, "dim strike"
+        if place == 0:
+            return self.opener, "dim"
+        if row.ended and place == len(row.tokens):
+            return EOS, "dim" if row.empty else "green"
+        new = (number, time) in self.made
+        drafted = new and (number, time) in self.guessed  # and kept
+        style = f"italic reverse {colour}" if drafted else f"bold reverse {colour}" if new else colour
+        return self.texts[number - 1].pieces[place - 1], style
+
+    def _text(self, most: int | None) -> list[Text]:
+        """The text so far, each subsequence after its number; the last lines of it if there are more than `most`."""
+        text = Text()
+        for number, row in enumerate(self.rows, start=1):
+            live = not row.ended and not self.ended
+            said = one_line(self.texts[number - 1].whole).strip()
+            if said or live:
+                label = self.labels[number - 1] if self.first else number
+                text.append(f"{' ' if text else ''}[{label}]", "dim")
+                text.append(f" {said}", _colour(number))
+            if live:
+                text.append(CURSOR, f"bold {_colour(number)}")
+        # one column is left free for the mark of what was cut
+        lines = list(text.wrap(self.console, max(1, self.width - 1))) if text else []
+        if most is None or len(lines) <= most:
+            return lines
+        newest = lines[len(lines) - most :]
+        return [Text.assemble((ELLIPSIS, "dim"), newest[0]), *newest[1:]] if newest else []
+
+    def _caption(self) -> Text:
+        steps, tokens = self.grid.steps, self.grid.tokens
+        rate = f"{tokens / steps:.1f}" if steps else "0"
+        parts = [f"t {self.time}", f"{steps} calls", f"{tokens} tok", f"{rate}/step"]
+        if self.roomy:
+            where = "finished" if self.ended else f"time-step {self.time}"
+            counts = [many(steps, "decoder call"), many(tokens, "token"), f"{rate} tokens per step"]
+            now = [] if self.ended else [f"{self._made_at(self.time) or 0} in this step"]
+            parts = [where, *counts, *now]
+        dot = f" {DOT} "
+        truncated = self.grid.truncated if self.ended else None
+        cut = f"{dot}{CUT} cut at {truncated}" if truncated else ""
+        while len(parts) > 1 and cell_len(dot.join(parts) + cut) > self.width:
+            del parts[0]
+        line = Text.assemble(dot.join(parts), (cut, "bold yellow"))
+        legend = f"{LIVE} live  {DONE} finished  {EMPTY} empty"
+        space = self.width - line.cell_len - cell_len(legend)
+        return line.append(" " * space + legend, "dim") if space >= 4 else line
+
+
+def _fit(text: str, width: int) -> str:
+    """The text in at most so many terminal cells, with an ellipsis where it was cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1).rstrip() + ELLIPSIS if width > 1 else set_cell_size(text, 1)
+
+
+def _newest(row: Subsequence) -> int:
+    """The time-step of a row's newest token, or of its <bos>."""
+    return row.start + len(row.tokens)
+
+
+def _colour(number: int) -> str:
+    return ROW_COLOURS[(number - 1) % len(ROW_COLOURS)]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers in order as ``1–3, 5``."""
+    runs = groupby(enumerate(numbers), key=lambda placed: placed[1] - placed[0])
+    ends = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
+    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in ends)

@@ -1,0 +1,109 @@
+"""The frame of every page: one HTML file that needs no other and no network, put together from sections.
+
+Whatever the data hold is text on it: templates escape what they are given and show what acts or hides as symbols,
+data for scripts cannot end their block, and the policy of the page lets run the scripts of this folder and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pipedec_cli.view.console import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from pipedec_cli.view.console import Talk
+
+_HERE: Final = Path(__file__).parent
+#: What would end a block of data or begin markup within it, and what no line of a script may hold.
+_ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page, the element ``#name``; its `body` is what `template` gives.
+
+    `data`, plain values, stand in the block ``#data-name`` as JSON. `script` is a file in scripts/, which finds both
+    itself; several sections may name the same one.
+    """
+
+    name: str
+    title: str
+    body: Markup
+    data: object | None = None
+    script: str | None = None
+
+
+def render(title: str, sections: Sequence[Section]) -> str:
+    """The whole page, with contents where there are several sections."""
+    from markupsafe import Markup
+
+    names = dict.fromkeys(section.script for section in sections if section.script)
+    scripts = [(_HERE / "scripts" / name).read_text(encoding="utf-8") for name in names]
+    styles = (one.read_text(encoding="utf-8") for one in sorted(_HERE.glob("*.css")))
+    hashes = (b64encode(sha256(one.encode()).digest()).decode() for one in scripts)
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
+    rules = ("default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", f"script-src {allowed}")
+    return template(
+        "page.html",
+        title=title,
+        policy="; ".join(rules),
+        style=Markup("".join(styles)),  # noqa: S704  # files of ours, as are scripts
+        sections=[(one, None if one.data is None else block(one.data)) for one in sections],
+        scripts=list(map(Markup, scripts)),
+    )
+
+
+def template(name: str, **values: object) -> Markup:
+    """A template of templates/ filled in: strings are escaped, what acts or hides in them is shown, Markup is taken as it is."""
+    from markupsafe import Markup
+
+    return Markup(_environment().get_template(name).render(values))  # noqa: S704
+
+
+def show_page(path: Path, talk: Talk) -> None:
+    """Open a page in the user's browser, or say that there is none."""
+    import webbrowser
+
+    if not webbrowser.open(path.resolve().as_uri()):
+        talk.warn(f"no browser was found to show {path}")
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+
+
+def _shown(value: Any) -> Any:
+    """The value with every string in it `visible`; markup stays."""
+    if isinstance(value, str):
+        return value if hasattr(value, "__html__") else visible(value)
+    if isinstance(value, Mapping):
+        return {_shown(key): _shown(one) for key, one in value.items()}
+    return [*map(_shown, value)] if isinstance(value, (list, tuple)) else value
+
+
+def block(data: object) -> Markup:
+    """Data as JSON that a script element can hold, whatever they are."""
+    from markupsafe import Markup
+
+    text = json.dumps(_shown(data), ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.translate(_ESCAPES))  # noqa: S704

@@ -1,0 +1,38 @@
+"""report.html: a report as a page. Nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipedec_cli.view.page.examples import examples
+from pipedec_cli.view.page.page import Section, render, template
+from pipedec_cli.view.page.replay import replay
+from pipedec_cli.view.page.report_plots import Curves, report_plots, training_plots
+from pipedec_cli.view.sheets.report import report_sheets
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.report import Report
+    from pipedec_cli.view.page.plots import Plot
+    from pipedec_cli.view.tables import Sheet
+
+
+def report_page(report: Report, curves: Curves) -> str:
+    """The advice, plots, training `curves` among them, every table, and what is known of examples, to play back and to read."""
+    notes = (
+        f"baseline: {report.baseline}",
+        f"{report.dtype} on {report.device}; {report.machine.line}",
+        report.sample.line,
+        "the same figures for programs and for reading lie beside this file, in report.json and report.md",
+    )
+    advice = Section("advice", "Which to take", template("advice.html", advice=report.advice, notes=notes))
+    plots = [*report_plots(report), *training_plots(curves)]
+    known = filter(None, (replay(report), examples(report)))
+    return render("Decoders compared", [advice, *figure_sections(plots, report_sheets(report)), *known])
+
+
+def figure_sections(plots: Sequence[Plot], sheets: Sequence[Sheet]) -> list[Section]:
+    """Plots, if there are any, and tables."""
+    drawn = Section("plots", "At a glance", template("plots.html", plots=plots))
+    tables = Section("tables", "In figures", template("tables.html", sheets=sheets))
+    return [drawn, tables] if plots else [tables]

@@ -1,0 +1,35 @@
+"""What of a report's examples fits its page: which of them, and how much of their texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pipedec_cli.evaluate.report import choose_sample
+from pipedec_cli.view.console import many
+from pipedec_cli.view.page.page import block
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.report import Report
+
+#: The most examples on a page; of more, one drawn from each of as many equal parts.
+MOST: Final = 300
+
+
+def shown_places(report: Report) -> list[int]:
+    """The places of the examples on the page, in the order of the file."""
+    return choose_sample(len(report.first.scored.items), MOST) if report.first.scored else []
+
+
+def size(data: object) -> int:
+    """Bytes of data on a page."""
+    return len(block(data).encode())
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text, and how much was left out."""
+    if len(text) <= most:
+        return text
+    start = text[: most + 1].rsplit(None, 1)[0] if " " in text[most // 2 : most] else text[:most]
+    rest = text[len(start) :]
+    words = len(rest.split())
+    return f"{start} … {many(words, 'more word') if words > 1 else many(len(rest), 'more character')}"

@@ -1,0 +1,1 @@
+"""Results laid out as sheets: titles, columns, rows and notes."""

@@ -1,0 +1,333 @@
+"""The app as a whole: how it starts, how it fails, that every command is explained, and that shells complete it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from pipedec_cli.cli import app as module
+from pipedec_cli.cli.app import app
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
+from pipedec_cli.view.console import command_line, quoted, tame_libraries
+from tests.running import refused, run, write_lines
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+TO_A_FOLDER = ("segment x --out", "train --out", "report --out", "demo --out")
+HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys; sys.argv = ['pipedec', '--help']\n"
+        "from pipedec_cli.cli.app import main\n"
+        "try: main()\n"
+        f"finally: print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert outcome.stderr.strip() == "[]"
+    assert "segment" in outcome.stdout
+
+
+@pytest.mark.parametrize("page", ["design", "how-it-works", "library"])
+def test_the_files_that_the_docs_name_are_there(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]*(?:\.\w+)?)`", text))
+    folders = (ROOT, ROOT / "pipedec_cli", ROOT / "pipedec_cli" / "model")
+    assert named
+    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_explained_with_an_example_and_in_the_readme(command):
+    outcome = CliRunner().invoke(app, [command, "-h"])
+    assert outcome.exit_code == 0
+    assert f"pipedec {command}" in outcome.stdout.split("Examples", 1)[1]
+    assert f"pipedec {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert command != "generate" or "no beams" in " ".join(outcome.stdout.split()), "decoding is greedy"
+    for parameter in get_command(app).commands[command].params:  # type: ignore[attr-defined]
+        text = getattr(parameter, "help", None) or ""
+        assert "[default" not in text.replace("\\[default", ""), f"taken for markup: {parameter.name}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command, width):
+    shown, unbroken = (run(command, "--help", columns=columns).stdout for columns in (width, 1000))
+    assert shown.split() == unbroken.split(), "no word is broken"
+    lines, examples = (part.splitlines() for part in shown.split("\nExamples\n"))
+    assert max(map(len, lines)) <= width
+    commands = [line for line in examples if line.startswith("    ")]
+    assert max(map(len, commands)) <= 80
+    assert unbroken.endswith(f"{examples[-1]}\n"), "nothing breaks a command"
+    pasted = re.sub(r"\\\n *", "", "\n".join(commands))
+    called = [call for line in pasted.splitlines() for call in re.split(r"[|>]|&&|-m (?=pipedec_cli)", line)]
+    calls = [shlex.split(call) for call in called if re.match(r"\s*pipedec", call)]
+    apart = unbroken.split("\nExamples\n")[1].splitlines()
+    assert not any(apart[at - 1].strip() for at, line in enumerate(apart) if re.match(r"  \S", line))
+    assert {command} <= {name for _, name, *_ in calls}
+    for _, name, *arguments in calls:  # with all that is typed understood
+        get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UserError("no target", where="a:3", todo="add one"), 2, "error: a:3: no target; add one"),
+        (OSError(28, "No space left on device", "out.jsonl"), 1, "error: out.jsonl: No space left on device"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "out"), 2, "error: out: Is a directory"),
+        (
+            IsADirectoryError(errno.EISDIR, "Is a folder", ".out.partial", None, "out"),
+            2,
+            "error: out: Is a folder",
+        ),
+        (OSError(errno.ELOOP, "Too many links", "a/b"), 2, "error: a/b: Too many links"),
+        (UserError("a\x1b[31m\x9b\x00b\nc\u202ed\u2028\ud800\u200d"), 2, "error: a␛[31m�␀b␊c�d��\u200d"),
+        (UserError("x" * 999, where="f:1", todo="mend"), 2, f"error: f:1: {'x' * 245} … {'x' * 141}; mend"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(error, code, line, monkeypatch, capsys):
+    monkeypatch.setattr(module, "app", Mock(side_effect=error))
+    with pytest.raises(SystemExit) as raised:
+        module.main()
+    assert (raised.value.code, capsys.readouterr().err) == (code, f"{line}\n")
+
+
+def test_what_libraries_warn_of_and_log_is_one_line_without_control_characters(caplog, capsys):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            tame_libraries()
+            warnings.warn("a\x1b[2J\nb", stacklevel=1)
+        logging.getLogger("a.library").warning("%s\x1b[2J", "c\nd")
+    finally:
+        logging.setLogRecordFactory(logging.LogRecord)
+    assert capsys.readouterr().err == "warning: a␛[2J␊b\n"
+    assert caplog.messages == ["c␊d␛[2J"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, code, word):
+    program = [sys.executable, "-m", "pipedec_cli", "segment", "-", "--out", str(tmp_path / "out")]
+    # What a shell starts in the background ignores SIGINT, and so do its children.
+    heed = partial(signal.signal, number, signal.SIG_DFL)
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(program, text=True, preexec_fn=heed, **pipes)  # noqa: PLW1509
+    assert process.stdin is not None  # it gets more than a pipe holds, so that it is being read
+    process.stdin.write('{"source": "a", "target": "b"}\n' * 10_000)
+    process.stdin.flush()
+    os.kill(process.pid, number)
+    _, talk = process.communicate()
+    assert process.returncode == code
+    assert talk.splitlines()[-1] == f"error: {word}"
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
+    """Paths, markers and locks are looked at first."""
+    row = {"source": "a", "target": "b", "target_segments": ["b"]}
+    for split in ("train", "test"):
+        write_lines(tmp_path / f"w/data/{split}.jsonl", row)
+    write_lines(tmp_path / "w/models/pipelined/training.json", {"settings": {}, "result": {}})
+    write_lines(tmp_path / "stopped/models/pipelined/training.json", {"settings": {}})
+    (tmp_path / "stopped/data").symlink_to(tmp_path / "w/data")
+    (tmp_path / "w/models/pipelined/config.json").write_text("{}")
+    (tmp_path / "bare").mkdir()
+    told = {
+        "train -w w": "holds a trained model",
+        "train -w w --out new --resume": "nothing to resume",
+        "train -w w --model none --out new": "no checkpoint folder 'none'",
+        "train -w w --model bare --out new": "bare: not a model; it holds no config.json",
+        "generate -w w --model bare": "bare: not a model",
+        "generate -w stopped": "training has not come to its end",
+        "generate -w w --out locked.jsonl": "is being written by",
+        "report -w none": "is not there yet",
+        "report -w w --baseline none": "no checkpoint folder 'none'",
+        "report -w stopped": "training has not come to its end",
+    }
+    program = (
+        "import sys; from typer.testing import CliRunner; from pipedec_cli.cli.app import app\n"
+        "for line in sys.argv[1:]: print(CliRunner().invoke(app, line.split()).exception)\n"
+        "print('torch' in sys.modules)"
+    )
+    with only_writer(tmp_path / "locked.jsonl", todo=""):
+        said = subprocess.check_output([sys.executable, "-c", program, *told], cwd=tmp_path, text=True)
+    *lines, imported = said.splitlines()
+    assert [words for words, line in zip(told.values(), lines, strict=True) if words not in line] == []
+    assert imported == "False"
+
+
+def test_the_hubs_retries_are_no_lines_and_its_errors_are():
+    program = (
+        "import logging; from pipedec_cli.view.console import tame_libraries; tame_libraries()\n"
+        "import huggingface_hub.utils._http; log = logging.getLogger('huggingface_hub.utils._http')\n"
+        "log.warning('Retrying in 1s'); log.error('failed')"
+    )
+    variables = {name: value for name, value in os.environ.items() if name != "HF_HUB_VERBOSITY"}
+    command = [sys.executable, "-c", program]
+    outcome = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert outcome.stderr == "failed\n"
+
+
+def test_an_empty_standard_input_is_called_so(tmp_path):
+    assert refused("segment", "-", "--out", tmp_path, input="").startswith("standard input: is empty")
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "told"),
+    [("segment - <&-", 2, "is empty"), ("recipes >&-", 0, ""), ("recipes 2>&-", 0, "")],
+)
+def test_a_stream_that_is_closed_is_an_empty_one(closed, code, told):
+    script = f"{sys.executable} -m pipedec_cli {closed}"
+    outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert outcome.returncode == code and told in outcome.stderr and outcome.stderr.count("\n") == bool(told)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_data_are_utf_8_whatever_the_locale_says(encoding):
+    variables = {**os.environ, "PYTHONIOENCODING": encoding}
+    outcome = subprocess.run(
+        [sys.executable, "-m", "pipedec_cli", "recipes"], check=False, env=variables, capture_output=True
+    )
+    assert (outcome.returncode, outcome.stderr) == (0, b"") and "Δt" in outcome.stdout.decode("utf-8")
+
+
+def test_a_closed_pipe_is_no_error_message():
+    script = f"{sys.executable} -m pipedec_cli recipes --json | head -c 1"
+    outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert outcome.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["segment", "x", "--level", "word"], "Invalid value for '--level': 'word' is not one of"),
+        (["generate", "--nonsense"], "No such option: --nonsense"),
+        (["generate", "--data", "x"], "No such option: --data. That is an argument: leave --data out"),
+        (["train", "--epochs", "many"], "Invalid value for '--epochs'"),
+        (["segment"], "Missing argument"),
+        (["nonsense"], "No such command 'nonsense'; see `pipedec"),
+        (["segmnt"], "No such command 'segmnt'. Did you mean 'segment'? see `pipedec"),
+        *(([*one.split(), "-"], "Invalid value for 'out': - is standard output") for one in TO_A_FOLDER),
+        (["report", "-w", "-"], "Invalid value for 'workspace': - is standard output"),
+        (["generate", "--max-source-tokens", "65537"], "Invalid value for '--max-source-tokens'"),
+        (["--nonsense"], "No such option: --nonsense"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments, told):
+    result = run(*arguments, exit_code=2)
+    assert result.stderr.startswith(f"error: {told}")
+    assert result.stderr.count("\n") == 1
+    assert "--help`" in result.stderr
+    assert "Value error" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "no such file"),
+        ("delay =", "not a TOML file"),
+        ("[generate]\nnon-sense = 1\n", "unknown setting 'non-sense' for `pipedec generate`"),
+        ("[Generate]\ndelay = 1\n", "[Generate] is no table of pipedec; its tables are named after commands"),
+    ],
+)
+def test_a_config_file_that_does_not_fit_is_refused(tmp_path, content, told):
+    path = tmp_path / "c.toml"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    said = refused("generate", "--config", path)
+    assert said.startswith(f"{path}: ") and told in said
+
+
+def test_a_config_file_is_not_written_over(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("seed = 1\n", encoding="utf-8")
+    for command, option in (("segment data.jsonl", "--html"), ("score", "--out"), ("bench", "--out")):
+        told = refused(*command.split(), "--config", path, option, path)
+        assert told == f"{path}: would be written over; name another file"
+    assert path.read_text(encoding="utf-8") == "seed = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [
+        ("segment none.jsonl", 'dev = "a\\u0000b"'),
+        ("segment none.jsonl", "limit = 10000000000000000000000"),
+        ("segment none.jsonl", "limit = true"),
+        ("segment none.jsonl", "dev-fraction = nan"),
+        ("segment none.jsonl", "level = 2024-01-01"),
+        ("train", "epochs = inf"),
+        ("report", "split = 0"),
+        ("report", "batch-sizes = [[]]"),
+        ("bench", "dtypes = []"),
+        ("bench", "[bench]\ndelays = {a = 1}"),
+    ],
+)
+def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_too(tmp_path, command, setting):
+    path = tmp_path / "c.toml"
+    path.write_text(setting, encoding="utf-8")
+    result = run(*command.split(), "--config", path, exit_code=2)
+    assert result.stderr.startswith("error: Invalid value for ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_a_config_file_says_wrong_is_looked_for_in_that_file(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('[segment]\nsub-max = "many"\n', encoding="utf-8")
+    words = ("segment", "none.jsonl", "--config", path)
+    assert f"(in {path})" in run(*words, exit_code=2).stderr
+    assert str(path) not in run(*words, "--sub-max", "more", exit_code=2).stderr
+
+
+def complete(what: str, **environment: str) -> str:
+    program = "import sys; sys.argv[0] = 'pipedec'; from pipedec_cli.cli.app import main; main()"
+    variables = {**os.environ, "_PIPEDEC_COMPLETE": what, **environment}
+    return subprocess.check_output([sys.executable, "-c", program], env=variables, text=True)
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_the_committed_completion_script_is_what_the_app_prints(shell):
+    # Without the blank lines around it: zsh wants #compdef on the first line.
+    assert (ROOT / "completions" / SCRIPTS[shell]).read_text() == complete(f"source_{shell}").strip() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "completed"), [("gen", "1", "generate"), ("train --acc", "2", "--accumulation")]
+)
+def test_bash_completes_a_command_and_an_option(words, at, completed):
+    printed = complete("complete_bash", COMP_WORDS=f"pipedec {words}", COMP_CWORD=at)
+    assert printed.split() == [completed]
+
+
+def test_a_command_that_is_named_tells_data_from_options():
+    assert (
+        command_line("generate", "my data", model="m", out=None) == "`pipedec generate 'my data' --model m`"
+    )
+    assert command_line("report", data="my data", model="m") == "`pipedec report --data 'my data' --model m`"
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize("word", ["plain", "two words", "it's", "a\n\t'é'\\n\r{source}\n"])
+def test_a_shell_reads_a_quoted_word_as_it_was_from_one_line(word):
+    assert len(quoted(word).splitlines()) == 1
+    told = subprocess.run(["bash", "-c", f"printf %s {quoted(word)}"], capture_output=True, check=True)
+    assert told.stdout.decode() == word

@@ -1,0 +1,131 @@
+"""`--recipe`: the paper's settings as defaults, and what is typed wins.
+
+`train` and `segment` have their own in test_train.py and segment/; all of them together run in
+test_six_data_sets.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from pipedec_cli.cli.app import app
+from pipedec_cli.data.paper import RECIPES, recipe
+from pipedec_cli.jobs import generate, report
+from tests.running import read_json, refused, run, write_lines
+
+COMMANDS = ("segment", "train", "generate", "score", "report")
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `generate` and `report` were asked for, instead of doing it."""
+    requests: list[Any] = []
+
+    def compare(settings: Any, *_: Any) -> None:
+        requests.append(settings)
+        raise typer.Exit
+
+    monkeypatch.setattr(generate, "run", lambda settings, _: requests.append(settings))
+    monkeypatch.setattr(report, "compare", compare)
+    return requests
+
+
+def signature(*options: str) -> str:
+    """The protocol that `pipedec score` takes for a file that fits every task."""
+    row = {"id": "a", "source": "a red cat", "prediction": "cat", "segments": ["cat"]}
+    target = {"animal": "cat"} if "fields" in options else "cat"
+    write_lines("out.jsonl", {**row, "target": target, "target_segments": ["cat"]})
+    score = json.loads(run("score", "out.jsonl", "--json", *options).stdout)
+    return str(score["signature"]).partition("|")[0]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name):
+    protocol = recipe(name).settings_for("score").get("protocol") or signature()
+    assert signature("--recipe", name) == protocol
+    content = read_json("pipedec-workspace/scores/out.json")
+    assert content["manifest"]["settings"]["recipe"] == name
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol"),
+    [
+        ("--protocol meng2017", "meng2017"),
+        ("--protocol rouge", "rouge"),
+        ("--task summarization", "rouge"),
+        ("--task keyphrases", "chan2019"),
+        ("--task multispan --protocol multispanqa", "multispanqa"),
+    ],
+)
+def test_task_or_protocol_that_is_typed_wins_over_the_recipe(options, protocol):
+    assert signature("--recipe", "kp20k", *options.split()) == protocol
+    assert signature(*options.split(), "--recipe", "kp20k") == protocol
+
+
+def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it():
+    Path("pipedec.toml").write_text('[score]\nrecipe = "msqa"\n')
+    assert signature("--config", "pipedec.toml") == "multispanqa"
+    assert signature("--config", "pipedec.toml", "--recipe", "pubmed") == "rouge"
+    Path("pipedec.toml").write_text('[score]\nprotocol = "meng2017"\n')
+    assert signature("--config", "pipedec.toml", "--recipe", "kptimes") == "meng2017"
+    assert signature("--recipe", "kptimes", "--config", "pipedec.toml") == "meng2017"
+    typed = ("--recipe", "kp20k", "--task", "summarization", "--protocol", "chan2019")
+    said = refused("score", "out.jsonl", *typed)
+    assert "summarization has no protocol 'chan2019'; choose from rouge" in said
+
+
+def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked, monkeypatch):
+    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda settings: "")
+    run("report", "--recipe", "kptimes")
+    run("report", "--recipe", "kptimes", "--delays", "2,3", "--protocol", "meng2017")
+    run("report", "--recipe", "kptimes", "--task", "summarization")
+    run("report")
+    assert [(one.recipe, one.task, one.protocol, one.delays) for one in asked] == [
+        ("kptimes", "keyphrases", "chan2019", (1,)),
+        ("kptimes", "keyphrases", "meng2017", (2, 3)),
+        ("kptimes", "summarization", None, (1,)),
+        (None, None, None, None),
+    ]
+    asked.clear()
+    for options in ((), ("--delay", "3", "--sub-max", "7"), ("--decoder", "sequential")):
+        run("generate", "--recipe", "pubmed", *options)
+    grids = [(1, 50, 20), (3, 50, 7), (None, None, None)]
+    assert [(one.delay, one.time_max, one.sub_max) for one in asked] == grids
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", RECIPES)
+def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, command):
+    def options(*arguments: str) -> dict[str, Any]:
+        """The options that a command ends up with; nothing is run."""
+        words = ["data.jsonl", *arguments] if command == "segment" else list(arguments)
+        return of_command.make_context(command, words).params
+
+    of_command = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    path = recipe(name).path
+    by_name, by_file = options("--recipe", name), options("--config", str(path))
+    assert set(recipe(name).settings_for(command)) <= set(by_name)
+    assert by_name | {"recipe": None, "config": path} == by_file
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_unknown_recipe_is_refused_with_those_there_are(command):
+    unknown = "no recipe is called 'squad'; the recipes are paper, msqa"
+    assert unknown in refused(command, "--recipe", "squad")
+
+
+def test_own_data_segmented_with_a_recipe_are_scored_as_it_says():
+    """Phrases alone would be taken for keyphrases."""
+    write_lines("own.jsonl", *({"source": f"q {n}", "target": "x; y"} for n in range(20)))
+    line = {"id": "a", "prediction": "x; y", "segments": ["x", "y"], "steps": 3, "tokens": 4}
+    line |= {"truncated": None, "seconds": 0.1, "source": "q", "target": ["x", "y"]}
+    write_lines("out.jsonl", line)
+    run("segment", "own.jsonl", "--recipe", "msqa")
+    why = "task: multispan, since the workspace's data were segmented with the recipe msqa"
+    assert why in run("score", "out.jsonl").stderr.replace("\n", " ")

@@ -1,0 +1,211 @@
+"""All shards of a job by the workers of a Ray cluster: a fake one in this process, and a real one whose workers are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipedec_cli.data.shards import Shard
+from pipedec_cli.jobs import cluster
+from pipedec_cli.jobs.cluster import ShardWorker
+from pipedec_cli.jobs.generate import GenerateSettings
+from pipedec_cli.view.console import Talk
+from tests.jobs.generate.running import ROWS, done, lines, refused, written
+from tests.running import read_json, write_lines
+
+JOB = ("corpus", "--out", "made", "--engine", "ray", "--workers", "2", "--batch-size", "2")
+COPIES = 50
+
+
+@pytest.fixture
+def corpus(place: Path) -> Path:
+    rows = [{**row, "id": f"{n}-{row['id']}"} for n in range(COPIES // 10) for row in ROWS]
+    write_lines("corpus/a.jsonl", *rows[:25], {"id": "no source"})
+    write_lines("corpus/b.jsonl", *rows[25:])
+    return Path("corpus")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The shards that a worker in this process is given instead of Ray's."""
+    given: list[str] = []
+
+    @contextmanager
+    def ray(*_: Any) -> Iterator[Any]:
+        yield SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0})
+
+    def run_here(
+        _: Any, settings: Any, job: Any, todo: list[Shard], *counts: int
+    ) -> Iterator[dict[str, Any]]:
+        worker = ShardWorker(pickle.loads(pickle.dumps(settings)), str(Path.cwd()), job, "run")
+        for shard in todo:
+            given.append(str(shard))
+            made = worker({"number": [shard.number], "of": [shard.of]})
+            yield {name: column[0] for name, column in made.items()}
+
+    monkeypatch.setattr(cluster, "_ray", ray)
+    monkeypatch.setattr(cluster, "_run", run_here)
+    monkeypatch.setattr(cluster, "FEWEST_RECORDS", 12)
+    return given
+
+
+def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, here):
+    short = ("--max-source-tokens", "12")
+    alone = json.loads(done("corpus", "--set-aside", "--out", "whole.jsonl", *short, "--json").stdout)
+    whole = lines(Path("whole.jsonl"))
+    outcome = done(*JOB, *short, "--json")
+    result = json.loads(outcome.stdout)
+    assert {"rows": 60, "shards": 5, "set_aside": 1, "examples": 60}.items() <= result.items()
+    counts = ("steps", "tokens", "truncated", "sources_cut", "sources_with_unknown", "explorations_exhausted")
+    assert [result[name] for name in counts] == [alone[name] for name in counts]
+    assert result["sources_cut"], "which is to be told of all shards together"
+    assert "of 60 sources were longer than 12 tokens and cut: id 0-" in outcome.stderr
+    assert "1 record set aside, in made/part-*.bad.jsonl" in outcome.stderr
+    assert read_json("made/manifest.json")["shards"] == 5
+    assert sorted(path.name for path in Path("made").glob(".*")) == []
+    Path("made/part-3-of-5.jsonl").unlink()
+    here.clear()
+    assert "4 shards of 5 in made whole already" in done(*JOB, *short, "--workers", "9").stderr
+    assert here == ["3/5"]
+    done("--merge", "made")
+    assert lines(Path("made/predictions.jsonl")) == whole
+    assert "part-1-of-5.jsonl: is of another job: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
+
+
+def test_a_shard_that_fails_is_told_and_the_others_are_made(corpus, here):
+    done("corpus", "--out", "made", "--shard", "2/5")
+    Path("made/part-2-of-5.manifest.json").write_text("{}")
+    told = refused(*JOB)
+    assert "made/part-2-of-5.jsonl: is of another job" in told
+    Path("made/part-2-of-5.jsonl").unlink()
+    Path("made/.part-3-of-5.tries").write_text("run 0 3")
+    told = refused(*JOB)
+    assert told == (
+        "made: 1 of 5 shards could not be made; the first, 3/5: its worker died 3 times behind line 0; was there memory "
+        "enough?; the same command goes on with them"
+    )
+    assert here == [f"{k}/5" for k in range(1, 6)]
+    Path("made/.part-3-of-5.tries").write_text("another 0 3")
+    assert done(*JOB)
+
+
+def test_a_worker_that_sees_other_data_refuses(corpus, here, monkeypatch):
+    inputs = cluster.read_inputs
+
+    def changed(settings: Any, talk: Any, **more: Any) -> Any:
+        if more:  # a worker's
+            write_lines("corpus/c.jsonl", {"source": "new"})
+        return inputs(settings, talk, **more)
+
+    monkeypatch.setattr(cluster, "read_inputs", changed)
+    assert "has another job: the data changed; is it the same data and model?" in refused(*JOB)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("- --out made", "takes files"),
+        ("corpus --out made --live", "takes files"),
+        ("corpus --out made --shard 1/2", "takes files"),
+        ("corpus", "name the folder with --out"),
+        ("--text a --out made", "shards are of DATA"),
+    ],
+)
+def test_what_ray_cannot_do_is_refused(place, arguments, told):
+    assert told in refused(*arguments.split(), "--engine", "ray")
+
+
+def test_without_ray_one_line_says_what_to_install(corpus, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert refused(*JOB) == "Ray is not installed here; pip install '.[ray]'"
+
+
+def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minutes(corpus, monkeypatch):
+    started = []
+    ray = SimpleNamespace(init=lambda *_, **__: started.append(1), shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
+    for port in ("1", "99999"):
+        told = refused(*JOB, "--address", f"127.0.0.1:{port}")
+        assert told.startswith(f"no Ray cluster at 127.0.0.1:{port}: ") and told.endswith(
+            "`ray status` there"
+        )
+    assert not started
+
+
+def test_another_job_is_refused_before_ray_is_started(corpus, here, monkeypatch):
+    done(*JOB)
+    monkeypatch.setattr(cluster, "_ray", lambda *_: pytest.fail("Ray was started"))
+    assert "part-1-of-5.jsonl: is of another job: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
+
+
+def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back(monkeypatch, capfd):
+    def init(*_: Any, **__: Any) -> None:
+        os.write(2, b"logging.cc:303: Set ray log level")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
+    monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
+    with cluster._ray(GenerateSettings(), Talk(quiet=True)):
+        os.write(2, b"after")
+    assert capfd.readouterr().err == "after"
+
+
+# ---- a real cluster ------------------------------------------------------------------------------------------------
+
+
+def begun() -> tuple[subprocess.Popen[str], Path]:
+    """The job once a part has lines and is being written, and that part."""
+    environment = {**os.environ, "RAY_worker_niceness": "0"}
+    command = [sys.executable, "-m", "pipedec_cli", "generate", *JOB, "--batch-size", "1"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, env=environment)
+    while True:
+        for path in Path("made").glob("part-*.jsonl"):
+            if path.stat().st_size and locked(path).exists():
+                return process, path
+        if process.poll() is not None:
+            pytest.fail(f"the job ended first: {process.communicate()[1]}")
+        time.sleep(0.01)
+
+
+def locked(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+@pytest.mark.slow
+def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_single_runs_texts(place):
+    pytest.importorskip("ray")
+    rows = [{**row, "id": f"{n}-{row['id']}"} for n in range(COPIES) for row in ROWS]
+    write_lines("corpus/a.jsonl", *rows)
+    whole = written("whole.jsonl", "corpus")
+    process, part = begun()
+    os.kill(read_json(locked(part))["pid"], signal.SIGKILL)
+    printed, told = process.communicate()
+    assert (process.returncode, printed) == (0, ""), told
+    done("--merge", "made")
+    assert lines(Path("made/predictions.jsonl")) == whole
+    assert "warning" not in told
+    assert "\nRay: (raylet) " in told
+
+    Path("made").rename("first")
+    process, _ = begun()
+    process.kill()
+    process.communicate()
+    assert "missing" in (told := refused("--merge", "made")) or "no end" in told
+    environment = {**os.environ, "RAY_worker_niceness": "0"}
+    command = [sys.executable, "-m", "pipedec_cli", "generate", *JOB]
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+    done("--merge", "made")
+    assert lines(Path("made/predictions.jsonl")) == whole

@@ -1,0 +1,275 @@
+"""Stopping at any byte and going on; and predictions made whole for a report, out of what is there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
+from pipedec_cli.data.writing import JsonLinesAppender, write_json
+from pipedec_cli.jobs import predicting
+from pipedec_cli.jobs.generate import GenerateSettings
+from pipedec_cli.jobs.loading import load_decoder, read_inputs
+from pipedec_cli.jobs.predicting import Predictions
+from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.view.console import Talk
+from tests.jobs.generate.running import ROWS, done, lines, new_test_set, refused, written
+from tests.running import read_json, run, write_lines
+
+
+@pytest.fixture(scope="module")
+def prepared(
+    tmp_path_factory: pytest.TempPathFactory, models: Path
+) -> tuple[Callable[[], Predictions], Path, bytes]:
+    """Makes a run with its model loaded already; where it writes, and what it writes if nothing disturbs it."""
+    folder, talk = tmp_path_factory.mktemp("resuming"), Talk(quiet=True)
+    data, out = write_lines(folder / "data.jsonl", *ROWS), folder / "out.jsonl"
+    options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3, resume=True)
+    decoder, inputs = load_decoder(options, talk), read_inputs(options, talk)
+    Predictions(options, decoder, inputs, talk).write(out)
+    return lambda: Predictions(options, decoder, inputs, talk), out, out.read_bytes()
+
+
+@settings(max_examples=12)
+@given(data=st.data())
+def test_a_run_that_was_killed_at_any_byte_ends_as_an_undisturbed_one(prepared, data):
+    predictions, out, whole = prepared
+    out.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="bytes")])
+    left = out.read_bytes().count(b"\n")
+    result = predictions().write(out)
+    assert lines(out) == lines(whole.decode())
+    assert (result["resumed_from"], result["examples"]) == (left, len(ROWS) - left)
+    assert out.read_bytes().startswith(b"".join(whole.splitlines(keepends=True)[:left]))  # not written again
+
+
+@pytest.mark.slow
+def test_a_second_writer_is_refused_and_a_kill_leaves_whole_lines_that_are_resumed(place):
+    new_test_set(place, *({**row, "id": f"{n} {row['id']}"} for n in range(40) for row in ROWS))
+    undisturbed = written("undisturbed.jsonl", "--batch-size", "2")
+    out = Path("killed.jsonl")
+    command = [sys.executable, "-m", "pipedec_cli", "generate", "--batch-size", "2", "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while not out.exists() or out.stat().st_size < 20_000:
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)
+    told = refused("--batch-size", "2", "--out", out, "--resume")
+    assert f"is being written by process {process.pid} since" in told
+    assert "(pipedec generate --batch-size 2 --out killed.jsonl)" in told
+    process.kill()
+    process.wait()
+    assert 0 < len(out.read_bytes().splitlines()) < 40 * len(ROWS)
+    assert written("killed.jsonl", "--batch-size", "2", "--resume") == undisturbed
+
+
+def test_a_file_that_is_being_written_is_refused_to_generate_and_to_report(place):
+    out = place / "generations" / "pipelined-delay2.jsonl"
+    with only_writer(out, todo=""):
+        assert "is being written by process" in refused()
+        assert "or choose another --out" in refused("--resume")
+        with pytest.raises(UserError, match="or choose another --workspace"):
+            complete()
+        done("--out", "other.jsonl")
+    done()
+    with only_writer(out, todo=""):
+        assert complete()[1] == 0, "what is whole needs no writer"
+
+
+def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(place, monkeypatch):
+    class Interrupted(JsonLinesAppender):
+        def write(self, item: Any) -> None:
+            super().write(item)
+            if item["id"] == 4:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(predicting, "JsonLinesAppender", Interrupted)
+        stopped = run("generate", "--out", "out.jsonl", "--quiet", exit_code=130)
+    assert "5 of 12 lines are in out.jsonl; the same command with --resume goes on" in stopped.stderr
+    assert [row["id"] for row in lines(Path("out.jsonl"))] == [0, 1, 2, 3, 4]
+    assert "5 of 12 lines are there" in done("--out", "out.jsonl", "--resume").stderr
+    assert [row["id"] for row in lines(Path("out.jsonl"))] == [row["id"] for row in ROWS]
+
+
+def test_standard_input_to_a_file_can_be_resumed(place):
+    text, out = (place / "data" / "test.jsonl").read_text(encoding="utf-8"), Path("out.jsonl")
+    done("-", "--out", out, stdin=text)
+    whole = out.read_bytes()
+    out.write_bytes(whole[: len(whole) // 2])
+    done("-", "--out", out, "--resume", stdin=text)
+    assert lines(out) == lines(whole.decode())
+
+
+def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place):
+    assert "starting at the beginning" in done("--resume").stderr
+    file = place / "generations" / "pipelined-delay2.jsonl"
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    assert len(lines(file)) == len(ROWS)
+    assert "is whole already: 12 of 12 lines are there" in done("--resume", "--batch-size", "1").stderr
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ("--delay 3", "delay was 2 and is now 3"),
+        ("--trace", "trace was false and is now true"),
+        ("--dtype bfloat16", 'dtype was "float32" and is now "bfloat16"'),
+        ("--limit 2", "limit was null and is now 2; the data changed"),
+        ("--explore once --sub-max 9", 'explore was "retry" and is now "once"; sub_max was 20'),
+        ("--explore fresh", 'explore was "retry" and is now "fresh"; time_max was 50 and is now null'),
+        ("--start-when 0.6", "start_when was null and is now 0.6"),
+        ("--model other --untrained-delay", "the model changed"),
+        ("", "cannot go on: the data changed"),
+    ],
+)
+def test_resuming_with_other_settings_or_data_is_refused_and_names_what_differs(place, models, options, what):
+    Path("other").symlink_to(models / "delay1")
+    done("--out", "out.jsonl")
+    before = Path("out.jsonl").read_bytes()
+    if not options:
+        new_test_set(place, *ROWS[:-1], {**ROWS[-1], "target": "Another."})
+    assert what in refused("--out", "out.jsonl", "--resume", *options.split())
+    assert Path("out.jsonl").read_bytes() == before
+
+
+def test_a_new_run_keeps_what_stood_there(place):
+    done("--out", "out.jsonl")
+    before = Path("out.jsonl").read_bytes()
+    assert "kept as out.jsonl.bak" in done("--out", "out.jsonl", "--delay", "1").stderr
+    assert Path("out.jsonl.bak").read_bytes() == before
+    assert Path("out.manifest.json.bak").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
+def test_a_full_disk_is_one_line_that_names_the_file(place):
+    with pytest.raises(OSError, match="No space left on device; there is nothing to resume from") as raised:
+        done("--out", "/dev/full")
+    assert raised.value.filename == "/dev/full"
+
+
+# ---- predictions made whole for a report ---------------------------------------------------------------------------
+
+
+def complete(**options: Any) -> tuple[Path, int]:
+    """The file, as a report has it made whole, and how many examples were generated for it."""
+    settings, talk = GenerateSettings(**options), Talk()
+    predictions = Predictions(settings, load_decoder(settings, talk), read_inputs(settings, talk), talk)
+    return predictions.complete("the decoder").resolve(), predictions.tally.examples
+
+
+def manifest_of(path: Path) -> Any:
+    return read_json(path.with_name(f"{path.stem}.manifest.json"))
+
+
+def test_what_is_there_is_taken_without_a_decoder_step_and_what_is_missing_made(place, monkeypatch):
+    done()
+    with monkeypatch.context() as patch:
+        patch.delattr(Decoder, "run")
+        path, made = complete(trace=False)  # lines that hold more than is needed serve as well
+        assert complete(limit=2)[1] == 0
+    assert (path.name, made) == ("pipelined-delay2.jsonl", 0)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert complete() == (path, len(ROWS) - whole[: len(whole) // 2].count(b"\n"))
+    assert lines(path) == lines(whole.decode())
+
+
+def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_asked_for(place):
+    done("--no-trace")
+    path, made = complete()
+    assert (made, "grid" in lines(path)[0]) == (0, False)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    done("--resume")
+    assert lines(path) == lines(whole.decode())
+    assert "trace was false and is now true" in refused("--resume", "--trace")
+    path, made = complete(trace=True)
+    assert (made, "grid" in lines(path)[0]) == (len(ROWS), True)
+    # what is begun anew has the trace that the workspace's files have
+    done("--no-trace")
+    new_test_set(place, *ROWS[1:])
+    assert "grid" in lines(complete()[0])[0]
+
+
+def test_a_decoder_and_the_data_serve_several_runs(place):
+    talk = Talk(quiet=True)
+    decoder, inputs = load_decoder(GenerateSettings(), talk), read_inputs(GenerateSettings(), talk)
+    for delay in (1, 2, "wait"):
+        path = Predictions(GenerateSettings(delay=delay), decoder, inputs, talk).complete("")
+        assert lines(path) == written(f"{delay}.jsonl", "--delay", delay, "--trace")
+
+
+@pytest.mark.parametrize("longer", [(), ("--limit", "5"), ("--no-trace",)])
+def test_a_limited_run_takes_the_first_lines_of_a_longer_one(place, longer):
+    alone = written("alone.jsonl", "--limit", "3", *(longer if "--no-trace" in longer else ["--trace"]))
+    done(*longer, "--batch-size", "5")
+    path, made = complete(limit=3)
+    assert (path.name, made) == ("pipelined-delay2-first3.jsonl", 0)
+    assert lines(path) == alone
+    before, taken = manifest_of(Path("alone.jsonl")), manifest_of(path)
+    free = {"batch_size": 5, "threads": taken["settings"]["threads"]}
+    assert taken == {**before, "settings": {**before["settings"], **free}}
+    assert complete(limit=3) == (path, 0)
+
+
+def test_generate_takes_the_first_lines_of_a_longer_run_without_a_decoder_step(place, monkeypatch):
+    alone = written("alone.jsonl", "--limit", "3")
+    done("--quiet", "--no-trace")
+    with monkeypatch.context() as patch:
+        patch.delattr(Decoder, "run")
+        taken = done("--limit", "3")
+        assert written("out.jsonl", "--limit", "3") == lines(Path("out.jsonl")) == alone
+    path = "pipedec-workspace/generations/pipelined-delay2.jsonl"
+    assert f"the first 3 predictions of {path} are taken" in taken.stderr
+    assert lines(place / "generations" / "pipelined-delay2-first3.jsonl") == alone
+    for others in (["--trace"], ["--live"], ["--delay", "1"]):
+        assert "are taken" not in done("--limit", "3", *others).stderr
+    assert "grid" in written("traced.jsonl", "--limit", "3", "--trace")[0]
+    new_test_set(place, {**ROWS[0], "target": "Another."}, *ROWS[1:])
+    assert "are taken" not in done("--limit", "3").stderr
+
+
+@pytest.mark.parametrize("other", [["--explore", "once"], ["--limit", "2"], ["--sub-max", "5"]])
+def test_a_run_of_other_settings_or_too_few_lines_is_none_to_take_from(place, other):
+    done(*other, "--out", place / "generations" / "pipelined-delay2.jsonl")
+    assert complete(limit=3)[1] == 3
+
+
+def test_a_line_of_another_record_is_not_taken(place):
+    done()
+    new_test_set(place, ROWS[0], {**ROWS[1], "target": "Another."}, *ROWS[2:])
+    assert (complete(limit=1)[1], complete(limit=2)[1]) == (0, 2)
+
+
+@pytest.mark.parametrize("cut", [0, 40])
+def test_the_waiting_schedule_is_found_under_its_older_name(place, cut):
+    done("--delay", "wait")
+    folder = place / "generations"
+    content = manifest_of(folder / "pipelined-wait.jsonl")
+    assert content["settings"]["delay"] == "wait"
+    content["settings"]["delay"] = "sequential"
+    (folder / "pipelined-wait.manifest.json").unlink()
+    write_json(folder / "pipelined-sequential.manifest.json", content)
+    path = (folder / "pipelined-wait.jsonl").rename(folder / "pipelined-sequential.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - cut])
+    assert complete(delay="wait") == (path, int(cut > 0))
+    assert lines(path) == lines(whole.decode())
+    assert complete(delay="wait", limit=4)[1] == 0
+    path.write_bytes(whole[: len(whole) - cut])
+    done("--delay", "sequential", "--resume")
+    assert lines(path) == lines(whole.decode())
+    done("--delay", "wait")
+    assert (folder / "pipelined-wait.jsonl").exists()
+    assert not (folder / "pipelined-sequential.jsonl.bak").exists()

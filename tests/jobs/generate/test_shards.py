@@ -1,0 +1,189 @@
+"""One job in several shards, each made on its own, then put together; and records that cannot be used."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jobs.generate.running import ROWS, done, lines, refused, written
+from tests.running import lines_of, read_json, write_lines
+
+JOB = ("corpus", "--out", "made", "--batch-size", "2")
+
+
+@pytest.fixture
+def corpus(place: Path) -> Path:
+    """A folder of JSON lines, gzipped or not, and parquet; three of its rows cannot be used."""
+    from pyarrow import Table, parquet
+
+    folder = Path("corpus")
+    rows = [{**row, "kept": "x"} for row in ROWS]
+    good = [json.dumps(row) for row in rows]
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("\n".join([*good[:4], "{", *good[4:6], '{"id": 99}']), encoding="utf-8")
+    table = Table.from_pylist(rows[6:9])
+    parquet.write_table(table, folder / "b.parquet")
+    with gzip.open(folder / "c.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join([*good[9:], good[0]]))
+    (folder / "README.md").write_text("not data", encoding="utf-8")
+    return folder
+
+
+def sharded(*shards: str) -> None:
+    for shard in shards:
+        done(*JOB, "--shard", shard)
+
+
+def merged(*arguments: object) -> list[dict[str, Any]]:
+    done("--merge", "made", *arguments)
+    return lines(Path("made/predictions.jsonl"))
+
+
+def test_shards_merged_are_what_one_run_writes_and_bad_records_are_told_once(corpus):
+    whole = written("whole.jsonl", "corpus", "--set-aside")
+    assert [row["id"] for row in whole] == [row["id"] for row in ROWS]
+    told = [done(*JOB, "--shard", shard).stderr for shard in ("3/3", "1/3", "2/3")]
+    assert (
+        "1 record set aside in made/part-3-of-3.bad.jsonl; the first: corpus/c.jsonl.gz:4: id '0'" in told[0]
+    )
+    assert merged() == whole
+    bad = lines_of("made/predictions.bad.jsonl")
+    assert bad == lines_of("whole.bad.jsonl")
+    assert [one["where"] for one in bad] == ["corpus/a.jsonl:5", "corpus/a.jsonl:8", "corpus/c.jsonl.gz:4"]
+    assert not Path("made/part-1-of-3.bad.jsonl").exists()
+    one, other = (read_json(path) for path in ("whole.manifest.json", "made/predictions.manifest.json"))
+    assert {**one["settings"], "batch_size": 2} == other.pop("settings")
+    assert {name: one[name] for name in other} == other
+    assert (
+        "is whole already: 12 of 12"
+        in done("corpus", "--set-aside", "--out", "made/predictions.jsonl", "--resume").stderr
+    )
+    assert "next: `pipedec generate --merge made`, once all shards are there\n" in told[0]
+    assert "next: `pipedec score made/predictions.jsonl`\n" in done("--merge", "made").stderr
+    part = Path("made/part-2-of-3.jsonl")
+    before = part.read_bytes()
+    assert "is a shard that is to be merged; choose another --out" in refused(
+        "--merge", "made", "--out", part
+    )
+    assert part.read_bytes() == before
+    printed = done("--merge", "made", "--out", "-").stdout
+    assert lines(printed) == whole
+
+
+def test_a_file_with_a_bad_record_is_still_refused_unless_it_is_to_be_set_aside(place):
+    write_lines("data.jsonl", *ROWS[:2], {"id": "none"}, {**ROWS[2], "prediction": "taken"}, ROWS[3])
+    assert refused("data.jsonl").startswith("data.jsonl:3: field 'source' is missing")
+    assert [row["id"] for row in written("out.jsonl", "data.jsonl", "--set-aside")] == [0, 1, 3]
+    assert [one["where"] for one in lines_of("out.bad.jsonl")] == ["data.jsonl:3", "data.jsonl:4"]
+    write_lines("data.jsonl", *ROWS[:2])
+    done("data.jsonl", "--set-aside", "--out", "out.jsonl")
+    assert not Path("out.bad.jsonl").exists()
+    write_lines("data.jsonl", {"id": 1}, {})
+    assert "none of its records can be used; the first: data.jsonl:1" in refused("data.jsonl", "--set-aside")
+
+
+def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpus):
+    sharded("1/2")
+    path = Path("made/part-1-of-2.jsonl")
+    whole, manifest = path.read_bytes(), Path("made/part-1-of-2.manifest.json")
+    ended = manifest.read_bytes()
+    content = json.loads(ended)
+    del content["result"]  # as a kill leaves it
+    manifest.write_text(json.dumps(content))
+    path.write_bytes(whole[: len(whole) // 2])
+    sharded("2/2")
+    left = path.read_bytes().count(b"\n")
+    assert refused("--merge", "made") == (
+        f"made/part-1-of-2.jsonl: has {left} of 6 lines and no end; run the job's command with --shard 1/2 again"
+    )
+    assert f"goes on: {left} of 6 lines are there" in done(*JOB, "--shard", "1/2").stderr
+    assert lines(path) == lines(whole.decode())
+    before = path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns
+    assert "is whole already" in done(*JOB, "--shard", "1/2", "--batch-size", "1").stderr
+    assert (path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns) == before
+    merged()
+    assert "cannot go on: delay was 2 and is now 3; name another folder" in refused(
+        *JOB, "--shard", "1/2", "--delay", "3"
+    )
+    write_lines("corpus/d.jsonl", {"source": "a"})
+    assert "the data changed" in refused(*JOB, "--shard", "1/2")
+
+
+def test_more_shards_than_records_leave_empty_ones(place):
+    write_lines("corpus/a.jsonl", *ROWS[:2])
+    sharded("1/3", "2/3", "3/3")
+    assert [Path(f"made/part-{k}-of-3.jsonl").read_bytes().count(b"\n") for k in (1, 2, 3)] == [0, 1, 1]
+    assert [row["id"] for row in merged()] == [0, 1]
+
+
+def copied(source: str, target: str) -> None:
+    for end in ("jsonl", "manifest.json"):
+        shutil.copy(f"made/{source}.{end}", f"made/{target}.{end}")
+
+
+def test_a_missing_doubled_foreign_or_changed_shard_is_refused_by_name(corpus):
+    assert refused("--merge", "made") == "made: no such folder"
+    Path("made").mkdir()
+    assert "holds no part-K-of-N.jsonl" in refused("--merge", "made")
+    sharded("1/4", "3/4")
+    assert refused("--merge", "made") == (
+        "made: shards 2/4, 4/4 are missing; run the job's command with --shard 2/4"
+    )
+    sharded("2/4", "4/4")
+    copied("part-2-of-4", "part-02-of-4")
+    assert "made/part-2-of-4.jsonl: is shard 2/4, as part-02-of-4.jsonl is" in refused("--merge", "made")
+    Path("made/part-02-of-4.jsonl").unlink()
+    copied("part-1-of-4", "part-3-of-4")
+    assert "made/part-3-of-4.jsonl: is shard 1/4, as part-1-of-4.jsonl is" in refused("--merge", "made")
+    shutil.rmtree("made")
+    sharded("1/2")
+    done(*JOB, "--delay", "3", "--shard", "2/2")
+    told = refused("--merge", "made")
+    assert told.startswith(
+        "made/part-2-of-2.jsonl: is of another job than part-1-of-2.jsonl: delay was 2 and is now 3"
+    )
+    for path in Path("made").glob("part-2*"):
+        path.unlink()
+    sharded("2/3")
+    assert "part-2-of-3.jsonl: is of another job than part-1-of-2.jsonl: there are 3 shards" in refused(
+        "--merge", "made"
+    )
+    for path in Path("made").glob("*-of-3*"):
+        path.unlink()
+    sharded("2/2")
+    path = Path("made/part-2-of-2.jsonl")
+    path.write_bytes(path.read_bytes().replace(b" ", b"  ", 1))
+    assert "made/part-2-of-2.jsonl: is not as it was written" in refused("--merge", "made")
+    Path("made/part-2-of-2.manifest.json").write_text("{}")
+    assert "made/part-2-of-2.jsonl: is shard 0/0 by its manifest" in refused("--merge", "made")
+    Path("made/part-2-of-2.manifest.json").unlink()
+    assert "there is no part-2-of-2.manifest.json beside it" in refused("--merge", "made")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("data.jsonl --shard 1/2", "name the folder with --out"),
+        ("data.jsonl --shard 1/2 --out -", "name the folder with --out"),
+        ("--text a --shard 1/2 --out made", "shards are of DATA"),
+        ("data.jsonl --shard 1/2 --out data.jsonl", "data.jsonl: is a file; name a folder"),
+        ("corpus --shard 1/2 --out ./corpus", "is the folder that is read from"),
+        ("corpus --split dev", "a folder without a file for any split"),
+        (
+            "empty",
+            "empty: a folder without a file for any split; JSON lines and parquet files may have any names",
+        ),
+        ("data.jsonl --merge made", "leave out DATA"),
+        ("--merge made --max-tokens 3", "--merge takes what was generated: --max-tokens does not apply"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(place, arguments, told):
+    write_lines("data.jsonl", ROWS[0])
+    write_lines("corpus/a.jsonl", ROWS[0])
+    Path("empty").mkdir()
+    assert told in refused(*arguments.split())

@@ -1,0 +1,190 @@
+"""What `pipedec generate` refuses, in one line, what it says for itself, and that hostile text is data."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import SOURCES
+from tests.jobs.generate.running import ROWS, done, lines, new_test_set, printed, refused
+from tests.running import run, write_lines
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("nonsense\n", "data.jsonl:1: not JSON"),
+        ('{"source": "a"}\n{"text": "a"}\n', "data.jsonl:2: field 'source' is missing"),
+        ('{"source": "a"}\n{"source": "b", "steps": 1}\n', "data.jsonl:2: field 'steps' is one that"),
+    ],
+)
+def test_bad_data_is_refused_before_anything_is_written(place, content, what):
+    Path("data.jsonl").write_text(content, encoding="utf-8")
+    assert what in refused("data.jsonl")
+    assert not (place / "generations").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ("--text=", "--text 1: is empty"),
+        ("--start-when 0.5 --explore once", "--start-when 0.5 does not go with --explore once"),
+        ("--draft source", "--draft is for --exact alone"),
+        ("--exact x --decoder sequential", "--exact and --decoder are both given"),
+        ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
+        (
+            "--exact pipedec-workspace/models/sequential --draft source --delay 2",
+            "is an ordinary model and has no delay",
+        ),
+        *(
+            (
+                f"--exact pipedec-workspace/models/sequential --draft source {option}",
+                f"{option.split()[0]} is for a",
+            )
+            for option in ("--time-max 3", "--sub-max 2", "--explore once", "--start-when 0.9")
+        ),
+        ("--decoder sequential --start-when 0.9", "--start-when is for a pipelined decoder"),
+        ("--source-field text", "--source-field says what DATA is, and there is none"),
+        ("--text a --split dev", "--split says what DATA is, and there is none"),
+        ("--text a --set-aside", "--set-aside says what DATA is, and there is none"),
+        ("--text a --workers 2", "--workers is for --engine ray alone"),
+        ("--text a --resume", "--resume goes on with a file"),
+        ("data.jsonl --text a", "--text and DATA are both given"),
+        ("--dtype float16 --device cpu", "float16"),
+        ("--out pipedec-workspace", "is a folder"),
+        ("--out out.jsonl.gz", "not compressed"),
+        ("pipedec-workspace/data/test.jsonl --out pipedec-workspace/data/test.jsonl", "written over"),
+        ("new.bad.jsonl --set-aside --out new.jsonl", "new.bad.jsonl: would be written over"),
+        ("new.jsonl.bak --out new.jsonl", "new.jsonl.bak: would be written over"),
+        ("pipedec-workspace/data --out pipedec-workspace/data/test_out.jsonl", "is in a folder of data"),
+        ("--out pipedec-workspace/data/test.jsonl", "data/test.jsonl: would be written over"),
+        ("--split dev --out pipedec-workspace/data/train.jsonl", "is in a folder of data"),
+        ("--decoder sequential --delay 2", "is an ordinary model and has no delay"),
+        ("--model pipedec-workspace/models/sequential --decoder pipelined", "is an ordinary model"),
+        ("--model pipedec-workspace/models/pipelined --decoder sequential", "--delay wait"),
+        ("--model nowhere", "no checkpoint folder 'nowhere'"),
+        ("nowhere.jsonl", "no such file"),
+        ("-w elsewhere", "run `pipedec segment DATA` first"),
+        ("--text a -w elsewhere", "run `pipedec train` first"),
+        ("--text a -w elsewhere --decoder sequential", "run `pipedec train --decoder sequential` first"),
+        ("--text a -w stopped", "finish it with `pipedec train --resume` and its settings"),
+        *(
+            (
+                f"--exact pipedec-workspace/models/sequential --draft source {option}",
+                f"{option.split()[0]} is for a pipel",
+            )
+            for option in ("--model nowhere", "--delay wait", "--untrained-delay")
+        ),
+        ("--decoder sequential --delay wait", "--delay is for a pipelined decoder"),
+        ("--free", "--free is for a model that writes objects"),
+        ("--delay wait --start-when 0.6", "says when to start early, and with --delay wait nothing does"),
+    ],
+)
+def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options, what):
+    Path("stopped/models/pipelined").mkdir(parents=True)
+    assert what in refused(*options.split())
+
+
+@pytest.mark.parametrize(
+    "options", ["--delay 0", "--delay soon", "--batch-size 0", "--device tpu", "--num-beams 4"]
+)
+def test_options_that_are_none_are_usage_errors(options):
+    run("generate", *options.split(), exit_code=2)
+
+
+def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_others(place, monkeypatch):
+    new_test_set(place)
+    assert "--split dev" in refused()
+    monkeypatch.setenv("PIPEDEC_WORKSPACE", "by-variable")
+    assert refused().startswith("by-variable/data/test.jsonl is not there yet")
+
+
+def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place, models):
+    model, told = ("--model", models / "delay1", "--limit", "1"), "was trained for delay 1 only"
+    assert told in refused(*model, "--delay", "3")
+    assert "warning: " not in done(*model).stderr
+    assert told in done(*model, "--delay", "3", "--untrained-delay", "--quiet").stderr
+
+
+def test_the_summary_as_json_is_all_that_is_on_stdout(place):
+    outcome = done("--json", "--quiet", "--sub-max", "2")
+    summary = json.loads(outcome.stdout)
+    assert outcome.stderr == ""
+    assert summary["out"].endswith("pipelined-delay2-submax2.jsonl")
+    assert summary["rows"] == summary["examples"] == len(ROWS)
+    assert summary["truncated"] == {"sub_max": 10}
+    assert summary["tokens_per_step"] == pytest.approx(summary["tokens"] / summary["steps"], abs=1e-3)
+    assert summary["settings"]["sub_max"] == 2
+
+
+def test_cut_sources_are_counted_and_named_even_when_quiet(place):
+    (line,) = done("--max-source-tokens", "8", "--quiet").stderr.splitlines()
+    assert line.startswith("warning: ")
+    assert "longer than 8 tokens and cut: id 0, " in line
+    assert ", …" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--time-max 3", "cut short: 12 by time_max, of 12"),
+        ("--delay 1 --sub-max 6", "empty explorations used up all 6 subsequences in 10 of 12"),
+    ],
+)
+def test_what_went_short_is_counted(place, options, told):
+    assert told in done(*options.split()).stderr
+    assert "used up" not in done(*options.split(), "--explore", "once").stderr
+
+
+def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_spared(place):
+    told = "all of the first 16 texts were cut short by time_max: the model may not end its texts"
+    assert told not in done("--time-max", "3").stderr  # twelve
+    new_test_set(place, *({**row, "id": f"{n} {row['id']}"} for n in range(2) for row in ROWS))
+    assert done("--time-max", "3").stderr.count(told) == 1
+    assert told not in done("--out", "whole.jsonl").stderr
+
+
+def test_a_start_that_waits_for_certainty_is_announced(place):
+    assert "Δt = 1, explore fresh, start when 0.6" in done("--delay", "1", "--start-when", "0.6").stderr
+
+
+def test_nothing_of_the_libraries_noise_is_on_the_terminal(place):
+    text = SOURCES[0] * 300  # more tokens than tokenizers like to see
+    command = ["-m", "pipedec_cli", "generate", "-q", "--max-source-tokens", "100", "--text"]
+    outcome = subprocess.run([sys.executable, *command, text], capture_output=True, text=True, check=True)
+    assert len(outcome.stdout.splitlines()) == 1
+    (line,) = outcome.stderr.splitlines()
+    assert line.startswith("warning: 1 of 1 source was longer than 100 tokens")
+
+
+@pytest.mark.parametrize(
+    "hostile", ["[bold]x[/bold]", "\x1b]0;title\x07", "a\x00b", "😀 \ud83d", "</s> <pad> <unk>", "{}"]
+)
+def test_hostile_text_is_data(place, hostile):
+    write_lines("data.jsonl", {"id": hostile, "source": f"a {hostile}", "note": hostile})
+    (row,) = printed("data.jsonl", "--out", "-", "--live")
+    assert row["note"] == hostile
+    assert row["id"] in (hostile, hostile.replace("\ud83d", "\ufffd"))
+
+
+def test_what_can_be_done_next_is_a_command_that_works(place):
+    report = ", or `pipedec report --compare sequential`\n"
+    assert f"next: `pipedec score`{report}" in done().stderr
+    assert f"next: `pipedec score 'my own.jsonl'`{report}" in done("--out", "my own.jsonl").stderr
+    write_lines("data.jsonl", ROWS[0], {"source": "a"})
+    told = done("data.jsonl", "-w", place, "--out", "b.jsonl").stderr
+    assert told.endswith(f"next: `pipedec score b.jsonl --workspace {place}`\n")
+    write_lines("data.jsonl", {"source": "a"})
+    assert "next: " not in done("data.jsonl", "--out", "b.jsonl").stderr
+
+
+@pytest.mark.parametrize("limit", [(), ("--limit", "2")])
+def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_said_once(place, limit):
+    write_lines("data.jsonl", {"source": "a \ud800"}, {"source": "a \ufffd"})
+    outcome = done("data.jsonl", "--out", "-", *limit)
+    mended, meant = lines(outcome.stdout)
+    assert mended["segments"] == meant["segments"]
+    assert mended["source"] == "a \ud800", "the user's own field is passed through as it was"
+    assert outcome.stderr.count("data.jsonl:1: half a surrogate pair replaced by U+FFFD, in 1 record\n") == 1

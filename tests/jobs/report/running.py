@@ -1,0 +1,42 @@
+"""`pipedec report` as the tests run it, and what it leaves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.checkpoints import change
+from tests.running import read_json, run, write_lines
+
+QUICK = ("--timing-examples", "3", "--repeats", "1", "--resamples", "99", "--device", "cpu", "--no-memory")
+reported = partial(run, "report", "--task", "summarization", *QUICK)
+
+
+def write_data(place: Path, told: Sequence[tuple[str, Sequence[str]]], recipe: str | None = None) -> None:
+    rows = (
+        {"id": str(number), "source": source, "target": " ".join(parts), "target_segments": list(parts)}
+        for number, (source, parts) in enumerate(told)
+    )
+    write_lines(place / "data/test.jsonl", *rows)
+    segmentation: dict[str, Any] = {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": 20}
+    segmentation["manifest"] = {"settings": {"recipe": recipe}}
+    write_lines(place / "data/segmentation.json", segmentation)
+
+
+def train_for(model: Path, delay: int) -> None:
+    """Have a checkpoint say that it was trained for one delay."""
+    path = model / "config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "delay": delay})
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def report_of(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The report, and its decoders by name."""
+    content = read_json(place / "report/report.json")
+    return content, {entry["name"]: entry for entry in content["decoders"]}

@@ -1,0 +1,91 @@
+"""What `pipedec report` compares with: the plain model, a teacher, the waiting schedule."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import change
+from tests.jobs.report.running import QUICK, remove, report_of, reported
+from tests.running import read_json, refused, write_lines
+
+
+@pytest.mark.parametrize(("there", "wait"), [("nothing", "wait"), ("unfinished", "sequential")])
+def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(workspace, there, wait):
+    remove(workspace / ("models/sequential" if there == "nothing" else "models/sequential/config.json"))
+    result = reported("--delays", f"2,{wait}")
+    content, decoders = report_of(workspace)
+    assert list(decoders) == ["waiting schedule", "Δt = 2"]
+    assert content["baseline"]["name"] == "waiting schedule"
+    assert all("not the plain model" in said for said in (content["baseline"]["is"], result.stdout))
+    assert "plain model" not in content["advice"]["text"]
+    assert ("has not come to its end" in result.stderr) == (there == "unfinished")
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "options", "circles"),
+    [
+        ("straight", None, "", True),
+        ("straight", "both", "", True),
+        ("straight", "retry", " --explore retry", False),
+        ("retry", None, "", False),
+        ("retry", "straight", " --explore straight", True),
+    ],
+)
+def test_the_waiting_schedule_follows_the_rule_that_the_delays_beside_it_do(
+    workspace, own, asked, options, circles
+):
+    remove(workspace / "models/sequential")
+    path = workspace / "models/pipelined/config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "explore": own})
+    reported("--delays", "1", *(("--explore", asked) if asked else ()))
+    content, decoders = report_of(workspace)
+    assert decoders["waiting schedule"]["options"] == f"--delay wait{options}"
+    assert ("where a text that goes in circles ends" in content["baseline"]["is"]) == circles
+
+
+def taught_by(teacher, model="pipedec-workspace/models/pipelined"):
+    """Have a checkpoint say whose texts it was trained on."""
+    write_lines(Path(model) / "training.json", {"settings": {"teacher": teacher}, "result": {}})
+
+
+def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baseline_is_given(workspace):
+    shutil.copytree(workspace / "models/sequential", "my-t5")
+    taught_by({"name": "my-t5", "sha256": None})
+    reported("--delays", "1")
+    content, decoders = report_of(workspace)
+    assert content["baseline"]["is"].startswith("the teacher (my-t5), the whole target")
+    assert decoders["sequential"]["options"] == "--model my-t5"
+    assert "the teacher" in content["advice"]["text"]
+    reported("--delays", "1", "--baseline", workspace / "models/sequential")
+    assert report_of(workspace)[0]["baseline"]["is"].startswith(
+        "the plain model (pipedec-workspace/models/seq"
+    )
+    # the workspace's own goes by its usual name; one that is other than it was, and one that is gone
+    taught_by({"name": "./pipedec-workspace/models/sequential", "sha256": "0" * 64})
+    assert "is not the teacher that it was" in reported("--delays", "1").stderr
+    content, decoders = report_of(workspace)
+    assert content["baseline"]["is"].startswith("the teacher (pipedec-workspace/models/sequential)")
+    assert decoders["sequential"]["options"] == "--decoder sequential"
+    for name, made in (("./nowhere", None), ("my/run", "0" * 64)):  # a hub model could be called so
+        taught_by({"name": name, "sha256": made})
+        assert f"is no longer at {name}: --baseline says where it is" in reported("--delays", "1").stderr
+    assert report_of(workspace)[0]["baseline"]["is"].startswith(
+        "the plain model (pipedec-workspace/models/seq"
+    )
+
+
+def test_a_baseline_from_elsewhere_reads_what_the_pipelined_decoder_reads(workspace):
+    change(workspace / "models/sequential/config.json", "pipedec")
+    path = workspace / "models/pipelined/config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "source_prefix": "say: ", "max_source_tokens": 30})
+    reported("--delays", "1")
+    for name in ("sequential", "pipelined-delay1"):
+        settings = read_json(workspace / f"generations/{name}.manifest.json")["settings"]
+        assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 30)
+
+
+@pytest.mark.parametrize("teacher", ["t5", {"name": ""}, {"name": 3}, {}, {"name": "a", "sha256": [1]}])
+def test_a_teacher_that_is_none_is_one_clear_line(workspace, teacher):
+    taught_by(teacher)
+    assert "training.json: not what `pipedec train` writes" in refused("report", "--delays", "1", *QUICK)

@@ -1,0 +1,238 @@
+"""Which decoders `pipedec report` sets side by side, and on what; nothing here asserts how fast anything is."""
+
+import json
+import re
+import shutil
+
+import pytest
+from markupsafe import Markup
+
+import pipedec_cli as pipedec
+from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.jobs.report.running import QUICK, remove, report_of, reported, train_for, write_data
+from tests.running import read_json, refused, run, write_lines
+
+
+def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_saved(workspace, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    write_data(workspace, TOLD * 2, recipe="wikihowqa")
+    result = reported(
+        *("--delays", "1,2", "--compare", "sequential,transformers,prompt-lookup", "--batch-sizes", "1,2"),
+        "--open",
+    )
+    assert "no browser was found to show" in result.stderr, "as the fake says"
+    assert opened == [(workspace / "report/report.html").resolve().as_uri()]
+    content, decoders = report_of(workspace)
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "transformers", "prompt-lookup"]
+    words = ("Decoders side by side", "By delay", "By number of target subsequences", *decoders)
+    for word in (*words, content["advice"]["text"].split()[0], "paper: Δt = 1", "not available"):
+        assert word in result.stdout
+    assert "# Decoders compared" in (workspace / "report/report.md").read_text(encoding="utf-8")
+    assert content["baseline"]["is"].startswith("the plain model (pipedec-workspace/models/sequential)")
+    first = decoders["Δt = 1"]
+    assert [speed["batch_size"] for speed in first["speed"]] == [1, 2]
+    assert [speed["batch_size"] for speed in decoders["prompt-lookup"]["speed"]] == [1]
+    assert first["quality"]["signature"].startswith("rouge|")
+    assert set(first["differences"]["rougeL"]) == {"value", "low", "high"}
+    # 12 examples: what they have learnt to say is known, and so are the steps of the grid
+    totals = [decoders[name]["totals"] for name in ("Δt = 1", "Δt = 2", "sequential")]
+    assert len({one["tokens"] for one in totals}) == 1
+    assert totals[0]["steps"] < totals[1]["steps"] < totals[2]["steps"]
+    rows = {row["subsequences"]: row for row in content["by_subsequences"]["Δt = 1"]}
+    counts = {1: 2, 2: 4, 3: 2, 4: 2, 5: 2} | dict.fromkeys(range(6, 10), 0)
+    assert {size: row["examples"] for size, row in rows.items()} == counts
+    assert rows[1]["fewer_steps"] < rows[5]["fewer_steps"]
+    assert (content["sample"]["timed"], content["manifest"]["settings"]["delays"]) == (3, [1, 2])
+    assert content["paper"]["row"]["speedup"] == 5.8
+    # and read back
+    saved = pipedec.read_report(workspace / "report")
+    assert saved == pipedec.read_report()
+    assert (saved.advice, saved.content) == (content["advice"]["text"], content)
+    shown = Markup(saved._repr_html_()).unescape()
+    assert shown.startswith("<iframe") and saved.page in shown
+    remove(workspace / "report/report.html")
+    with pytest.raises(pipedec.UserError, match=r"report\.html: no such file"):
+        pipedec.read_report()
+
+
+def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_mode(workspace):
+    pytest.importorskip("ctranslate2")
+    remove(workspace / "models")
+    for kind in ("pipelined", "sequential"):
+        tiny_checkpoint(workspace / "models" / kind, decoder=kind, family="qwen3")
+    others = "sequential,exact,transformers,prompt-lookup,ctranslate2"
+    result = reported("--delays", "1,2", "--compare", others, columns=250)
+    _, decoders = report_of(workspace)
+    exact = [f"exact-{draft}" for draft in ("pipelined", "source", "jacobi")]
+    peers = ["transformers", "prompt-lookup", "ctranslate2"]
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *exact, *peers]
+    for name in (*exact, *peers):
+        assert decoders[name]["agreement"] == {"equal": 3, "of": 3}, name
+    totals = {name: one["totals"] for name, one in decoders.items() if one["totals"]}
+    # Without the calls that draft: how far they are used hangs on what rows cost here.
+    steps = {name: one["steps"] - (one["draft_steps"] or 0) for name, one in totals.items()}
+    assert steps["Δt = 1"] < steps["Δt = 2"] < steps["sequential"] > steps["exact-pipelined"]
+    assert "reading the prompt, ms" in result.stdout and "encoder, ms" not in result.stdout
+    page = (workspace / "report/report.html").read_text(encoding="utf-8")
+    told = re.search('<script type="application/json" id="data-replay">(.*?)</script>', page, re.DOTALL)
+    plain, *ours = json.loads(told[1])["examples"][0]["runs"][:3]
+    assert [run["rows"][0][3:] for run in (plain, *ours)] == [["…"], [], []]
+
+
+def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be_timed(workspace):
+    shutil.copy(workspace / "data/test.jsonl", workspace / "data/dev.jsonl")
+    write_data(workspace, TOLD)
+    every = ("--delays", "1", "--timing-examples", "all", "--batch-sizes", "1,4")
+    result = reported("--split", "test,dev", *every, "--recipe", "wikihowqa", columns=200)
+    content, decoders = report_of(workspace)
+    assert (content["split"], content["sample"]["timed"], content["sample"]["of"]) == ("test", 6, 6)
+    assert content["sample"]["line"].startswith("all 6 examples timed in one process")
+    assert [speed["examples"] for speed in decoders["Δt = 1"]["speed"]] == [6, 6]
+    for one in decoders.values():
+        assert one["quality"]["rows"]["scored"] == one["totals"]["examples"] == 6
+        assert one["other_splits"]["dev"]["quality"]["rows"]["scored"] == 12
+    dev = decoders["Δt = 1"]["other_splits"]["dev"]
+    assert set(dev["differences"]["rougeL"].values()) == {0.0}
+    assert (dev["text_agreement"]["of"], decoders["Δt = 1"]["text_agreement"]["of"]) == (12, 6)
+    rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    first, second = rows.index("quality, dev, 12 examples"), rows.index("quality, test, 6 examples")
+    assert rows[first + 7].endswith("38.3 38.0"), "the paper's ROUGE-L on dev"
+    assert rows[second + 7].endswith("34.9 34.6"), "and on test"
+    names = ["pipelined-delay1-dev", "pipelined-delay1", "sequential-dev", "sequential"]
+    assert {file.stem for file in (workspace / "generations").glob("*.jsonl")} == {*names}
+    # one split alone, and data that have none
+    reported("--split", "dev", "--delays", "1")
+    content, decoders = report_of(workspace)
+    assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
+    others = ("--data", workspace / "data/dev.jsonl", "--split", "dev")
+    assert "has no splits" in refused("report", *others, *QUICK)
+
+
+def test_without_right_answers_decoders_are_compared_in_steps_speed_and_agreement(workspace):
+    rows = [{"source": source} for source, _ in TOLD * 2]
+    write_lines(workspace / "data/test.jsonl", *rows)
+    result = reported("--delays", "1,2", columns=200)
+    content, decoders = report_of(workspace)
+    assert decoders["Δt = 1"]["quality"]["rows"]["scored"] == 0
+    assert decoders["Δt = 1"]["text_agreement"]["of"] == 12
+    assert decoders["sequential"]["text_agreement"] is None
+    assert decoders["Δt = 1"]["totals"]["steps"] < decoders["sequential"]["totals"]["steps"]
+    assert any("no right answers, so nothing is scored" in note for note in content["notes"])
+    shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "agreement with the baseline, 12 examples" in shown
+    assert not any(line.startswith(("quality", "signature")) for line in shown)
+    assert "no right answers: nothing is scored but agreement" in result.stderr
+    # right answers that are there for some examples only are refused as ever
+    write_lines(workspace / "data/test.jsonl", *rows, {"source": "x", "target": "y"})
+    assert "nothing to score against" in refused("report", "--delays", "1", *QUICK)
+
+
+def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_recommended(workspace):
+    others = [right for _, right in TOLD[1:] + TOLD[:1]]
+    write_data(workspace, [(source, right) for (source, _), right in zip(TOLD, others, strict=True)])
+    said = " ".join(reported("--delays", "1,2").stdout.split())
+    content, decoders = report_of(workspace)
+    assert (content["advice"]["verdict"], content["advice"]["options"]) == ("unfit", None)
+    assert "No advice: neither the plain model nor the pipelined decoder writes anything of use yet" in said
+    for name in ("sequential", "Δt = 1", "Δt = 2"):
+        assert "exchanged between" in decoders[name]["faults"][0]
+
+
+def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(workspace):
+    shutil.copytree(workspace / "models/pipelined", workspace / "models/pipelined-delay3")
+    train_for(workspace / "models/pipelined", 1)
+    train_for(workspace / "models/pipelined-delay3", 3)
+    said = " ".join(reported("--recipe", "pubmed").stderr.split())
+    assert "Δt = 2: left out, since pipedec-workspace/models/pipelined was trained for delay 1 only" in said
+    assert "train --delay 2 --out pipedec-workspace/models/pipelined-delay2` one beside it" in said
+    content, decoders = report_of(workspace)
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 3"]
+    assert decoders["Δt = 3"]["options"] == "--model pipedec-workspace/models/pipelined-delay3 --delay 3"
+    assert [row["delay"] for row in content["paper"]["delays"]] == [1, 2, 3]
+    assert "trained for delay 1 only" in refused("report", "--recipe", "pubmed", "--delays", "1,2", *QUICK)
+
+
+def test_peers_make_the_tokens_of_our_sequential_decoder(workspace):
+    pytest.importorskip("ctranslate2")
+    reported("--compare", "transformers,prompt-lookup,ctranslate2")
+    _, decoders = report_of(workspace)
+    for name in ("transformers", "prompt-lookup", "ctranslate2"):
+        peer = decoders[name]
+        assert (peer["agreement"], peer["role"]) == ({"equal": 3, "of": 3}, "peer")
+        assert peer["settings"]["version"].split()[0] in ("transformers", "ctranslate2")
+
+
+def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(workspace):
+    result = reported("--delays", "1,2", "--compare", "exact,prompt-lookup", "--batch-sizes", "1,2")
+    content, decoders = report_of(workspace)
+    names = ["exact-pipelined", "exact-source", "exact-jacobi"]
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *names, "prompt-lookup"]
+    plain, drafting = decoders["sequential"]["totals"], decoders["Δt = 1"]["totals"]
+    for name in names:
+        one, totals = decoders[name], decoders[name]["totals"]
+        assert (one["role"], one["text_agreement"]["equal"]) == ("exact", 12)
+        assert one["agreement"] == {"equal": 3, "of": 3}
+        assert totals["draft_steps"] == (drafting["steps"] if name == "exact-pipelined" else 0)
+        assert totals["tokens_per_check"] >= plain["tokens_per_step"]
+        assert [speed["draft_calls"] > 0 for speed in one["speed"]] == [name == "exact-pipelined"] * 2
+    option = "--exact pipedec-workspace/models/sequential --draft"
+    assert decoders["exact-source"]["options"] == f"{option} source"
+    assert decoders["exact-pipelined"]["options"] == f"{option} pipelined --delay 1"
+    assert content["advice"]["options"] in (None, "--delay 1", "--delay 2")
+    assert set(content["by_subsequences"]) == {"Δt = 1", "Δt = 2"}
+    assert "steps that draft" in result.stdout and "tokens a call" in result.stdout
+    # what `generate` writes with these options is taken as it is
+    run("generate", *f"{option} source --device cpu --quiet".split())
+    assert (
+        "exact-source: all 12 predictions are in"
+        in reported("--delays", "1", "--compare", "exact-source").stderr
+    )
+
+
+def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(workspace, monkeypatch):
+    monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
+    row = {"source": TOLD[0][0], "target": " ".join(TOLD[0][1])}
+    result = reported("--delays", "1", "--compare", "ctranslate2", "--data", write_lines("mine.jsonl", row))
+    content, _ = report_of(workspace)
+    assert "pip install '.[peers]'" in result.stderr
+    assert "ctranslate2 is absent" in result.stdout
+    assert content["absent"][0]["name"] == "ctranslate2"
+    assert content["subsequences_per_target"] is None
+    assert "the targets are not segmented" in result.stdout
+
+
+def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace):
+    reported("--delays", "wait,2,1")
+    content, decoders = report_of(workspace)
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "waiting schedule"]
+    steps = [entry["totals"]["steps"] for entry in content["decoders"]]
+    assert steps[1] < steps[2] < steps[3]
+    assert decoders["waiting schedule"]["options"] == "--delay wait"
+    assert "waiting schedule" not in content["advice"]["text"]
+
+
+def test_exploration_rules_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):
+    result = reported("--delays", "1", "--explore", "both", "--json", "--quiet", "--out", "elsewhere")
+    content = json.loads(result.stdout)
+    _, _, once = content["decoders"]
+    names = [entry["name"] for entry in content["decoders"]]
+    assert names == ["sequential", "Δt = 1, retry", "Δt = 1, once"]
+    assert (once["options"], once["used_up_sub_max"]) == ("--delay 1 --explore once", 0.0)
+    assert content == read_json("elsewhere/report.json")
+    assert not (workspace / "report").exists()
+    assert "timing" not in result.stderr
+
+
+def test_starts_stand_beside_the_rule_with_the_options_that_give_them(workspace):
+    result = reported("--delays", "1", "--starts", "0.6,0,1.1", "--json", "--quiet")
+    decoders = json.loads(result.stdout)["decoders"][1:]
+    assert {entry["name"]: entry["options"] for entry in decoders} == {
+        "Δt = 1, retry": "--delay 1",
+        "Δt = 1, start 0": "--delay 1 --start-when 0",
+        "Δt = 1, start 0.6": "--delay 1 --start-when 0.6",
+        "Δt = 1, start 1.1": "--delay 1 --start-when 1.1",
+    }
+    steps = [entry["totals"]["steps"] for entry in decoders[1:]]
+    assert steps == sorted(steps)
+    assert steps[-1] > steps[0]

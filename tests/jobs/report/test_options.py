@@ -1,0 +1,93 @@
+"""The options of `pipedec generate` that a report gives for a decoder: they make the very predictions that it measured."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+from tests.checkpoints import change
+from tests.jobs.report.running import report_of, reported, train_for
+from tests.running import read_json, run
+
+TELLING = ("decoder", "delay", "explore", "exact", "source_prefix", "max_source_tokens")
+
+
+def made_with(manifest):
+    """By what, and how."""
+    made = read_json(manifest)
+    return made["model"], made.get("drafter"), {name: made["settings"].get(name) for name in TELLING}
+
+
+def options_of_all(place):
+    """The options by decoder, after `generate` has taken each of them and has done what was measured."""
+    found = {}
+    for name, entry in report_of(place)[1].items():
+        found[name] = entry["options"]
+        run("generate", *shlex.split(found[name]), "--device", "cpu", "--quiet", "--out", "again.jsonl")
+        kept = Path(entry["quality"]["predictions"]).with_suffix(".manifest.json")
+        assert made_with("again.manifest.json") == made_with(kept), name
+    return found
+
+
+def test_the_workspace_and_the_dtype_are_among_the_options(workspace):
+    workspace.rename("other place")
+    told = "--workspace 'other place' --dtype bfloat16"
+    reported(
+        "--delays",
+        "1",
+        "--compare",
+        "exact-source,exact-pipelined",
+        *told.replace("'", "").split(" ", 1)[:1],
+        "other place",
+        "--dtype",
+        "bfloat16",
+    )
+    _, decoders = report_of(Path("other place"))
+    assert decoders["Δt = 1"]["options"] == f"--delay 1 {told}"
+    assert decoders["exact-pipelined"]["options"].endswith(f"--draft pipelined --delay 1 {told}")
+    assert decoders["exact-source"]["options"].endswith(f"--draft source {told}")
+
+
+def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(workspace):
+    other = workspace / "models/pipelined-delay2"
+    shutil.copytree(workspace / "models/pipelined", other)
+    train_for(workspace / "models/pipelined", 1)
+    path = other / "config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "delay": 2, "explore": "once"})
+    reported("--delays", "1,2")
+    two = f"--model {other} --delay 2"
+    options = options_of_all(workspace)
+    assert [options[name] for name in ("Δt = 1", "Δt = 2")] == ["--delay 1", two]
+    rules = [one["settings"].get("explore") for one in report_of(workspace)[1].values()]
+    assert rules == [None, "retry", "once"]
+    reported("--delays", "1,2", "--explore", "once")
+    options = options_of_all(workspace)
+    assert [options[f"Δt = {n}, once"] for n in (1, 2)] == ["--delay 1 --explore once", two]
+
+
+def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told(workspace):
+    shutil.move(workspace / "models/sequential", "hf-t5")
+    change(Path("hf-t5/config.json"), "pipedec")
+    path = workspace / "models/pipelined/config.json"
+    change(path, pipedec={**read_json(path)["pipedec"], "source_prefix": "say: ", "max_source_tokens": 30})
+    reported("--baseline", "hf-t5", "--delays", "1", "--compare", "exact-pipelined,exact-source")
+    alike = "--source-prefix 'say: ' --max-source-tokens 30"
+    assert options_of_all(workspace) == {
+        "sequential": f"--model hf-t5 {alike}",
+        "Δt = 1": "--delay 1",
+        "exact-pipelined": "--exact hf-t5 --draft pipelined --delay 1",
+        "exact-source": f"--exact hf-t5 --draft source {alike}",
+    }
+
+
+def test_models_that_were_given_are_named_whatever_signs_their_names_have(workspace):
+    shutil.move(workspace / "models/pipelined", "my pipe")
+    shutil.copytree(workspace / "models/sequential", "it's plain")
+    told = ("--model", "my pipe", "--baseline", "it's plain")
+    reported(*told, "--delays", "1,wait", "--compare", "exact-pipelined")
+    plain = """'it'"'"'s plain'"""
+    assert options_of_all(workspace) == {
+        "sequential": f"--model {plain}",
+        "Δt = 1": "--model 'my pipe' --delay 1",
+        "waiting schedule": "--model 'my pipe' --delay wait",
+        "exact-pipelined": f"--exact {plain} --draft pipelined --model 'my pipe' --delay 1",
+    }

@@ -1,0 +1,76 @@
+"""What `pipedec report` takes and what it refuses before all."""
+
+import shutil
+
+import pytest
+import typer
+
+from pipedec_cli.jobs import report
+from tests.jobs.report.running import QUICK, remove, train_for
+from tests.running import refused, run
+
+
+@pytest.mark.parametrize(
+    ("gone", "options", "words"),
+    [
+        ("models/pipelined", "", ("models/pipelined", "pipedec train")),
+        ("data", "", ("data", "pipedec segment")),
+        ("models/pipelined/config.json", "", ("models/pipelined", "pipedec train --resume")),
+        (
+            "models/sequential",
+            "--compare transformers",
+            ("plain model", "pipedec train --decoder sequential"),
+        ),
+        (
+            "models/sequential",
+            "--compare exact-source",
+            ("exact-source would run the plain model", "--baseline"),
+        ),
+        ("", "--model pipedec-workspace/models/sequential", ("ordinary model", "--baseline")),
+        ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),
+        ("", "--compare sequential,vllm", ("'vllm'", "ctranslate2")),
+    ],
+)
+def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, options, words):
+    if gone:
+        remove(workspace / gone)
+    said = refused("report", *options.split(), *QUICK)
+    assert all(word in said for word in words), said
+    assert not (workspace / "generations").exists()
+
+
+def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
+    train_for(workspace / "models/pipelined", 1)
+    assert "trained for delay 1 only" in refused("report", "--delays", "1,3", *QUICK)
+    assert not (workspace / "generations").exists()
+    shutil.rmtree(workspace / "models/sequential")
+    said = refused("report", *QUICK)
+    assert "nothing to compare with" in said and "pipedec train --decoder sequential" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        *((f"--split {word}", "give one or more of train, dev, test") for word in ("dev,tset", ",")),
+        *((f"--delays {word}", "whole numbers") for word in ("0", "1,,2", "a")),
+        ("--batch-sizes 1,x", "whole numbers"),
+        *((f"--starts={word}", "give numbers from 0 up") for word in ("-1", "nan", "often")),
+    ],
+)
+def test_values_that_are_none_are_a_usage_error(options, said):
+    assert said in run("report", *options.split(), exit_code=2).output
+
+
+@pytest.mark.parametrize("written", ["2", '"2,1,sequential"', '[2, 1, "wait"]'])
+def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
+    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda settings: "")
+    asked = []
+
+    def compare(settings, *_):
+        asked.append(settings.delays)
+        raise typer.Exit
+
+    monkeypatch.setattr(report, "compare", compare)
+    (tmp_path / "settings.toml").write_text(f"[report]\ndelays = {written}\n")
+    run("report", "--config", tmp_path / "settings.toml")
+    assert asked == [(2,) if written == "2" else (1, 2, "wait")]

@@ -1,0 +1,248 @@
+"""What a report looks like, on a terminal and as Markdown; no model runs here."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from markupsafe import Markup
+from rich.cells import cell_len
+from rich.console import Console
+
+from pipedec_cli.evaluate.agreement import TextAgreement
+from pipedec_cli.evaluate.failures import count_failures
+from pipedec_cli.evaluate.metrics.fields import Fields
+from pipedec_cli.evaluate.metrics.measure import score
+from pipedec_cli.evaluate.peers import Absent
+from pipedec_cli.evaluate.report import SizeRow
+from pipedec_cli.view.console import visible
+from pipedec_cli.view.page.report_page import report_page
+from pipedec_cli.view.sheets.report import markdown, show_report
+from pipedec_cli.view.sheets.report import report_sheets as sheets
+from pipedec_cli.view.tables import Section, Sheet, bar, drawn, figure, fitted, plain, times
+from tests.jobs.report.reports import ALL, CURVES, entry, make_report
+
+
+def cells(report, title, name):
+    """The cells of the rows of that name, in the sheet of that title."""
+    (sheet,) = [sheet for sheet in sheets(report) if sheet.title.startswith(title)]
+    return [row[1:] for section in sheet.sections for row in section.rows if row[0] == name]
+
+
+def printed(report, width, *, terminal=True):
+    file = io.StringIO()
+    file.isatty = lambda: terminal
+    console = Console(file=file, width=width, markup=False, emoji=False, highlight=False, color_system=None)
+    show_report(console, report)
+    return file.getvalue()
+
+
+def side(report, name):
+    return cells(report, "Decoders side by side", name)[0]
+
+
+def test_baseline_delay_and_peer_stand_side_by_side():
+    report = make_report(peers=["transformers"], delays=(1,))
+    shown = {
+        "speedup": ("1.0 ×", "3.7 ×", "0.51 ×"),
+        "  its range": ("", "3.7 to 3.7", "0.5 to 0.5"),
+        "calls an example": ("10.0", "2.0", "10.0"),
+        "ms a call": ("40.0", "50.0", "80.0"),
+        "fewer calls (schedule)": ("", "5.0 ×", "1.0 ×"),
+        "cheaper calls (kernels)": ("", "0.80 ×", "0.50 ×"),
+        "decoding, both together": ("", "4.0 ×", "0.50 ×"),
+        "steps an example": ("100.0", "20.0", "–"),
+        "tokens a step": ("0.4", "2.0", "–"),
+        "ROUGE-L": ("100.0", "100.0", "–"),
+        "peak, MB": ("250", "250", "250"),
+        "  of it before decoding": ("100", "100", "100"),
+        "duplicated subsequences": ("0.0%", "0.0%", "–"),
+        "subsequences a text": ("1.0 of 2.0", "1.0 of 2.0", "–"),
+        "dropped subsequences": ("50.0%", "50.0%", "–"),
+        "alike predictions": ("0.0%", "0.0%", "–"),
+        "sub_max used up": ("–", "25.0%", "–"),
+        "same tokens": ("", "", "9 of 10"),
+    }
+    assert {row: side(report, row) for row in shown} == shown
+    assert "decoder calls of the 10 timed, batch size 1" in {
+        each.heading for each in sheets(report)[0].sections
+    }
+
+
+def test_what_nobody_was_asked_for_or_can_have_has_no_row():
+    report = make_report(delays=("together",))
+    for one in report.entries:
+        one.memory = one.used_up = None
+    sheet = sheets(report)[0]
+    shown = {label for section in sheet.sections for label, *_ in section.rows}
+    assert "dropped subsequences" in shown
+    assert not shown & {"sub_max used up", "ended in circles", "peak, MB"}
+    assert not any("sub_max" in note for note in (*sheet.notes, *report.notes))
+
+
+def test_texts_that_were_ended_where_they_went_in_circles_are_told():
+    report = make_report()
+    (one, *_) = report.pipelined
+    items = [replace(one.scored.items[0], circled=True), *one.scored.items[1:]]
+    one.scored = replace(one.scored, items=items, failures=count_failures(items))
+    rates = [f"{100 * each.scored.failures.circled_rate:.1f}%" for each in report.entries if each.scored]
+    assert list(side(report, "ended in circles"))[: len(rates)] == rates and len({*rates}) == 2
+    assert any(note.startswith("ended in circles: texts that end") for note in sheets(report)[0].notes)
+
+
+def test_where_objects_are_compared_their_parts_are_called_fields():
+    report = make_report(delays=("together",), metric="fields_f1")
+    for one in report.entries:
+        one.scored, one.used_up = replace(one.scored, scores=score(one.scored.items, Fields())), None
+    shown = printed(report, 200)
+    assert "fields a text" in shown and "dropped fields" in shown and "target fields" in shown
+    assert "subsequence" not in shown
+
+
+def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():
+    report = make_report(delays=(1,), absent=(Absent("ctranslate2", "not installed"),))
+    assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
+    assert ("", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
+    notes = sheets(report)[0].notes
+    assert {"baseline: the plain model (models/sequential)", "ctranslate2 is absent: not installed"} <= {
+        *notes
+    }
+    first = entry("sequential", "baseline", seconds=2.0, sizes=(1, 4))
+    report = make_report(entries=(first, *make_report(peers=["prompt-lookup"], delays=(1,)).entries[1:]))
+    assert cells(report, "Decoders", "examples/s")[1] == ("5.00", "–", "–")
+
+
+def test_agreement_with_the_baseline_is_a_section_of_its_own_where_there_is_one():
+    base, *ours = make_report(delays=(1,)).entries
+    assert not cells(make_report(), "Decoders", "equal texts")
+    ours[0].text_agreement = TextAgreement(93.14, 12, 25)
+    report = make_report(entries=(base, *ours))
+    (section,) = [each for each in sheets(report)[0].sections if each.heading.startswith("agreement")]
+    assert section.heading == "agreement with the baseline, 1 examples"
+    assert section.rows == (("ROUGE-L", "", "93.1"), ("equal texts", "", "12 of 25"))
+    assert report.as_json()["decoders"][1]["text_agreement"] == {"rouge_l": 93.14, "equal": 12, "of": 25}
+
+
+def test_papers_figures_stand_beside_what_was_measured():
+    report = make_report(recipe="wikihowqa")
+    assert sheets(report)[0].columns[-2:] == ("paper: sequential", "paper: Δt = 1")
+    assert side(report, "ROUGE-L")[-2:] == ("34.9", "34.6")
+    assert side(report, "speedup")[-2:] == ("1.0 ×", "5.8 ×")
+    assert side(report, "peak, MB")[-2:] == ("not available", "not available")
+    assert side(make_report(recipe="kp20k"), "peak, MB")[-2:] == ("1,714", "1,634")
+    assert cells(report, "By delay", "Δt = 2")[0][-4:] == ("35.9", "13.9", "34.8", "4.4")
+    assert cells(report, "By number", "2")[0][-2] == "1.8 ×"
+    notes = "\n".join(sheets(report)[2].notes)
+    assert "paper, Figure 4: 1.8 times at 2 subsequences, 5.1 times at 9" in notes
+    assert "paper, Figure 5: Rouge-L 0.1 to 0.3" in notes
+    assert "--timing-examples all" in notes
+    # on the dev set the paper's scores on its own; Table 5 is of test sets
+    report = make_report(recipe="wikihowqa", split="dev")
+    assert side(report, "ROUGE-L")[-2:] == ("38.3", "38.0")
+    assert cells(report, "By delay", "Δt = 2")[0][-1] == "20.0"
+
+
+def test_breakdown_draws_the_advised_delay_and_leaves_open_what_is_not_known():
+    report = make_report()
+    (two,), (ten,) = (cells(report, "By number", name) for name in ("2", "10 or more"))
+    assert (two[:3], two[-1]) == (("12", "3", "41.0"), "████")
+    assert ten == ("5", "0", "–", "4.0 ×", "–", "–", "4.0 ×", "–", "–", "")
+    assert sheets(report)[2].columns[-1] == "speedup, Δt = 2, drawn"
+    # a number that no target has stands beside the paper's figures alone
+    rows = {"Δt = 1": (SizeRow(2, 0, None, 0, None, None, None), SizeRow(3, 5, 2.0, 3, 1.5, 40.0, 41.0))}
+    assert cells(make_report(delays=(1,), sizes=rows), "By number", "2") == []
+    (two,) = cells(make_report(delays=(1,), sizes=rows, recipe="pubmed"), "By number", "2")
+    assert two == ("0", "0", "–", "–", "–", "–", "4.3 ×", "")
+    # neither a breakdown without segmented targets, nor Table 5 for one delay
+    report = make_report(delays=(1,), sizes={"Δt = 1": ()})
+    assert [sheet.title for sheet in sheets(report)] == ["Decoders side by side", "What was compared"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 250])
+def test_a_table_fits_the_terminal_in_one_part_with_the_columns_named_that_have_no_room(width):
+    report = make_report(**ALL)
+    lines = printed(report, width).splitlines()
+    assert max(cell_len(line) for line in lines if not line.startswith("rouge|")) <= width  # one long word
+    assert sum("─" in line for line in lines) == len(sheets(report)), "no table is cut into parts"
+    text = " ".join(" ".join(lines).split())
+    for sheet in sheets(report):
+        fits, left_out = fitted(sheet, width)
+        assert sorted([*fits.columns, *left_out]) == sorted(sheet.columns)
+        assert not left_out or f"no room for {'; '.join(left_out)}: a wider terminal" in text
+    assert ("no room" in text) == (width < 250)
+
+
+def test_what_matters_most_is_left_out_last():
+    main, by_delay, by_number, _ = sheets(make_report(**ALL))
+    assert fitted(main, 80)[0].columns == ("sequential", "Δt = 1", "Δt = 2", "Δt = 3")
+    assert fitted(main, 55)[0].columns == ("sequential", "Δt = 1")
+    assert fitted(by_delay, 80)[0].columns[-1] == "decoder steps"
+    speedups = [name for name in fitted(by_number, 80)[0].columns if "speedup" in name]
+    assert speedups == [f"speedup, Δt = {n}" for n in (1, 2, 3)]
+
+
+def test_off_a_terminal_nothing_is_left_out_or_broken_whatever_the_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    report = make_report(**ALL, baseline="a folder " * 40)
+    text = printed(report, None, terminal=False)
+    assert f"baseline: {report.baseline.strip()}\n" in text
+    assert "no room" not in text
+    (heads, *_) = [line for line in text.splitlines() if line.split()[:2] == ["sequential", "Δt"]]
+    assert "ctranslate2" in heads
+
+
+def test_a_heading_stands_out_over_the_columns_beside_it_and_figures_stand_to_the_right():
+    rows = (("one", "1.0", "word"), ("two", "10.0", "longer"))
+    sheet = Sheet("", ("a heading", "text"), (Section("a section that is long", rows),))
+    assert [line.plain for line in drawn(sheet)] == [
+        "             a",
+        "       heading  text",
+        "─" * 22,
+        "a section that is long",
+        "  one      1.0  word",
+        "  two     10.0  longer",
+    ]
+
+
+def test_text_of_the_users_is_shown_as_it_is():
+    text = printed(make_report(delays=(1,), baseline="[bold]a\x1b[31m:smile:"), 200)
+    assert "[bold]a␛[31m:smile:" in text
+    assert text.rstrip().endswith("Take it.\nMind the gap.")
+
+
+def test_markdown_holds_the_advice_first_and_every_table_and_signs_in_text_stay_text():
+    text = markdown(make_report())
+    assert text.startswith("# Decoders compared\n\n**Take it.**\n\n- Mind the gap.\n")
+    for title in ("## Decoders side by side", "## By delay", "## By number", "## What was compared"):
+        assert title in text
+    main = text.split("## By delay")[0].splitlines()
+    assert len({line.count(" | ") for line in main if line.startswith("| ")}) == 1
+    assert plain("a|b*c\n<d>") == r"a\|b\*c \<d\>"
+
+
+def test_numbers_have_three_figures_and_bars_one_scale():
+    assert (figure(1234.5), figure(12.34), figure(0.1234)) == ("1234", "12.3", "0.12")
+    assert (times(0.1234), times(0.999), times(12.34), times(None)) == ("0.12 ×", "1.0 ×", "12.3 ×", "–")
+    assert (bar(None), len(bar(0.01)), len(bar(2, 4)), len(bar(10, 20)), len(bar(20, 20))) == (
+        "",
+        1,
+        6,
+        15,
+        30,
+    )
+
+
+def test_a_page_has_the_advice_and_every_cell_of_every_table_as_text():
+    report = make_report(**ALL, baseline="<script>alert(1)</script>\u202e`x`")
+    raw = report_page(report, CURVES)
+    assert "<script>alert" not in raw and "\u202e" not in raw
+    page = Markup(raw).unescape()
+    for sheet in sheets(report):
+        told = [sheet.title, sheet.corner, *sheet.columns, *sheet.notes]
+        told += [cell for section in sheet.sections for row in section.rows for cell in row]
+        for cell in told:
+            assert f">{visible(cell)}<" in page
+    assert page.index("Take it.") < page.index("Mind the gap.") < page.index("Decoders side by side")
+
+
+def test_a_page_is_the_same_each_time_it_is_made():
+    assert report_page(make_report(**ALL), CURVES) == report_page(make_report(**ALL), CURVES)

@@ -1,0 +1,272 @@
+"""`pipedec segment` as a user runs it: from a file of any kind to segmented splits in the workspace, and what it says."""
+
+import gzip
+import io
+import json
+import re
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipedec_cli.data.preparation import TargetStatistics
+from pipedec_cli.data.records import SPLITS, Segmentation
+from pipedec_cli.data.workspace import Workspace, load_segmenter, load_split
+from pipedec_cli.evaluate.estimate import Estimate
+from pipedec_cli.jobs.segment import EXAMPLES
+from pipedec_cli.view.sheets.segment import render_summary, segment_sheets
+from tests.jobs.segment.running import data_of, refusal, segment, segmentation
+from tests.running import read_json
+from tests.running import write_lines as write
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+FACTS = ("The pump is on.", "Dr. Lee checked it.", "It runs at 3.5 bar.", "The valve is open, too.")
+FACTS += ("It is late.",)
+
+
+def examples(count=40, **fields):
+    return [{"source": f"case {i}", "target": " ".join(FACTS[: 3 + i % 3]), **fields} for i in range(count)]
+
+
+def test_a_file_becomes_three_segmented_splits_in_the_workspace():
+    result = segment(write("data.jsonl", *examples(x=[1])), "--level", "sentence")
+    assert result.stdout == ""
+    splits = data_of()
+    assert sum(map(len, splits.values())) == 40 and all(splits.values())
+    for record in chain(*splits.values()):
+        assert tuple(record.target_segments) == FACTS[: len(record.target_segments)]
+        assert record.fields["x"] == [1]
+        assert record.id == str(int(record.source.removeprefix("case ")) + 1)
+    assert segmentation() == Segmentation("sentence", (), " ", 20)
+    assert (Workspace.find().data / "sentences.json").exists()
+    assert "wrote train.jsonl, dev.jsonl, test.jsonl, segmentation.json" in result.stderr
+    assert "counted in words" in result.stderr
+
+
+def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_them():
+    items = [{"source": f"case {i}. {FACTS[1]}", "note": i} for i in range(30)]
+    result = segment(write("inputs.jsonl", *items), "--sources-only", "--json")
+    printed, folder = json.loads(result.stdout), Path("pipedec-workspace/data")
+    assert (printed["promise"], printed["statistics"], printed["joiner"]) == ([], {}, " ")
+    assert printed["manifest"]["settings"]["sources_only"] is True
+    splits = {name: load_split(folder / f"{name}.jsonl", need_target=False) for name in SPLITS}
+    assert {name: row["examples"] for name, row in printed["splits"].items()} == {
+        name: len(rows) for name, rows in splits.items()
+    }
+    assert sorted(record.fields["note"] for record in chain(*splits.values())) == [*range(30)]
+    assert not any({"target", "target_segments"} & record.fields.keys() for record in chain(*splits.values()))
+    assert load_segmenter(folder).cut(" ".join(FACTS)) == FACTS
+    assert "next: `pipedec train --teacher MODEL` has" in result.stderr
+    assert (
+        "`pipedec train d --teacher MODEL`" in segment("inputs.jsonl", "--sources-only", "--out", "d").stderr
+    )
+    refused = refusal("inputs.jsonl")
+    assert "inputs.jsonl:1: field 'target' is missing" in refused and "--sources-only" in refused
+    some = write("some.jsonl", items[0], *examples(1))
+    assert "some.jsonl:2: there is a target; leave out --sources-only" in refusal(some, "--sources-only")
+
+
+def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_the_same_bytes():
+    result = segment(write("data.jsonl", *examples()), "--json", "--out", "there")
+    printed = json.loads(result.stdout)
+    assert printed.pop("out") == "there"
+    assert printed == read_json("there/segmentation.json")
+    assert [row["delay"] for row in printed["promise"]] == [1, 2, 3]
+    assert printed["promise"][0]["ratio"] > 1.5
+    assert printed["splits"]["test"]["origin"] == "split off by source"
+    assert printed["manifest"]["settings"]["seed"] == 0
+    assert not Path("pipedec-workspace").exists()
+    for out in ("a", "b"):
+        segment("data.jsonl", "--out", out)
+    first, second = ({p.name: p.read_bytes() for p in Path(out).iterdir()} for out in ("a", "b"))
+    assert first == second
+
+
+def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited():
+    write("data.jsonl", *examples(30))
+    write("dev.jsonl", *examples(6), {"source": "new", "target": "It is late."})
+    nothing = segment("data.jsonl", "--dev-fraction", "0", "--test-fraction", "0", "--out", "whole")
+    assert "is empty" not in nothing.stderr
+    result = segment("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
+    assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
+    assert len(data_of()["test"]) > 8
+    assert "of dev and test with a source that train has, too" in result.stderr
+    content = "".join(json.dumps(item) + "\n" for item in examples(20)) + "nonsense\n"
+    segment("-", "--limit", "5", input=content)
+    assert sum(map(len, data_of().values())) == 5
+    assert "can be read only once" in refusal("-", "--dev", "-")
+
+
+def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_warned_of():
+    segment(write("data.jsonl", *examples()))
+    before = {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()}
+    Path("wrong.jsonl").write_text('{"source": "a", "target": "b"}\n{"sour')
+    assert "wrong.jsonl:2: not JSON" in refusal("wrong.jsonl")
+    assert "empty.jsonl: is empty" in refusal(write("empty.jsonl"))
+    assert "nothing.jsonl: no such file" in refusal("nothing.jsonl")
+    for over in ("pipedec-workspace/data/train.jsonl", "pipedec-workspace/data"):
+        assert "would be written over" in refusal(over)
+    for page in (
+        "data.jsonl",
+        "pipedec-workspace/data/dev.jsonl",
+        "pipedec-workspace/data/segmentation.json",
+    ):
+        wrong = f"{page}: would be written over; give another --html"
+        assert wrong in refusal("data.jsonl", "--html", page)
+    write("corpus/train.jsonl", *examples())
+    told = refusal("corpus", "--html", "corpus/train.jsonl")
+    assert told.startswith("corpus/train.jsonl: is in the folder that is read, and is not called .html")
+    Path("s.json").write_text('{"type": "object", "properties": {"a": {"type": "string"}}}')
+    told = refusal("data.jsonl", "--level", "field", "--schema", "s.json", "--html", "s.json")
+    assert told.startswith("s.json: would be written over")
+    assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
+    Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
+    assert "was trained on other data" not in segment("data.jsonl").stderr
+    assert "was trained on other data" in segment("data.jsonl", "--seed", "1", "-q").stderr
+
+
+def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
+    write("data.jsonl", *examples())
+    Path("c.toml").write_text('seed = 5\n[segment]\nlevel = "clause"\nsub-max = 9\n')
+    segment("data.jsonl", "--config", "c.toml", "--sub-max", "8")
+    saved = read_json("pipedec-workspace/data/segmentation.json")
+    assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["seed"]) == ("clause", 8, 5)
+    segment(
+        write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9))), "--recipe", "kp20k"
+    )
+    assert segmentation().level == "phrase"
+    Path("d.toml").write_text('level = "phrase"\nseparator = [";", "|"]\njson = true\n')
+    told = json.loads(segment("data.jsonl", "--config", "d.toml").stdout)
+    assert segmentation().separators == (";", "|") and told
+    segment("data.jsonl", "--config", "d.toml", "--level", "sentence")
+    assert (segmentation().level, segmentation().separators) == ("sentence", ())
+    assert "has no separators" in refusal("data.jsonl", "--level", "sentence", "--separator", ";")
+
+
+def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
+    items = examples(9)
+    Path("data.jsonl.gz").write_bytes(gzip.compress(Path(write("data.jsonl", *items)).read_bytes()))
+    lines = (f'{item["source"]},"{item["target"]}"' for item in items)
+    Path("data.csv").write_text("\n".join(["source,target", *lines]))
+    for name in ("data.jsonl.gz", "data.csv"):
+        segment(name, "--out", f"out-{name}")
+    for split in SPLITS:
+        places = (Path(f"out-{name}/{split}.jsonl") for name in ("data.jsonl.gz", "data.csv"))
+        first, second = map(load_split, places)
+        assert [record.target_segments for record in first] == [record.target_segments for record in second]
+
+
+def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_ones_own():
+    items = [{"source": f"s{i}", "keyphrases": ["a", "b c"] if i % 2 else "a; b c;"} for i in range(12)]
+    result = segment(write("data.jsonl", *items), "--level", "phrase", "--target-field", "keyphrases")
+    for record in data_of()["train"]:
+        assert record.target_segments == ("a", "b c")
+        assert record.target in ("a; b c", "a; b c;")
+        assert "keyphrases" in record.fields
+    assert segmentation().joiner == "; "
+    assert "6 targets came segmented" in result.stderr
+    data = write("data.jsonl", *({"source": str(i), "target": "a|b\nc"} for i in range(9)))
+    segment(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
+    assert data_of()["train"][0].target_segments == ("a", "b", "c")
+    assert load_segmenter(Path("pipedec-workspace/data")).separators == ("|", "\n")
+    segment(write("data.jsonl", *examples()), "--level", "clause", "--joiner", r"\n")
+    assert segmentation().joiner == "\n"
+    longest = max((record.target_segments for record in data_of()["train"]), key=len)
+    assert longest[-3:] == ("The valve is open,", "too.", "It is late.")
+
+
+def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
+    items = [{"source": str(i), "target": "; ".join("abcdefgh")} for i in range(10)]
+    result = segment(write("data.jsonl", *items), "--level", "phrase", "--sub-max", "5")
+    assert data_of()["train"][0].target_segments == ("a; b", "c; d", "e; f", "g; h")
+    assert "10 targets had too many segments: neighbours were merged to 4" in result.stderr
+    items = [{"source": str(i), "target": "word " * 8 + "end, " + "more " * 5} for i in range(10)]
+    result = segment(write("data.jsonl", *items), "--time-max", "12", "-q")
+    warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 12 time-steps"
+    assert warning in result.stderr.replace("\n", " ")
+    assert "the longest has 14 words" in result.stderr
+    result = segment("data.jsonl", "--time-max", "12", "--split-long")
+    assert data_of()["train"][0].target_segments == (("word " * 8 + "end,"), ("more " * 5).strip())
+    assert "would be cut" not in result.stderr
+    told = " ".join(segment("data.jsonl", "--time-max", "2", "--split-long").stderr.split())
+    assert "(the longest has 1 words): decode with a larger --time-max" in told
+
+
+WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
+
+
+@pytest.mark.parametrize(
+    ("item", "options", "expected"),
+    [
+        (WHOLE | {"target": 3}, "", f"{AT}'target' is a number, neither a string nor a list of strings"),
+        (WHOLE | {"source": ""}, "", f"{AT}'source' is empty"),
+        ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
+        (
+            WHOLE | {"target": None},
+            "",
+            f"{AT}field 'target' is null; give the record a target, or leave it out",
+        ),
+        (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
+        (WHOLE, "--dev-fraction 0.6 --test-fraction 0.4", "nothing to train on"),
+        (WHOLE, "--tokenizer no-such-folder/x/y", "no tokenizer can be loaded from"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
+    assert expected in refusal(write("data.jsonl", item), *options.split())
+    assert not Path("pipedec-workspace").exists()
+
+
+def test_a_folder_in_which_no_file_is_named_after_a_split_is_told_what_segment_wants():
+    Path("made").mkdir()
+    assert refusal("made") == (
+        "made: a folder without a file for any split; name its files train.jsonl, dev.jsonl, test.jsonl, or give a single "
+        "file"
+    )
+
+
+def test_data_that_will_not_be_helped_or_are_too_few_are_said_so_and_hostile_text_is_data():
+    items = [{"source": str(i), "target": "It is late."} for i in range(30)]
+    result = segment(write("data.jsonl", *items), "--quiet")
+    assert "1.0 subsequences on average" in result.stderr
+    assert "will hardly help" in result.stderr
+    assert "will hardly help" not in segment(write("data.jsonl", *examples())).stderr
+    result = segment(write("data.jsonl", *examples(2)), "-q")
+    assert "dev is empty" in result.stderr and "test is empty" in result.stderr
+    assert len(data_of()["train"]) == 2
+    hostile = "[bold]x[/bold] [/] \x1b[31m :smile: \x00 😀."
+    items = ({"source": f"{hostile}{i}", "target": f"{hostile} Two."} for i in range(9))
+    result = segment(write("data.jsonl", *items))
+    assert data_of()["train"][0].target == f"{hostile} Two."
+    assert "\x1b" not in result.stderr
+    Path("[red]x.jsonl").write_text("{")
+    assert refusal("[red]x.jsonl").startswith("[red]x.jsonl:1: not JSON")
+
+
+def test_tables_have_the_papers_columns_and_stand_side_by_side_where_there_is_room():
+    train, dev = TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}), TargetStatistics(0, 0.0, 0.0, 0.0, {})
+    heights = []
+    for width in (60, 140):
+        console = Console(file=io.StringIO(), width=width)
+        estimates = [Estimate(1, 2, 9.0, 3.0, 0.25)]
+        console.print(render_summary(segment_sheets({"train": train, "dev": dev}, estimates, "words")))
+        shown = console.file.getvalue()
+        assert all(figure in shown for figure in ("25.0%", "3.0", "1 to 2: 50%, 3 to 5: 50%"))
+        heights.append(shown.count("\n"))
+    assert heights[1] < heights[0]
+    said = segment(write("data.jsonl", *examples()), "--html", "page.html").stderr
+    page = Path("page.html").read_text(encoding="utf-8")
+    for shown in (
+        "Subsequences a target",
+        "Decoder steps a target",
+        "Table 1",
+        "words /\nsubsequence",
+        "<svg",
+    ):
+        assert shown in page
+    assert "--html draws what targets are like" in refusal("data.jsonl", "--sources-only", "--html", "p.html")
+    promise = "Decoder steps that the grid promises, in words"
+    assert all(expected in said for expected in ("subsequences /", promise, "sequential", "times"))
+    # the examples in the help name options that there are
+    known, used = (set(re.findall(r"--[a-z-]+", text)) for text in (segment("--help").stdout, EXAMPLES))
+    assert len(used) > 5 and used <= known

@@ -1,0 +1,181 @@
+"""`pipedec bench` as a user runs it, on a small model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipedec_cli.evaluate.timing import Gain
+from pipedec_cli.model.scratch import SHAPES
+from pipedec_cli.view.sheets.bench import _ratios
+from tests.checkpoints import tiny_checkpoint
+from tests.running import read_json, refused, run
+
+FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--repeats", "1", "--rows", "1,2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("bench") / "pipelined")
+
+
+@pytest.fixture(autouse=True)
+def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GiB takes its time to fill, and nothing here depends on what is read."""
+    monkeypatch.setattr("pipedec_cli.evaluate.bench.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
+
+
+def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
+    several = ["--delays", "1,2", "--dtypes", "float32,bfloat16", "--batch-sizes", "1,2", "--json"]
+    result = run("bench", "--model", folder, *FEW, *several, "--out", tmp_path / "bench.json")
+    content = json.loads(result.stdout)
+    assert content == read_json(tmp_path / "bench.json")
+    decoders = {decoder["name"]: decoder for decoder in content["decoders"]}
+    assert list(decoders) == [
+        *("sequential", "Δt = 1", "Δt = 2"),
+        *("sequential, bfloat16", "Δt = 1, bfloat16", "Δt = 2, bfloat16"),
+        "transformers",
+    ]
+    calls = {name: decoder["speed"][0]["decoder_calls"] for name, decoder in decoders.items()}
+    assert calls["sequential"] == calls["transformers"] == 13  # 3 · 4 tokens and an <eos>
+    assert (calls["Δt = 1"], calls["Δt = 2"]) == (7, 9)  # (3 − 1) · Δt + 4 tokens and an <eos>
+    assert {speed["batch_size"] for speed in decoders["Δt = 1"]["speed"]} == {1, 2}
+    steps = [(dtype, rows) for dtype in ("float32", "bfloat16") for rows in (1, 2)]
+    assert [(step["dtype"], step["rows"]) for step in content["steps"]] == steps
+
+
+def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
+    pytest.importorskip("ctranslate2")
+    folder, page = tiny_checkpoint(tmp_path / "qwen3", family="qwen3"), tmp_path / "bench.html"
+    others = ("--compare", "sequential,transformers,ctranslate2", "--html", page)
+    result = run("bench", "--model", folder, *FEW, *others, "--out", tmp_path / "bench.json")
+    said = " ".join(result.stdout.split())
+    assert "reading the prompt" in said and "source keys" not in said and "encoder" not in said
+    decoders = {one["name"]: one["speed"][0] for one in read_json(tmp_path / "bench.json")["decoders"]}
+    calls = {name: speed["decoder_calls"] for name, speed in decoders.items()}
+    assert calls == {"sequential": 13, "Δt = 1": 7, "transformers": 13, "ctranslate2": 13}
+    assert {speed["setup_seconds"] for speed in decoders.values()} == {None}
+    assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
+    assert "whatever is outside reading the prompt is decoding" in page.read_text(encoding="utf-8")
+
+
+def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, monkeypatch):
+    small = SHAPES["scratch-tiny"]._replace(d_model=32, d_ff=48, layers=1, heads=2, vocabulary=300, d_kv=16)
+    monkeypatch.setitem(SHAPES, "scratch-tiny", small)
+    few = (
+        "bench",
+        "--model",
+        "scratch-tiny",
+        *FEW,
+        "--compare",
+        "transformers",
+        "--out",
+        tmp_path / "b.json",
+    )
+    run(*few, "--family", "llama")
+    content = read_json(tmp_path / "b.json")
+    assert content["model"].endswith("fresh weights of a Llama")
+    assert content["manifest"]["settings"]["family"] == "llama"
+    run(*few)
+    assert read_json(tmp_path / "b.json")["model"].endswith("fresh weights of a T5")
+    told = refused("bench", "--model", folder, "--family", "llama")
+    assert "--family llama is for fresh weights" in told
+
+
+def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_path):
+    page = tmp_path / "bench.html"
+    result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--memory", "--html", page)
+    drawn = page.read_text(encoding="utf-8")
+    for title in (
+        "Where the time goes, batch size 1",
+        "One decoder step",
+        "Forced lengths: 12 source tokens",
+    ):
+        assert title in drawn
+    for words in (
+        "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4",
+        "decoding, ms a call",
+        "over sequential",
+        "limit ÷",
+        "the probe (",
+        "peak, MB",
+        "used;",  # threads
+    ):
+        assert words in " ".join(result.stdout.split()), words
+    assert "transformers greedy" not in result.stdout
+
+
+def test_exact_mode_is_projected_from_a_report_and_said_to_be(folder, tmp_path):
+    speed = {
+        "batch_size": 1,
+        "examples": 2,
+        "tokens": 24,
+        "decoder_calls": 13,
+        "draft_calls": 0,
+        "rows_per_call": 2.5,
+    }
+    exact = {"name": "exact-source", "role": "exact", "speed": [speed]}
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"decoders": [exact]}), encoding="utf-8")
+    told = ("--model", folder, *FEW, "--compare", "sequential", "--acceptance", report)
+    result = run("bench", *told, "--out", tmp_path / "bench.json")
+    said = " ".join(result.stdout.split())
+    assert "Exact mode, projected (not measured)" in said
+    content = read_json(tmp_path / "bench.json")
+    (one,) = content["projection"]["decoders"]
+    assert content["projection"]["line"].startswith(f"projected, not measured, from {report}")
+    assert (one["name"], one["checks"], one["draft_seconds"]) == ("exact-source", 6.5, 0)
+    assert set(one["speedups"]) == {"sequential", "Δt = 1"}
+    assert [step["rows"] for step in content["steps"]] == [1, 2, 3]
+    assert content["manifest"]["inputs"][0]["path"] == str(report)
+    before = report.read_bytes()
+    for option in ("--out", "--html"):
+        assert "report.json: would be written over" in refused("bench", *told, option, report)
+    assert "one: would be written over" in refused(
+        "bench", *told, *(f"--{each}={tmp_path}/one" for each in ("out", "html"))
+    )
+    assert report.read_bytes() == before
+    # what it was drafted with must be timed here, one example at a time
+    assert "add 1 to --batch-sizes" in refused("bench", *told, "--batch-sizes", "2")
+    report.write_text(json.dumps({"decoders": [exact | {"delay": 3}]}), encoding="utf-8")
+    assert "add 3 to --delays" in refused("bench", *told, "--delays", "1")
+    three = tmp_path / "three.json"
+    run(
+        "bench", *told, "--rows", "4", "--out", three
+    )  # where no delays were asked for, the report's are added
+    assert read_json(three)["manifest"]["settings"]["delays"] == [1, 3]
+    assert [step["rows"] for step in read_json(three)["steps"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")])
+def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats, cell):
+    gain = Gain(9.0, min(repeats), max(repeats), 9.0, 1.0, 9.0)
+    one = SimpleNamespace(name="Δt = 1")
+    sheet = _ratios(SimpleNamespace(ratios=[(one, one, 1, gain)]))
+    assert sheet.sections[0].rows[0][1] == cell
+    assert any(note.startswith("?: faster in some repeats") for note in sheet.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--compare prompt-lookup", "what exact mode and prompt lookup give depends on the text"),
+        ("--compare exact", "give its report.json as --acceptance"),
+        ("--acceptance nowhere.json", "nowhere.json: no such file"),
+        ("--out .", ".: is a folder; name a file in it"),
+        ("--html .", ".: is a folder; name a file in it"),
+        ("--subsequences 3", "--subsequences and --tokens"),
+        ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
+        ("--model nowhere", "no checkpoint folder"),
+        (
+            "--model scratch-tiny --family bart --source 1500",
+            "sources of 1,500 tokens, and scratch-tiny has 1,024 places",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(options, words):
+    assert words in refused("bench", *options.split())
+    assert "float32" in run("bench", "--dtypes", "float32,int3", exit_code=2).output

@@ -1,0 +1,290 @@
+"""Decoder-only models at the command line: from segmenting to a score, prompts, chats, and what does not apply to whom."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+
+from pipedec_cli.model.checkpoint import load_checkpoint
+from tests import running
+from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
+from tests.model.chats import DATED, foreign
+from tests.running import lines_of, read_json, run, write_lines
+
+FEW = (
+    "--max-steps",
+    "2",
+    "--batch-size",
+    "4",
+    "--evaluations",
+    "1",
+    "--dev-examples",
+    "2",
+    "--device",
+    "cpu",
+)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD * 4)
+    write_lines(tmp_path / "d.jsonl", *rows)
+    run("segment", tmp_path / "d.jsonl", "--test-fraction", "0.1", "-w", tmp_path / "work")
+    return tmp_path / "work"
+
+
+def train(workspace: Path, *more: object) -> str:
+    return run("train", "-w", workspace, *FEW, *more).stderr
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    return dict(read_json(folder / "config.json")["pipedec"])
+
+
+def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
+    talk = train(workspace, "--family", "llama")
+    folder = workspace / "models" / "pipelined"
+    assert "scratch-tiny" in talk and "parameters" in talk
+    assert read_json(folder / "config.json")["model_type"] == "llama"
+    assert read_json(folder / "training.json")["settings"]["family"] == "llama"
+    assert settings_of(folder)["prompt"] == "{source}\n\n"
+    run("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--max-tokens", "40")
+    made = workspace / "generations" / "pipelined-delay2-maxtokens40.jsonl"
+    asked = read_json(made.with_suffix(".manifest.json"))["settings"]
+    assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == ("{source}\n\n", False, "")
+    assert len(lines_of(made)) > 0
+    assert "ROUGE" in run("score", "-w", workspace, made).stdout
+    change(folder / "training.json", "result")
+    assert "family was" in running.refused("train", "-w", workspace, *FEW, "--resume")
+    assert "going on from" in train(workspace, "--family", "llama", "--resume")
+
+
+def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspace, tmp_path):
+    train(workspace, "--family", "llama", "--prompt-template", "Say {source} now:")
+    folder = workspace / "models" / "pipelined"
+    assert settings_of(folder)["prompt"] == "Say {source} now:"
+    assert read_json(folder / "training.json")["settings"]["prompt"] == "Say {source} now:"
+    codec = load_checkpoint(str(folder)).codec()
+    assert codec.decode(codec.source("The Mill")[0]).endswith("now:")
+    few = ("generate", "-w", workspace, "--device", "cpu", "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
+    run(*few)
+    assert read_json(tmp_path / "o.manifest.json")["settings"]["prompt"] == "Say {source} now:"
+    told = running.refused(*few, "--prompt-template", "{source}", "--resume")
+    assert 'prompt was "Say {source} now:"' in told
+    change(folder / "training.json", "result")
+    assert "prompt was" in running.refused("train", "-w", workspace, *FEW, "--family", "llama", "--resume")
+
+
+def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its_turn_does(tmp_path):
+    model = foreign(tmp_path / "chat")
+    words = (
+        "generate",
+        "--text",
+        SOURCES[0],
+        "--model",
+        model,
+        "--device",
+        "cpu",
+        "--max-tokens",
+        "4",
+        "--json",
+    )
+    plain, chat = (run(*words, *more, "--trace").stdout for more in ((), ("--chat",)))
+    assert plain != chat
+    run(
+        "generate",
+        write_lines(tmp_path / "d.jsonl", {"source": "a"}),
+        *words[3:],
+        "--chat",
+        "--out",
+        tmp_path / "o.jsonl",
+    )
+    asked = read_json(tmp_path / "o.manifest.json")["settings"]
+    assert (asked["prompt"], asked["chat"]) == ("{source}", True)
+
+    from pipedec_cli.model.decoder import load
+
+    decoder = load(model, device="cpu")
+    assert decoder.method().eos == 1
+    decoder.read_sources(chat=True)
+    assert decoder.method().eos == decoder.checkpoint.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    decoder.read_sources("Say {source}")
+    assert decoder.text.described["chat"] is True, "what is not said stays"
+    decoder.read_sources(chat=False)
+    assert (decoder.method().eos, decoder.text.described["prompt"]) == (1, "Say {source}")
+
+
+def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
+    model = foreign(tmp_path / "chat")
+    train(workspace, "--model", model, "--chat", "--decoder", "sequential")
+    plain = workspace / "models" / "sequential"
+    end = load_checkpoint(str(plain)).tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert read_json(plain / "config.json")["eos_token_id"] == end
+    assert (settings_of(plain)["chat"], settings_of(plain)["prompt"]) == (True, "{source}")
+    made = run("generate", "-w", workspace, "--decoder", "sequential", "--max-tokens", "8", "--device", "cpu")
+    assert "prediction" in made.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "generate", "report"])
+def test_a_prompt_template_without_a_source_is_refused_before_any_model_is_looked_for(command, tmp_path):
+    told = running.refused(command, "-w", tmp_path, "--model", "nowhere", "--prompt-template", "none")
+    assert "does not say {source} once; write for example --prompt-template" in told
+    assert "nowhere" not in told
+
+
+def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
+    train(workspace, "--family", "llama", "--decoder", "sequential", "--prompt-template", "Say {source}:")
+    teacher = workspace / "models" / "sequential"
+    kept = workspace / "generations" / "sequential-sequential-train.jsonl"
+    whole = [{**row, "truncated": None, "prediction": "A. B."} for row in _texts(workspace, teacher, kept)]
+    write_lines(kept, *whole)
+    train(workspace, "--teacher", teacher, "--dev-examples", "0")
+    student = workspace / "models" / "pipelined"
+    assert settings_of(student)["prompt"] == "Say {source}:"
+    assert read_json(student / "training.json")["settings"]["prompt"] == "Say {source}:"
+
+
+def _texts(workspace: Path, teacher: Path, kept: Path) -> list[dict[str, Any]]:
+    run("generate", "-w", workspace, "--model", teacher, "--split", "train", "--no-trace", "--device", "cpu")
+    return lines_of(kept)
+
+
+def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_weights_that_are_there(
+    workspace, tmp_path
+):
+    for more in (("--chat",), ("--prompt-template", "{source}"), ("--no-chat",)):
+        told = running.refused("train", "-w", workspace, *FEW, *more)
+        assert "scratch-tiny is a T5, whose encoder reads the source" in told
+        t5 = tiny_checkpoint(tmp_path / "t5")
+        told = running.refused("generate", "--text", "a", "--model", t5, *more)
+        assert "whose encoder reads the source" in told and "--source-prefix" in told
+    told = running.refused("train", "-w", workspace, *FEW, "--model", tmp_path / "t5", "--family", "llama")
+    assert "--family llama is for fresh weights" in told
+    model = foreign(tmp_path / "base", template=None)
+    told = running.refused("generate", "--text", "a", "--model", model, "--chat")
+    assert told == "the model's tokenizer has no chat template; leave --chat out"
+
+
+def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
+    pytest.importorskip("peft")
+    model = foreign(tmp_path / "base")
+    talk = train(workspace, "--model", model, "--lora", "4", "--checkpoint-activations")
+    assert "adamw at a learning rate of 0.0002" in talk
+    folder = workspace / "models" / "pipelined"
+    assert read_json(folder / "training.json")["settings"]["lora"] == 4
+    assert (folder / "model.safetensors").exists()
+    assert (folder / "checkpoint-2" / "adapter_model.safetensors").exists()
+    assert not (folder / "checkpoint-2" / "model.safetensors").exists()
+    change(folder / "training.json", "result")
+    told = running.refused("train", "-w", workspace, *FEW, "--model", model, "--resume")
+    assert "lora was 4" in told
+    assert "going on from" in train(workspace, "--model", model, "--lora", "4", "--resume")
+    train(workspace, "--model", model, "--lora", "4", "--keep-adapter", "--overwrite")
+    assert not (folder / "model.safetensors").exists() and (folder / "adapter_config.json").exists()
+    assert "With `transformers` and `peft` these weights load" in (folder / "README.md").read_text()
+    few = ("generate", "-w", workspace, "--device", "cpu", "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
+    run(*few)
+    before = read_json(tmp_path / "o.manifest.json")["model"]["sha256"]
+    change_weights(model)
+    assert "model" in running.refused(*few, "--resume")
+    run(*few)
+    assert read_json(tmp_path / "o.manifest.json")["model"]["sha256"] != before
+
+
+def change_weights(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    save_file({name: 2 * weight for name, weight in load_file(path).items()}, path, {"format": "pt"})
+
+
+def test_an_adapter_is_kept_only_beside_a_model_in_a_folder(workspace, tmp_path):
+    for more in ((), ("--lora", "4"), ("--model", "google/gemma-3-270m", "--lora", "4")):
+        told = running.refused("train", "-w", workspace, *FEW, "--keep-adapter", *more)
+        assert "give --lora RANK and --model FOLDER" in told
+    base = foreign(tmp_path / "base")
+    write_lines(base / "adapter_config.json", {})
+    told = running.refused("train", "-w", workspace, *FEW, "--keep-adapter", "--lora", "4", "--model", base)
+    assert "is itself an adapter" in told
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # peft's, of transformers
+@pytest.mark.parametrize(
+    "more",
+    [("--prompt-template", "Say {source} now:"), ("--chat",), ("--chat", "--lora", "4", "--keep-adapter")],
+)
+def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(workspace, tmp_path, more):
+    from pipedec_cli.model.decoder import load
+
+    if "--lora" in more:
+        pytest.importorskip("peft")
+    base = foreign(tmp_path / "base", template=DATED)
+    write_lines(base / "generation_config.json", {"num_beams": 2, "eos_token_id": 5, "min_length": 9})
+    train(workspace, "--model", base, "--decoder", "sequential", *more)
+    folder, source = workspace / "models" / "sequential", SOURCES[0]
+    card = ModelCard.load(folder / "README.md")
+    assert "llama" in card.data.tags and "# Llama with an ordinary, sequential decoder" in card.text
+    lines = re.search(r"```python\n(import torch.*?)```", card.text, re.DOTALL)
+    assert lines is not None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(lines[1].replace("FOLDER", str(folder)).replace("a source", source).replace("=512", "=20"), {})
+    decoder = load(str(folder))
+    (made,) = decoder.texts([source], decoder.method(max_tokens=20))
+    assert printed.getvalue() == f"{made.text}\n"
+    train(workspace, "--family", "llama", "--out", tmp_path / "pipelined")
+    assert "writes nothing of use" in (tmp_path / "pipelined" / "README.md").read_text()
+
+
+def test_a_bart_is_asked_for_no_more_than_it_has_places_for(workspace):
+    train(workspace, "--family", "bart", "--decoder", "sequential")
+    assert settings_of(workspace / "models" / "sequential")["max_source_tokens"] == 1024
+
+
+@pytest.mark.parametrize(("positions", "told"), [(12, True), (2048, False)])
+def test_sources_beyond_the_positions_that_a_model_was_made_for_are_counted(workspace, positions, told):
+    base = foreign(workspace / "base", template=None)
+    change(base / "config.json", max_position_embeddings=positions)
+    talk = " ".join(train(workspace, "--model", base).split())
+    assert (f"reach beyond the {positions:,} positions" in talk) is told
+
+
+def test_texts_beyond_the_positions_that_a_model_was_made_for_are_counted_as_they_are_generated(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "model", family="llama")
+    asked = ("generate", "--model", folder, "--text", SOURCES[0], "--text", "a", "--json", "--device", "cpu")
+    plenty = run(*asked, "--trace")
+    assert "positions" not in plenty.stderr
+    first, _ = map(json.loads, plenty.stdout.splitlines())
+    last = max(row["start"] + len(row["tokens"]) + i for i, row in enumerate(first["grid"]))
+    change(folder / "config.json", max_position_embeddings=len(first["source_token_ids"]) + last)
+    assert "positions" not in run(*asked).stderr
+    change(folder / "config.json", max_position_embeddings=len(first["source_token_ids"]) + last - 1)
+    talk = " ".join(run(*asked).stderr.split())
+    assert (
+        "1 of 2 sources was with what was written beyond the 26 positions that the model was made for: id 1; --max"
+        in talk
+    )
+
+
+def test_the_card_says_what_a_model_is_for_and_in_which_words_it_is_asked(workspace):
+    base = foreign(workspace / "base")
+    train(
+        workspace,
+        "--model",
+        base,
+        "--chat",
+        "--prompt-template",
+        "Say {source}!",
+        "--max-source-tokens",
+        "99",
+    )
+    card = (workspace / "models" / "pipelined" / "README.md").read_text(encoding="utf-8")
+    purpose = re.search(r"## What it is for\n\n(.*?)\n\n## ", card, re.DOTALL)
+    assert purpose is not None and "taught nothing else" in purpose[1]
+    assert 'read as "Say {source}!" in its chat template' in purpose[1] and "99 tokens at most" in purpose[1]

@@ -1,0 +1,118 @@
+"""Objects from text on the command line: from a file of them to a report on both decoders."""
+
+import json
+import re
+
+import pytest
+
+from tests.running import lines_of, read_json, refused, run, write_lines
+
+SCHEMA = {
+    "properties": {
+        "name": {"type": "string"},
+        "food": {"enum": ["Thai", "Greek"]},
+        "stars": {"type": "integer"},
+        "open": {"type": "boolean"},
+    }
+}
+QUICK = ("--max-steps", 2, "--evaluations", 1, "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    """Both decoders after two updates, which have learnt next to nothing."""
+    folder = tmp_path_factory.mktemp("fields")
+    names = ("The Mill", "The Vaults", "Aromi")
+    rows = [
+        {
+            "source": f"{names[n % 3]} has Thai food and {n} stars.",
+            "target": {"name": names[n % 3], "food": "Thai", "stars": n},
+        }
+        for n in range(24)
+    ]
+    write_lines(folder / "data.jsonl", *rows)
+    (folder / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
+    place = ("-w", folder / "work")
+    run("segment", folder / "data.jsonl", "--level", "field", "--schema", folder / "schema.json", *place)
+    trained = run("train", *place, *QUICK).stderr
+    assert "pipelined decoder, delay together, time_max 50" in trained
+    run("train", *place, *QUICK, "--decoder", "sequential")
+    return folder / "work"
+
+
+def test_every_line_has_an_object_that_the_schema_allows(workspace):
+    told = run("generate", "-w", workspace, "--time-max", 6).stderr
+    assert "4 fields at a time" in told
+    (path,) = (workspace / "generations").glob("pipelined-together-timemax6.jsonl")
+    for line in lines_of(path):
+        assert json.loads(line["prediction"]) == line["fields"]
+        assert set(line["fields"]) <= set(SCHEMA["properties"])
+        assert line["fields"].get("food") in ("Thai", "Greek", None)
+        assert isinstance(line["fields"].get("open"), bool | None)
+        assert isinstance(line["fields"].get("stars"), int | None)
+        assert line["steps"] <= 6
+    settings = read_json(path.with_name("pipelined-together-timemax6.manifest.json"))["settings"]
+    assert (settings["delay"], settings["explore"], settings["free"]) == ("together", None, False)
+    lost = [value for line in lines_of(path) for value in line["fields"].values()].count(None)
+    assert lost
+    assert f"{lost} values of fields null" in told
+    free = run("generate", "-w", workspace, "--time-max", 6, "--free", "--text", "Aromi", "--json")
+    assert isinstance(json.loads(free.stdout)["fields"], dict)
+
+
+def test_the_live_view_calls_rows_by_their_keys(workspace):
+    shown = run("generate", "-w", workspace, "--text", "Aromi", "--live", "--time-max", 4).stderr
+    rows = re.findall(r"^ *(\w+) [✓∅✂] ", shown, re.MULTILINE)
+    assert rows == ["name", "food", "stars", "open"]
+    assert re.search(r"^time +1 ", shown, re.MULTILINE)
+    assert "<bos>" not in shown
+
+
+def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
+    run("generate", "-w", workspace, "--decoder", "sequential", "--max-tokens", 8)
+    (path,) = (workspace / "generations").glob("sequential-maxtokens8.jsonl")
+    assert all(json.loads(line["prediction"]) == line["fields"] for line in lines_of(path))
+
+
+def test_the_report_compares_values_and_steps(workspace):
+    quick = ("--timing-examples", 2, "--repeats", 1, "--resamples", 99, "--no-memory")
+    run("report", "-w", workspace, "--compare", "sequential,exact-pipelined", *quick)
+    content = read_json(workspace / "report" / "report.json")
+    assert content["metric"] == "fields_f1"
+    assert [one["name"] for one in content["decoders"]] == [
+        "sequential",
+        "fields together",
+        "exact-pipelined",
+    ]
+    alone, drafted = (one["options"] for one in content["decoders"][1:])
+    assert alone == f"--decoder pipelined --workspace {workspace}"
+    made = run(
+        "generate", "-w", workspace, *drafted.split(), "--limit", 1, "--out", workspace / "again.jsonl"
+    )
+    assert "exact, drafted by 4 fields at a time" in made.stderr
+    plain, pipelined, exact = (one["totals"]["steps_per_example"] for one in content["decoders"])
+    assert pipelined <= 50 <= plain
+    assert content["decoders"][1]["settings"]["schedule"] == "together"
+    assert "explore" not in content["decoders"][1]["settings"]
+    assert content["decoders"][2]["text_agreement"]["equal"] == content["decoders"][2]["text_agreement"]["of"]
+    assert exact
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("train", "--delay", 2, *QUICK, "--overwrite"), "--delay 2 does not apply"),
+        (("generate", "--delay", 1), "--delay does not apply"),
+        (("generate", "--explore", "once"), "--explore does not apply"),
+        (("generate", "--start-when", 0.5), "--start-when does not apply"),
+        (("generate", "--sub-max", 3), "--sub-max does not apply"),
+        (("report", "--delays", "1,2"), "--delays does not apply"),
+        (("report", "--starts", "0.5"), "--starts does not apply"),
+    ],
+)
+def test_what_does_not_go_with_fields_is_refused(workspace, command, told):
+    assert told in refused(*command, "-w", workspace)
+
+
+def test_what_bench_times_of_fields_takes_no_delays():
+    assert "--delays does not apply" in refused("bench", "--shape", "fields", "--delays", "1")

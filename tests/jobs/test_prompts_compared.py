@@ -1,0 +1,114 @@
+"""How `report` and exact mode ask models that read prompts: both decoders and the peers alike, as they are told to."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
+from tests.model.chats import CHATML
+from tests.running import lines_of, read_json, refused, run, write_lines
+
+QUICK = ("--timing-examples", "2", "--repeats", "1", "--resamples", "99", "--device", "cpu", "--no-memory")
+reported = partial(run, "report", "--task", "summarization", *QUICK)
+
+
+@pytest.fixture
+def workspace(empty_folder, monkeypatch):
+    monkeypatch.setattr("pipedec_cli.evaluate.timing.PAUSE_SECONDS", 0.0)
+    place = Path("pipedec-workspace")
+    rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD[:3])
+    write_lines(place / "data/test.jsonl", *rows)
+    segmentation = {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": 20}
+    write_lines(place / "data/segmentation.json", segmentation)
+    return place
+
+
+def talking(folder: Path) -> Path:
+    """A checkpoint that has a chat template, as those do that were tuned from a chat model."""
+    (folder / "chat_template.jinja").write_text(CHATML, encoding="utf-8")
+    return folder
+
+
+def from_elsewhere(folder: Path) -> Path:
+    """The plain model, which `pipedec train` has not made, with a chat template."""
+    change(tiny_checkpoint(folder, decoder="sequential", family="llama") / "config.json", "pipedec")
+    return talking(folder)
+
+
+def asked_of(workspace: Path) -> dict[str, tuple[Any, Any]]:
+    """How each of the predictions in the workspace was asked for: the prompt, and whether it was a chat."""
+    found = {}
+    for path in sorted(workspace.glob("generations/*.manifest.json")):
+        settings = read_json(path)["settings"]
+        found[path.name.partition(".")[0]] = (settings.get("prompt"), settings.get("chat"))
+    return found
+
+
+def entries(workspace: Path) -> dict[str, Any]:
+    return {entry["name"]: entry for entry in read_json(workspace / "report/report.json")["decoders"]}
+
+
+def test_both_decoders_and_the_peers_are_asked_as_the_report_is_told(workspace):
+    talking(tiny_checkpoint(workspace / "models/pipelined", family="llama"))
+    plain = from_elsewhere(Path("my-chat"))
+    told = ("--prompt-template", "Say\n{source}", "--chat")
+    reported("--baseline", plain, "--compare", "transformers,exact-source,exact-pipelined", *told)
+    asked = asked_of(workspace)
+    assert len(asked) == 4 and {*asked.values()} == {("Say\n{source}", True)}
+    decoders = entries(workspace)
+    for name in ("transformers", "exact-source", "exact-pipelined"):
+        assert decoders[name]["agreement"] == {"equal": 2, "of": 2}, name
+    words = r" --chat --prompt-template $'Say\n{source}'"
+    assert [one["options"] for one in decoders.values()] == [
+        f"--model {plain}{words}",
+        f"--delay 2{words}",
+        f"--exact {plain} --draft pipelined --delay 2{words}",
+        f"--exact {plain} --draft source{words}",
+        None,
+    ]
+    settings = read_json(workspace / "report/report.json")["manifest"]["settings"]
+    assert (settings["prompt_template"], settings["chat"]) == ("Say\n{source}", True)
+    # which is what `generate` makes of the same words
+    few = ("generate", "-w", workspace, "--model", plain, *told, "--device", "cpu", "--out", "o.jsonl")
+    run(*few)
+    (there,) = (path for path in workspace.glob("generations/sequential-*.jsonl"))
+    made, kept = ([one["prediction"] for one in lines_of(path)] for path in ("o.jsonl", there))
+    assert made == kept
+
+
+def test_a_model_from_elsewhere_is_asked_as_the_checkpoint_unless_told_otherwise(workspace):
+    chat = {"prompt": "{source}", "chat": True}
+    talking(tiny_checkpoint(workspace / "models/pipelined", family="llama", **chat))
+    plain = from_elsewhere(Path("my-chat"))
+    reported("--baseline", plain)
+    assert {*asked_of(workspace).values()} == {("{source}", True)}
+    assert [one["options"] for one in entries(workspace).values()] == [f"--model {plain} --chat", "--delay 2"]
+    reported("--baseline", plain, "--no-chat")
+    assert {*asked_of(workspace).values()} == {("{source}\n\n", False)}
+    given = [one["options"] for one in entries(workspace).values()]
+    assert given == [f"--model {plain}", "--delay 2 --no-chat"]
+
+
+def test_a_chat_model_beside_an_encoder_decoder_is_asked_as_it_was_as_a_teacher_or_as_told(workspace):
+    tiny_checkpoint(workspace / "models/pipelined", prompt="{source}", chat=True)
+    plain = from_elsewhere(Path("my-chat"))
+    prompts = lambda: [*asked_of(workspace).values()]  # noqa: E731
+    reported("--baseline", plain)
+    assert prompts() == [(None, None), ("{source}", True)]
+    reported("--baseline", plain, "--prompt-template", "Say {source}:")
+    assert prompts() == [(None, None), ("Say {source}:", True)]
+    told = ("generate", "--exact", plain, "--draft", "pipelined", "--text", SOURCES[0], "--device", "cpu")
+    alone = ("generate", "--model", plain, "--text", SOURCES[0], "--device", "cpu")
+    for more in ((), ("--no-chat",)):
+        assert run(*told, *more).stdout == run(*alone, *more or ("--chat",)).stdout
+
+
+def test_prompts_are_refused_where_nobody_reads_one(workspace):
+    for decoder in ("pipelined", "sequential"):
+        tiny_checkpoint(workspace / "models" / decoder, decoder=decoder)
+    words = ("report", "--task", "summarization", *QUICK, "--chat")
+    assert "models/pipelined is a T5, whose encoder reads the source" in refused(*words)

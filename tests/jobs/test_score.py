@@ -1,0 +1,262 @@
+"""`pipedec score` as it is typed: tables on stdout, talk on stderr, files that are saved, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.running import lines_of, read_json, refused, run, write_lines
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+
+def predictions(path: str, texts: dict[str, str], **more: Any) -> None:
+    more = {"source": "s", "target": "the red cat", **more}
+    rows = ({"id": key, "prediction": text, "segments": [text], **more} for key, text in texts.items())
+    write_lines(path, *rows)
+
+
+score = partial(run, "score")
+SCORES = Path("pipedec-workspace/scores")
+
+
+def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace():
+    predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
+    result = score("out.jsonl", "--no-stemmer")
+    for shown in ("ROUGE-1     50.00", "signature: rouge|score:f1|stem:no|", "out: 2 rows"):
+        assert shown in result.stdout
+    assert "task: summarization, since nothing says otherwise" in result.stderr
+    assert "saved" not in result.stdout
+    saved = read_json(SCORES / "out.json")
+    assert saved["values"]["rouge1"] == 50.0
+    assert saved["signature"].startswith("rouge|")
+    assert saved["rows"] == {"scored": 2, "expected": None}
+    assert saved["failures"]["duplicated_rate"] == 0.0
+    settings, (read,) = saved["manifest"]["settings"], saved["manifest"]["inputs"]
+    assert (settings["protocol"], settings["stemmer"]) == ("rouge", False)
+    assert (read["path"], len(read["sha256"])) == ("out.jsonl", 64)
+    examples = lines_of(SCORES / "out.examples.jsonl")
+    assert [(row["id"], row["rouge1"]) for row in examples] == [("a", 100.0), ("b", 0.0)]
+    # with --json, what is saved is all there is on stdout
+    shutil.rmtree("pipedec-workspace")
+    result = score("out.jsonl", "--json", "--quiet", "--out", "here/scores.json")
+    saved = read_json("here/scores.json")
+    assert json.loads(result.stdout) | {"manifest": saved["manifest"]} == saved
+    assert result.stderr == ""
+    assert Path("here/scores.examples.jsonl").exists() and not Path("pipedec-workspace").exists()
+
+
+def test_without_a_file_the_workspaces_newest_predictions_are_scored():
+    assert "run `pipedec generate` first" in refused("score")
+    predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})
+    predictions("pipedec-workspace/generations/new.jsonl", {"a": "the red cat"})
+    os.utime("pipedec-workspace/generations/old.jsonl", (1, 1))
+    result = score()
+    assert "new.jsonl, the newest of the workspace" in result.stderr
+    assert "100.00" in result.stdout
+
+
+def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_written_over():
+    predictions("ours.jsonl", {"a": "the red cat", "b": "the red cat", "c": "the cat"})
+    predictions("theirs.jsonl", {"c": "the cat", "b": "a dog", "a": "the red cat"})
+    pair = json.loads(score("ours.jsonl", "theirs.jsonl", "--json").stdout)
+    assert pair["differences"]["rouge1"]["value"] == pytest.approx(100 / 3)
+    assert (pair["differences"]["rouge1"]["low"], pair["identical_predictions"]) == (0.0, 2)
+    assert "scipy.stats.bootstrap" in pair["method"]
+    saved = read_json(SCORES / "ours-vs-theirs.json")
+    assert pair | {"manifest": saved["manifest"]} == saved
+    table, what = score("ours.jsonl", "theirs.jsonl").stdout, "paired bootstrap, percentile interval at 95%"
+    for shown in ("+33.33", f"difference: first minus second; {what}", "the same prediction in both: 2 of 3"):
+        assert shown in table
+    # files of one name are told apart by their folders
+    for folder in "xy":
+        predictions(f"{folder}/out.jsonl", {"a": "the red cat"})
+    table = score("x/out.jsonl", "y/out.jsonl").stdout
+    assert "x-out" in table and "y-out" in table
+    assert (SCORES / "x-out-vs-y-out.json").exists()
+    predictions("ours.jsonl", {"a": "x", "b": "x"})
+    predictions("theirs.jsonl", {"a": "x"})
+    predictions("other.jsonl", {"a": "x", "b": "x"}, target="blue")
+    lacking = "id 'b' of ours.jsonl is not in theirs.jsonl"
+    for first, second, wrong in (
+        ("ours.jsonl", "theirs.jsonl", lacking),
+        ("theirs.jsonl", "ours.jsonl", lacking),
+        ("ours.jsonl", "other.jsonl", "id 'a' has other right answers"),
+    ):
+        assert wrong in refused("score", first, second)
+    before = Path("ours.jsonl").read_bytes()
+    assert "would be written over" in refused("score", "ours.jsonl", "--out", "ours.jsonl")
+    Path("ours.json.bak").write_bytes(before)  # where scores of another protocol would be kept
+    told = refused("score", "ours.jsonl", "--gold", "ours.json.bak", "--out", "ours.json")
+    assert told.startswith("ours.json.bak: would be written over")
+    assert "is a folder; name a file in it" in refused("score", "ours.jsonl", "--out", ".")
+    assert Path("ours.jsonl").read_bytes() == before
+
+
+def test_a_device_or_a_pipe_takes_the_scores_as_they_come_and_a_link_is_followed():
+    predictions("out.jsonl", {"a": "the red cat"})
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    score("out.jsonl", "--out", "pipe")
+    assert json.loads(os.read(reader, 100_000))["values"]["rougeL"] == 100.0
+    os.close(reader)
+    score("out.jsonl", "--out", os.devnull)
+    assert Path("pipe").is_fifo() and Path(os.devnull).is_char_device()
+    assert not Path("pipe.examples.jsonl").exists() and not Path(f"{os.devnull}.examples.jsonl").exists()
+    Path("link.json").symlink_to("real.json")
+    score("out.jsonl", "--out", "link.json")
+    assert Path("link.json").is_symlink() and json.loads(Path("real.json").read_text())["values"]
+
+
+def test_files_of_other_endings_do_not_share_what_stands_beside_them():
+    for name in ("out.one", "out.two"):
+        predictions(name, {"a": "the red cat"})
+    Path("out.two.manifest.json").write_text('{"examples": 3, "settings": {}}')
+    assert json.loads(score("out.one", "--json").stdout)["rows"] == {"scored": 1, "expected": None}
+    assert json.loads(score("out.two", "--json").stdout)["rows"] == {"scored": 1, "expected": 3}
+    score("out.one", "--out", "scores.one")
+    score("out.two", "--out", "scores.two")
+    assert Path("scores.one.examples.jsonl").exists() and Path("scores.two.examples.jsonl").exists()
+
+
+def test_the_newest_predictions_are_no_list_of_what_was_set_aside():
+    predictions("pipedec-workspace/generations/out.jsonl", {"a": "the red cat"})
+    Path("pipedec-workspace/generations/out.bad.jsonl").write_text('{"where": "x:1", "what": "wrong"}\n')
+    assert "scoring pipedec-workspace/generations/out.jsonl" in score().stderr
+
+
+def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file():
+    predictions("out.jsonl", {"a": "the red cats"})
+    Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
+    for arguments, stem, value in (
+        ((), "yes", 100.0),
+        (("--no-stemmer",), "no", 200 / 3),
+        (("--config", "pipedec.toml"), "no", 200 / 3),
+        (("--config", "pipedec.toml", "--stemmer"), "yes", 100.0),
+    ):
+        result = json.loads(score("out.jsonl", "--json", *arguments).stdout)
+        assert result["values"]["rouge1"] == pytest.approx(value)
+        assert f"|stem:{stem}|" in result["signature"]
+    assert "`hard` does not belong to the protocol rouge" in refused("score", "out.jsonl", "--hard")
+
+
+def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level():
+    predictions("out.jsonl", {"a": "cat"}, source="a cat", target_segments=["cat"])
+    predictions("kp.jsonl", {"a": "cat"}, source="a cat", keyphrases=["cat"])
+    assert "chan2019|" in score("out.jsonl", "--protocol", "chan2019").stdout
+    assert "since the records have a list `keyphrases`" in score("kp.jsonl").stderr
+    told = {
+        "keyphrases": "cat; dog",
+        "target": "cat; dog",
+    }  # as `segment --target-field keyphrases` takes them
+    predictions("cut.jsonl", {"a": "cat"}, source="a cat", **told, target_segments=["cat", "dog"])
+    scores = json.loads(score("cut.jsonl", "--task", "keyphrases", "--json").stdout)["values"]
+    assert (scores["present_f1@M"], scores["absent_f1@M"]) == (100.0, 0.0)
+    predictions("cut.jsonl", {"a": "cat"}, source="a cat", **told)
+    assert "must be a list of strings, not the string 'cat; dog'" in refused(
+        "score", "cut.jsonl", "--task", "keyphrases"
+    )
+    segmentation = {"level": "clause", "separators": [], "joiner": " ", "sub_max": 20}
+    write_lines("pipedec-workspace/data/segmentation.json", segmentation)
+    segmented = "data were segmented at level"
+    for manifest, task, why in (
+        ('{"task": "multispan"}', "multispan", "the run's manifest says so"),
+        ('{"segmentation": {"level": "phrase"}}', "keyphrases", f"the run's {segmented} phrase"),
+        ("{}", "summarization", "the workspace's data are segmented at level clause"),
+    ):
+        Path("out.manifest.json").write_text(manifest)
+        assert f"task: {task}, since {why}" in score("out.jsonl").stderr
+
+
+def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones():
+    predictions("out.jsonl", {"a": "the red cat"})
+    Path("out.manifest.json").write_text('{"examples": 3}')
+    result = score("out.jsonl", "--quiet")
+    assert "out: 1 of 3 rows" in result.stdout
+    assert "warning: out: 1 of 3 rows are there and were scored" in result.stderr
+    assert read_json(SCORES / "out.json")["rows"]["expected"] == 3
+    Path("out.manifest.json").write_text('{"settings": {"limit": 1}}')
+    assert "warning: out: a run of the first 1 example only, made with --limit" in score("out.jsonl").stderr
+    Path("out.manifest.json").write_text('{"settings": {"limit": null}}')
+    assert "--limit" not in score("out.jsonl").stderr
+
+
+def test_a_protocol_for_other_data_is_pointed_out_and_the_scores_by_another_are_kept():
+    predictions("out.jsonl", {"a": "the red cat"}, target_segments=["the red cat"])
+    Path("out.manifest.json").write_text('{"segmentation": {"level": "sentence"}}')
+    first = [score("out.jsonl").stderr, score("out.jsonl").stderr]
+    assert "warning" not in "".join(first) and not list(SCORES.glob("*.bak"))
+    before = {name: (SCORES / name).read_bytes() for name in ("out.json", "out.examples.jsonl")}
+    result = score("out.jsonl", "--protocol", "chan2019")
+    assert "out: scored as keyphrases, but the data are segmented at level sentence" in result.stderr
+    assert "out.json was not of this protocol: it is kept as" in " ".join(result.stderr.split())
+    assert {name: (SCORES / f"{name}.bak").read_bytes() for name in before} == before
+
+
+def test_multispanqas_own_files_are_scored_by_its_protocol():
+    labelled = {"context": ["a", "cat", "or", "dog"], "label": ["O", "B", "O", "B"]}
+    Path("gold.json").write_text(json.dumps({"data": [{"id": "q", "question": ["w"], **labelled}]}))
+    Path("answers.json").write_text(json.dumps({"q": ["the cat"]}))
+    result = score("answers.json", "--gold", "gold.json")
+    assert "multispanqa|norm:squad|avg:micro|autojunk:yes" in result.stdout
+    # 1 hit of 1 prediction and 2 answers: P = 1, R = 1/2, F1 = 2/3
+    assert "exact match F1    66.67  100.00  50.00" in result.stdout
+    for gold in ((), ("--gold", "gold.json")):
+        told = refused("score", "answers.json", *gold, "--sources", "none.txt")
+        assert told.startswith("none.txt: there are no right answers in lines that these are the sources of")
+    Path("c.toml").write_text('[score]\nsources = "none.txt"\n')  # for other runs
+    score("answers.json", "--gold", "gold.json", "--config", "c.toml")
+
+
+def test_text_is_shown_as_text_and_what_rouge_cannot_read_as_not_scorable():
+    predictions("[red]\x1b[31m.jsonl", {"[bold]a": "[/bold]\x00 the red cat"})
+    result = score("[red]\x1b[31m.jsonl")
+    assert "[red]␛[31m" in result.stdout and "\x1b" not in result.stdout
+    predictions("out.jsonl", {"a": "猫"}, target="猫")
+    result = score("out.jsonl")
+    assert "ROUGE-1     not scorable" in result.stdout
+    assert "1 of 1 examples are not scorable" in result.stderr
+
+
+def test_a_mistake_is_one_line_and_exit_code_2():
+    Path("out.jsonl").write_text('{"id": "a", "prediction": "x"}\n')
+    command = [sys.executable, "-m", "pipedec_cli", "score", "out.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == (
+        "error: out.jsonl:1: nothing to score against: the record has neither `target` nor `references`; "
+        "give the right answers with --gold FILE"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_objects_are_scored_by_their_pairs_and_by_key():
+    target = {"name": "A", "food": "Thai"}
+    write_lines(
+        "a.jsonl",
+        {"id": 1, "prediction": {"name": "a", "food": "Greek"}, "target": target},
+        {"id": 2, "prediction": {"name": "A"}, "target": target},
+    )
+    result = score("a.jsonl")
+    assert "task: fields, since the targets are objects" in result.stderr
+    assert "fields F1      57.14  66.67  50.00" in result.stdout  # 2 of 3 predicted and of 4 right pairs
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("name", "food"))]
+    assert rows == [["food", *["0.00", "0.00", "0.00", "0.00", "2"]], ["name", *["100.00"] * 4, "2"]]
+    parts = read_json(SCORES / "a.json")["parts"]
+    assert (parts["name"]["fields_exact"], parts["food"]["right_pairs"]) == (100.0, 2.0)
+    write_lines("b.jsonl", *({"id": i, "prediction": target, "target": target} for i in (1, 2)))
+    shown = score("a.jsonl", "b.jsonl").stdout
+    assert [line.split() for line in shown.splitlines() if line.startswith("food")] == [
+        ["food", "0.00", "100.00", "2"]
+    ]
+    assert "nothing to score against: the record has no `target` that is an object" in refused(
+        "score", write_lines("c.jsonl", {"prediction": "x", "target": "y"}), "--task", "fields"
+    )

@@ -1,0 +1,284 @@
+"""`pipedec train --teacher`: what a plain model writes for the sources is what the decoder learns."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipedec_cli.data.trained import FRESH, start_of
+from pipedec_cli.data.writing import JsonLinesAppender, write_json
+from pipedec_cli.jobs import predicting
+from pipedec_cli.jobs.train import TrainSettings
+from pipedec_cli.jobs.train_data import Lessons, gather
+from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.scratch import SHAPES
+from pipedec_cli.view.console import Talk
+from tests import running
+from tests.checkpoints import TOLD, change, tiny_checkpoint, weights_of
+from tests.running import lines_of, read_json, run, write_lines
+
+#: One update that changes nothing.
+UNCHANGED = ["--max-steps", "1", "--evaluations", "1", "--learning-rate", "1e-12", "--device", "cpu"]
+WHOLE = {source: " ".join(told) for source, told in TOLD}
+#: Sources that the teacher knows, with targets that it would not write.
+ROWS = [{"source": source, "target": f"{n}. No."} for n, (source, _) in enumerate(TOLD * 4)]
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> Path:
+    return tiny_checkpoint(tmp_path / "my-t5", decoder="sequential", level="sentence")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, teacher: Path) -> Path:
+    return segmented(tmp_path, *ROWS)
+
+
+def segmented(folder: Path, *rows: dict[str, Any], more: tuple[str, ...] = ()) -> Path:
+    write_lines(folder / "d.jsonl", *rows)
+    run("segment", folder / "d.jsonl", "--test-fraction", "0.1", "-w", folder / "work", *more)
+    return folder / "work"
+
+
+def train(workspace: Path, *more: object, **options: Any) -> str:
+    return run("train", "-w", workspace, *UNCHANGED, *more, **options).stderr
+
+
+def lessons_of(workspace: Path, teacher: Path, **more: Any) -> Lessons:
+    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, **more)
+    return gather(settings, workspace / "data", Talk(quiet=True))
+
+
+def written(workspace: Path) -> Path:
+    """The teacher's texts."""
+    return workspace / "generations" / "sequential-my-t5-train.jsonl"
+
+
+def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspace, teacher):
+    talk = train(workspace, "--teacher", teacher)
+    kept = written(workspace)
+    assert all(line["prediction"] == WHOLE[line["source"]] for line in lines_of(kept))
+    student = workspace / "models" / "pipelined"
+    before, after = (weights_of(load_checkpoint(str(one))) for one in (teacher, student))
+    assert all(before[name].allclose(after[name], atol=1e-6) for name in before)
+    asked = read_json(student / "training.json")
+    assert asked["settings"]["model"] == asked["settings"]["teacher"]["name"] == str(teacher)
+    assert len(asked["settings"]["teacher"]["sha256"]) == 64
+    assert str(kept) in [one["path"] for one in asked["inputs"]]
+    assert read_json(student / "config.json")["pipedec"]["explore"] == "straight"
+    made = run("generate", "-w", workspace, "--delay", "1", "--limit", "1", "--device", "cpu").stderr
+    assert "explore straight" in made and "pipelined-delay1-straight-first1.jsonl" in made
+    paper = ("--recipe", "paper", "--limit", "1", "--device", "cpu")
+    assert "explore retry" in run("generate", "-w", workspace, *paper).stderr
+    card = (student / "README.md").read_text()
+    assert "started from its teacher's weights" in card and "with the texts of my-t5 for targets" in card
+    assert f"loading the teacher {teacher} …" in talk
+    assert "predictions in" in talk and "sequential decoder" in talk
+    lessons = lessons_of(workspace, teacher, limit=3)
+    assert all(dict(TOLD)[one.source] == one.target_segments for one in lessons.train)
+    assert len(lessons.train) == 3 and lessons.dev
+
+
+def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, teacher, monkeypatch):
+    train(workspace, "--teacher", teacher)
+    kept = written(workspace)
+    whole = kept.read_bytes()
+    assert "the teacher's texts for train: all" in train(workspace, "--teacher", teacher, "--overwrite")
+    kept.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]) + b'{"id"')
+    assert "goes on: 2 of" in train(workspace, "--teacher", teacher, "--overwrite")
+    lines = (re.sub(rb'"seconds": [^,]+', b"", text) for text in (whole, kept.read_bytes()))
+    assert len(set(lines)) == 1
+
+    class Interrupted(JsonLinesAppender):
+        def write(self, item: Any) -> None:
+            raise KeyboardInterrupt
+
+    kept.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    monkeypatch.setattr(predicting, "JsonLinesAppender", Interrupted)
+    stopped = run("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite", exit_code=130)
+    assert "the same command goes on" in stopped.stderr, "and knows no --resume before a first checkpoint"
+
+
+def test_texts_that_go_in_circles_are_learnt_up_to_there_and_those_that_were_cut_before_left_out(
+    workspace, teacher
+):
+    train(workspace, "--teacher", teacher)
+    first, second, third, *rows = lines_of(written(workspace))
+    circles = {**second, "prediction": " ".join([second["prediction"]] * 3)}
+    cut = {**third, "prediction": " ".join([third["prediction"]] * 30), "truncated": "max_tokens"}
+    write_lines(written(workspace), {**first, "truncated": "max_tokens"}, circles, cut, *rows)
+    talk = train(workspace, "--teacher", teacher, "--overwrite")
+    texts = f"of the teacher's {len(rows) + 3} texts for train"
+    assert f"1 {texts} were cut short: left out" in talk
+    assert f"2 {texts} went in circles: learnt up to there" in talk
+    assert "had said before" not in talk
+    assert f"{len(rows) + 2} examples, 1 updates" in talk
+    lessons = lessons_of(workspace, teacher).train
+    told = {row["id"]: dict(TOLD)[row["source"]] for row in (second, third, *rows)}
+    assert {one.id: one.target_segments for one in lessons} == told
+    assert all(one.target == " ".join(told[one.id]) for one in lessons)
+    every = (first, second, third, *rows)
+    write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in every))
+    told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
+    assert "none of the teacher's texts can be learnt from" in told and str(written(workspace)) in told
+
+
+def test_limits_hold_the_datas_own_targets_too_of_which_a_teachers_that_end_may_be_the_short_ones(
+    tmp_path, teacher
+):
+    long = [{**row, "target": "word " * 90 + "end."} for row in ROWS]
+    workspace = segmented(tmp_path, *long)
+    train(workspace, "--teacher", teacher)
+    config = workspace / "models" / "pipelined" / "config.json"
+    assert read_json(config)["pipedec"]["time_max"] > 90
+    train(workspace, "--teacher", teacher, "--time-max", "60", "--overwrite")
+    assert read_json(config)["pipedec"]["time_max"] == 60
+    bare = segmented(
+        tmp_path / "bare", *({"source": row["source"]} for row in ROWS), more=("--sources-only",)
+    )
+    train(bare, "--teacher", teacher)
+    assert read_json(bare / "models" / "pipelined" / "config.json")["pipedec"]["time_max"] == 50
+
+
+def test_a_clause_that_the_teacher_says_again_is_learnt_once(tmp_path, teacher):
+    workspace = segmented(tmp_path, *ROWS, more=("--level", "clause"))
+    train(workspace, "--teacher", teacher)
+    first, *rows = lines_of(written(workspace))
+    once = {one.id: one.target_segments for one in lessons_of(workspace, teacher).train}
+    write_lines(written(workspace), {**first, "prediction": " ".join([first["prediction"]] * 3)}, *rows)
+    talk = train(workspace, "--teacher", teacher, "--overwrite")
+    assert f"{2 * len(once[first['id']])} subsequences that the teacher had said before" in talk
+    assert {one.id: one.target_segments for one in lessons_of(workspace, teacher).train} == once
+
+
+def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_path, teacher):
+    rows = ({"source": source} for source, _ in TOLD * 4)
+    workspace = segmented(tmp_path, *rows, more=("--sources-only",))
+    assert "--teacher" in running.refused("train", "-w", workspace, *UNCHANGED)
+    train(workspace, "--teacher", teacher)
+    lessons = lessons_of(workspace, teacher)
+    assert lessons.segmentation.joiner == " "
+    assert all(" ".join(one.target_segments or ()) == WHOLE[one.source] for one in lessons.train)
+    assert max(len(one.target_segments or ()) for one in lessons.train) > 2
+    first, *kept = lines_of(written(workspace))
+
+    def ends_if_cut(prediction):
+        cut = {**first, "prediction": prediction, "truncated": "max_tokens"}
+        write_lines(written(workspace), cut, *kept)
+        return lessons_of(workspace, teacher).segmenter.cut("The Brt. Mill is cheap. It is near.")
+
+    abbreviated = "It is by the brt. river " * 50
+    assert ends_if_cut(abbreviated) == ends_if_cut("A.")  # what was cut teaches no abbreviation
+    write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in (first, *kept)))
+    told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
+    assert "none of the teacher's texts can be learnt from" in told
+    assert "2 predictions" in run("generate", "-w", workspace, "--limit", "2", "--device", "cpu").stderr
+
+
+def test_a_teachers_text_is_read_as_the_object_that_it_says(tmp_path, teacher):
+    rows = ({"source": source} for source, _ in TOLD * 4)
+    workspace = segmented(tmp_path, *rows, more=("--sources-only", "--level", "field", "--fields", "A,B"))
+    lessons_of(workspace, teacher, limit=4)
+    kept = workspace / "generations" / "sequential-my-t5-train-first4.jsonl"
+    write_lines(kept, *({**row, "prediction": "B: b; C: c", "fields": {"B": "b"}} for row in lines_of(kept)))
+    lessons = lessons_of(workspace, teacher, limit=4)
+    assert [field.name for field in lessons.segmentation.fields] == ["A", "B"]
+    assert {one.target_segments for one in lessons.train} == {("", "b")}
+    assert lessons.segmenter.cut("A: a; B: x;; y") == ("a", "x; y")
+
+
+def test_texts_of_a_teacher_from_elsewhere_are_cut_as_the_data_that_were_given(tmp_path, teacher):
+    change(teacher / "config.json", "pipedec")
+    rows = ({"source": source, "target": {"A": "a"}} for source, _ in TOLD * 4)
+    objects, texts = (
+        segmented(tmp_path / "o", *rows, more=("--level", "field")),
+        segmented(tmp_path / "t", *ROWS),
+    )
+    settings = TrainSettings(data=texts / "data", teacher=str(teacher), workspace=objects)
+    lessons = gather(settings, texts / "data", Talk(quiet=True))
+    assert all(one.target == WHOLE[one.source] and one.target_fields is None for one in lessons.train)
+
+
+def test_a_folder_may_be_called_scratch_something(workspace, teacher):
+    named = teacher.rename(teacher.with_name("scratch-t5"))
+    assert start_of(str(named)) == "published"
+    with contextlib.chdir(named.parent):
+        assert "loading the teacher scratch-t5" in train(workspace, "--teacher", named.name)
+    assert "started from its teacher's weights" in (workspace / "models/pipelined/README.md").read_text()
+
+
+def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(workspace, teacher):
+    train(workspace, "--teacher", teacher, "--model", "scratch")
+    known, fresh = (load_checkpoint(str(one)) for one in (teacher, workspace / "models" / "pipelined"))
+    assert known.tokenizer.get_vocab() == fresh.tokenizer.get_vocab()
+    shapes = [{name: one.shape for name, one in weights_of(each).items()} for each in (known, fresh)]
+    assert shapes[0] == shapes[1]
+    name = "decoder.block.0.layer.0.SelfAttention.q.weight"
+    assert not weights_of(known)[name].allclose(weights_of(fresh)[name], atol=1e-2)
+    assert "scratch with --teacher" in running.refused(
+        "train", "-w", workspace, "--model", "scratch", "--overwrite"
+    )
+
+
+def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
+    own = tiny_checkpoint(tmp_path / "own", decoder="sequential", source_prefix="say: ", max_source_tokens=40)
+    train(workspace, "--teacher", own)
+    settings = read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]
+    assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 40)
+    told = train(workspace, "--teacher", own, "--source-prefix", "", "--overwrite")
+    assert f"{own} was trained with the source prefix 'say: ', not ''" in told
+    manifest = read_json(workspace / "generations" / "sequential-own-train.manifest.json")
+    assert manifest["settings"]["source_prefix"] == ""
+    assert read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]["source_prefix"] == ""
+
+
+def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
+    pipelined = tiny_checkpoint(tmp_path / "pipelined")
+    told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", pipelined)
+    assert (
+        told == f"{pipelined} is a pipelined decoder, and no teacher; name an ordinary model with --teacher"
+    )
+    over = ("--teacher", teacher, "--model", "scratch", "--out", teacher)
+    assert "would be written over" in running.refused("train", "-w", workspace, *UNCHANGED, *over)
+    assert "no checkpoint folder 'none'" in running.refused("train", "-w", workspace, "--teacher", "none")
+
+
+def test_several_processes_take_texts_that_one_has_written(workspace, teacher, monkeypatch):
+    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, dev_examples=2)
+    folder, quiet = workspace / "data", Talk(quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setenv("WORLD_SIZE", "2")
+        for split in ("train", "dev"):
+            with pytest.raises(
+                Exception, match=f"the teacher's texts for {split} are not all there"
+            ) as refusal:
+                gather(settings, folder, quiet)
+            (command,) = re.findall("`pipedec (.*)`", str(refusal.value))
+            run(*shlex.split(command), "--device", "cpu")
+        assert len(gather(settings, folder, quiet).dev) == 2
+
+
+def test_what_a_start_came_of_is_told_by_its_training_wherever_it_was_moved(workspace, teacher, tmp_path):
+    student = workspace / "models" / "pipelined"
+    assert {*map(start_of, FRESH)} == {"fresh"} and {*FRESH} == {"scratch", *SHAPES}
+    assert start_of("google-t5/t5-base") == start_of(str(teacher)) == "published"
+    train(workspace, "--teacher", teacher)
+    assert start_of(str(student)) == "published"
+    train(workspace, "--teacher", teacher, "--model", "scratch", "--overwrite")
+    moved = student.rename(tmp_path / "moved")
+    train(workspace, "--model", moved, "--out", tmp_path / "more")
+    shutil.rmtree(moved)
+    assert start_of(str(tmp_path / "more")) == "from-scratch"
+
+
+def test_an_older_training_from_scratch_is_known_as_one(tmp_path):
+    write_json(tmp_path / "training.json", {"settings": {"model": "scratch-tiny"}})
+    assert start_of(str(tmp_path)) == "from-scratch"
+    write_json(tmp_path / "training.json", {"settings": {"model": "google-t5/t5-base"}})
+    assert start_of(str(tmp_path)) == "published"

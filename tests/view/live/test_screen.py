@@ -1,0 +1,118 @@
+"""Where the grid moves, where it is printed once, where nothing is shown; and the picture for the documentation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.pipeline.schedule import Fixed
+from pipedec_cli.view.console import Talk, write_stdout
+from pipedec_cli.view.live import LiveGrid, LiveScreen, draw_picture
+from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.running import write_lines
+from tests.view.live.scripts import FIGURE_2, Script, console
+
+TWO = Script([["A", "B"]], [["C"]])
+
+
+def run_screen(
+    script: Script, *, terminal: bool, quiet: bool = False, moving: bool = True, sequences: int = 1
+) -> str:
+    """What is on the screen in the end, every escape included; a line of data goes to stdout at each event."""
+    talk, now = Talk(quiet, console(100, terminal=terminal)), 0.0
+    talk.console.no_color = not moving
+    with LiveScreen(talk, script.view(), clock=lambda: now) as screen:
+        for event in script.events(Fixed(1), sequences=sequences):
+            now += 1
+            screen.on(event)
+            write_stdout("a line of data\n")
+    return written(talk)
+
+
+def written(talk: Talk) -> str:
+    file: Any = talk.console.file
+    file.flush()
+    return str(file.buffer.getvalue().decode())
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_where_nothing_moves_each_grid_is_printed_once_without_a_single_escape(terminal):
+    text = run_screen(TWO, terminal=terminal, moving=False, sequences=2)  # as NO_COLOR does on a terminal
+    assert "\x1b[2K" not in text
+    assert terminal or "\x1b" not in text
+    assert text.count("finished ·") == 2
+    assert "in this step" not in text
+
+
+def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(capsys):
+    text = run_screen(TWO, terminal=True)
+    assert "1 in this step" in text
+    assert text.count("finished ·") == 2, "each once, and not again as a frame"
+    assert "\x1b[?25h" in text, "the cursor comes back"
+    assert "a line of data" not in text
+    assert capsys.readouterr().out.startswith("a line of data\n")
+
+
+@pytest.mark.parametrize(("terminal", "frames"), [(True, 4), (False, 0)])
+@pytest.mark.parametrize(("speed", "total", "held"), [(5.0, None, 0.15), (None, 1, 0.05)])
+def test_a_speed_holds_the_followed_example_up_on_a_terminal_alone_and_each_step_is_drawn(
+    speed, total, held, terminal, frames
+):
+    talk, now, slept = Talk(console=console(100, terminal=terminal)), 0.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        slept.append(seconds)
+
+    with LiveScreen(talk, FIGURE_2.view(total=total), speed, clock=lambda: now, sleep=sleep) as screen:
+        for event in FIGURE_2.events(Fixed(1)):
+            now += 0.05  # the decoder's
+            screen.on(event)
+    assert [round(seconds, 3) for seconds in slept] == [0.0, *[held] * frames][: len(slept)]
+    assert len(slept) == frames + (frames > 0)
+    text = written(talk)
+    assert sum(f"{count} decoder call" in text for count in range(1, 5)) >= frames
+    assert text.count("finished ·") == 1, "the whole grid stays"
+
+
+def test_quiet_shows_no_grid():
+    assert run_screen(FIGURE_2, terminal=False, quiet=True) == ""
+
+
+def test_a_large_grid_is_drawn_less_often_than_a_small_one():
+    def frames(cost: float) -> int:
+        now = [0.0]
+
+        class Slow(LiveGrid):
+            def __rich__(self) -> str:  # type: ignore[override]
+                now[0] += cost
+                return "frame\n"
+
+        talk = Talk(console=console(100, terminal=True))
+        with LiveScreen(talk, Slow(FIGURE_2.words), clock=lambda: now[0]) as screen:
+            for event in Script([["w"] * 40]).events(Fixed(1)):
+                now[0] += 0.05
+                screen.on(event)
+        return written(talk).count("frame")
+
+    assert frames(0.0) > 2 * frames(0.03) > 0
+
+
+def test_the_picture_shows_a_models_own_run_and_comes_out_the_same_each_time(tmp_path):
+    place, (source, told), path = Workspace(tmp_path / "work"), TOLD[3], tmp_path / "live-grid.svg"
+    tiny_checkpoint(place.model("pipelined"))
+    write_lines(
+        place.data / "test.jsonl",
+        {"id": "a", "source": source, "target": " ".join(told), "target_segments": told},
+    )
+    drawn = set()
+    for _ in range(2):
+        draw_picture(path, place.root, steps=5)
+        drawn.add(path.read_text(encoding="utf-8"))
+    (picture,) = drawn
+    assert picture.startswith("<svg")
+    assert "in&#160;this&#160;step" in picture, "it is drawn mid-decoding"
+    assert "rating[5" in picture

@@ -1,0 +1,66 @@
+"""Pages in a real browser: they load whole, fit the screen, follow its mode, and run nothing that the data hold."""
+
+import pytest
+
+from pipedec_cli.view.page.report_page import report_page
+from tests.jobs.report.reports import ALL, CURVES, make_report
+
+pytestmark = pytest.mark.browser
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e$\\frac$"
+
+
+@pytest.fixture(scope="module")
+def html():
+    report = make_report(**ALL, baseline=f"{HOSTILE} {'word ' * 300}{'long' * 300}")
+    return report_page(report, {HOSTILE: CURVES["pipelined"]})
+
+
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_no_width_needs_scrolling_sideways_and_wide_tables_scroll_in_their_box(visit, html, width):
+    page = visit(html, width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    boxes = page.locator(".sheet .scroll")
+    assert boxes.count() == 4
+    wide = boxes.first.evaluate("box => box.scrollWidth > box.clientWidth")
+    assert wide == (width < 1600)
+    assert page.locator("svg.plot").count() == page.locator("figcaption").count() - 4 > 5
+    for plot in page.locator("svg.plot").all():
+        assert 250 < plot.bounding_box()["width"] <= width
+
+
+def test_a_sheet_of_paper_has_room_for_all_of_it(visit, html):
+    page = visit(html, 718)  # A4, between Chromium's margins
+    page.emulate_media(media="print")
+    assert page.locator("nav").is_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") == 718
+
+
+def test_text_of_the_data_is_shown_and_nothing_in_it_runs(visit, html):
+    page = visit(html)
+    assert HOSTILE.replace("\u202e", "�") in page.locator("#advice").inner_text()
+    assert page.locator("svg.plot text", has_text="alert(1)").count() == 3, "a legend's entries"
+    assert page.locator("img").count() == 0
+
+
+def test_plots_and_text_take_the_colours_of_light_and_of_dark(visit, html):
+    seen = []
+    for scheme in ("light", "dark"):
+        page = visit(html, color_scheme=scheme)
+        ground, ink = (
+            page.evaluate(f"getComputedStyle(document.querySelector('{where}')).{what}")
+            for where, what in (("body", "backgroundColor"), ("svg.plot text", "fill"))
+        )
+        assert ink == page.evaluate("getComputedStyle(document.body).color")
+        seen.append((ground, ink))
+    (light, dark_ink), (dark, light_ink) = seen
+    assert light == "rgb(255, 255, 255)"
+    assert len({light, dark_ink, dark, light_ink}) == 4
+
+
+def test_the_contents_are_reached_by_keyboard_alone(visit, html):
+    page = visit(html)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Which to take"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**#plots")

@@ -1,0 +1,137 @@
+"""What a page holds of a report's examples: their grids to be played back, and their texts, as far as they fit."""
+
+import json
+import re
+from dataclasses import replace
+
+from msgspec import structs
+
+from pipedec_cli.pipeline.grid import Opening
+from pipedec_cli.view.page import examples as examples_of
+from pipedec_cli.view.page import replay as replay_of
+from pipedec_cli.view.page.examples import examples
+from pipedec_cli.view.page.page import render
+from pipedec_cli.view.page.replay import replay
+from pipedec_cli.view.page.shown import shortened
+from tests.view.page.reports import EXAMPLES, METHODS, objects_report, traced_report
+
+LONG = "word " * 100_000
+
+
+def test_every_decoders_grid_is_there_with_what_it_took_back_and_the_time_of_its_calls():
+    data = replay(traced_report()).data
+    assert [(one["name"], one["role"]) for one in data["decoders"]] == [
+        *(("sequential", "baseline"), ("Δt = 1", "pipelined"), ("Δt = 2, fresh", "pipelined")),
+        ("exact-source", "exact"),
+    ]
+    assert data["decoders"][1]["clock"] == [50.0, 50.0]  # 0.5 s and 1 s of ten examples, in 20 calls
+    plain, own, fresh, exact = data["examples"][1]["runs"]
+    assert plain == {"rows": [(0, True, "One\nis\nred\n.\nTwo\nare\nblue\n.\nGo\n!")], "steps": 11}
+    rows = [(0, True, "One\nis\nred\n."), (1, True, "One\nis\nred\n!"), (2, True, "")]
+    assert own == {"rows": rows, "steps": 6}
+    assert fresh["gone"] == [(5, 3, 4, "<bos>"), (7, 3, 6, "<bos>"), (8, 3, 7, "<bos>")]
+    assert (exact["steps"], exact["calls"], exact["gone"][-1]) == (3, (3, 4, 11), (3, 1, 11, "<eos>"))
+    assert data["examples"][2]["runs"][1]["cut"] == "time_max"
+
+
+def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_played_back():
+    report = traced_report(untraced=["Δt = 1"])
+    made = report.first.scored.run.predictions
+    odd = (
+        {"steps": made[0].steps + 1},
+        {"grid": ((10**9, (1,)),), "steps": 1},
+        {"taken_back": ((1, 10**9, 0, 0),), "calls": tuple(range(1, made[2].steps + 1))},
+    )
+    for place, change in enumerate(odd):
+        made[place] = structs.replace(made[place], **change)
+    section = replay(report)
+    assert "not Δt = 1: the predictions were made with --no-trace or by an older version" in section.body
+    assert [one["name"] for one in section.data["decoders"]] == [
+        "sequential",
+        "Δt = 2, fresh",
+        "exact-source",
+    ]
+    assert [example["runs"][0] is None for example in section.data["examples"]] == [True, True, True, False]
+    assert replay(traced_report(untraced=list(METHODS))) is None
+    blind = replace(report, entries=tuple(replace(one, scored=None) for one in report.entries))
+    assert replay(blind) is examples(blind) is None
+
+
+def test_rows_that_are_known_to_come_begin_with_what_is_known():
+    report = traced_report()
+    runner = report.entries[1].runner
+    known = ["One", "is"]
+    ids = tuple(runner.decoder.text.vocabulary.index(word) for word in known)
+    runner.method = replace(runner.method, openings=(Opening(ids), Opening(())))
+    first, second, third = replay(report).data["examples"][1]["runs"][1]["rows"]
+    assert (first[3:], second[3:], third[3:]) == (("One is",), ("",), ())
+
+
+def test_texts_stand_beside_the_targets_with_scores_and_what_went_wrong():
+    data = examples(traced_report()).data
+    assert data["decoders"] == ["sequential", "Δt = 1", "Δt = 2, fresh"]
+    assert data["metrics"][data["metric"]] == "ROUGE-L"
+    _, ships, birds, _ = data["examples"]
+    plain, own, _ = ships["runs"]
+    assert (ships["gold"], ships["count"], own["rows"], own["again"]) == (EXAMPLES[1][1], 3, [0, 1], [1])
+    assert (own["duplicated"], own["dropped"], own["cut"], own["same"]) == (1, 1, None, False)
+    assert (plain["duplicated"], plain["dropped"], plain["same"], plain["scores"]) == (
+        0,
+        0,
+        True,
+        [100.0] * 4,
+    )
+    assert 0 < own["scores"][data["metric"]] < 100
+    assert (birds["runs"][1]["cut"], birds["runs"][1]["again"]) == ("time_max", [2])
+
+
+def test_the_pairs_of_objects_stand_beside_their_keys_though_rows_are_in_the_schemas_order():
+    report = objects_report()
+    section = examples(report)
+    run = section.data["examples"][0]["runs"][1]
+    assert (run["rows"], run["mistaken"], run["wrong"]) == ([0, 2, 1], [0], 1)
+    for one in (section, replay(report)):
+        assert "subsequence" not in one.body and one.data["part"] == "field"
+    texts = examples(traced_report()).data["examples"]
+    assert not any(run["wrong"] for example in texts for run in example["runs"]), (
+        "one may say it in other words"
+    )
+
+
+def test_what_is_too_long_is_shortened_and_says_by_how_much():
+    assert shortened("a b c", 5) == "a b c"
+    assert shortened("one two three four", 9) == "one two … 2 more words"
+    assert shortened("x" * 2000, 10) == "x" * 10 + " … 1,990 more characters"
+    told = examples(traced_report([(LONG, ["w " * 900, *["v"] * 300], ["w"])])).data["examples"][0]
+    assert told["source"].endswith("… 99,680 more words")
+    assert (len(told["gold"]) < 60, told["count"]) == (True, 301)
+    plain = told["runs"][0]
+    assert len(plain["texts"]) + plain["left"] == 301
+
+
+def test_three_hundred_examples_fit_whatever_they_hold(monkeypatch):
+    text = ["The quick brown fox jumps over the lazy dog ."]
+    many = [("a source of some length " * 199, text, text)] * 320
+    report = traced_report(many, ["sequential", "Δt = 1"])
+    monkeypatch.setattr(replay_of, "BUDGET", 100_000)
+    sections = [replay(report), examples(report)]
+    assert len(sections[1].data["examples"]) == 300
+    assert "300 of 320 examples" in sections[1].body
+    page = render("x", sections)
+    assert examples_of.BUDGET / 2 < len(page.encode()) < examples_of.BUDGET + 150_000
+    fitting = len(sections[0].data["examples"])
+    assert 100 < fitting < 300
+    assert f"{fitting} examples of 320: more would make this page too large" in sections[0].body
+    # the same with no room at all: every example has its place, none is played back
+    monkeypatch.setattr(examples_of, "BUDGET", 1)
+    monkeypatch.setattr(replay_of, "BUDGET", 1)
+    assert len(examples(report).data["examples"]) == 300
+    assert replay(report) is None
+
+
+def test_a_block_is_what_the_script_gets():
+    report = traced_report([("</script> & \u202e \x1b[31m", ["<b> . "], ["<b> . "])])
+    page = render("x", [replay(report), examples(report)])
+    for name in ("replay", "examples"):
+        (told,) = re.findall(rf'id="data-{name}">(.*?)</script>', page)
+        assert json.loads(told)["examples"][0]["source"] == "</script> & � ␛[31m"
