@@ -23,7 +23,7 @@ from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.steps.engine import Engine
+    from pipedec_cli.model.engine.engine import Engine
 
 PROBE_BYTES: Final = 1 << 30  # read at once: several times the largest cache of a processor
 PASSES: Final = 3  # of which the fastest counts: others on the machine can only slow one down
@@ -42,7 +42,7 @@ class MemoryProbe:
         """Fill so many bytes on ``cpu``, ``cuda`` or ``cuda:N``; the clock waits for the device."""
         import torch
 
-        from pipedec_cli.model.native.library import BuildError, library
+        from pipedec_cli.model.engine.native.library import BuildError, library
 
         self.size, self.readings, self._clock = size, list[float](), clock
         buffer = torch.ones(size // _WORD, dtype=torch.int32, device=device)

@@ -184,7 +184,7 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
 
 def announce_compiling(device: str, talk: Talk) -> None:
     """Say why nothing seems to happen for some seconds, when the kernels are about to be compiled."""
-    from pipedec_cli.model.native.library import VARIABLE, is_compiled
+    from pipedec_cli.model.engine.native.library import VARIABLE, is_compiled
 
     if device == "cpu" and os.environ.get(VARIABLE) != "0" and not is_compiled():
         talk.say("compiling encoder and decoder step for this machine; this takes some seconds, once")

@@ -23,8 +23,8 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, write_json_lines
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.naming import name_of
-from pipedec_cli.model.block import can_prepack
 from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.engine.torch.block import can_prepack
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.room import choose_batch_size
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole

@@ -11,8 +11,8 @@ from msgspec import Meta, Struct
 from torch import nn
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.block import Blocks
-    from pipedec_cli.model.modules import Modules
+    from pipedec_cli.model.engine.torch.block import Blocks
+    from pipedec_cli.model.engine.torch.modules import Modules
 
 
 #: What a config.json may hold.

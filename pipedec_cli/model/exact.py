@@ -15,7 +15,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.arguments import several, whole
 from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder
-from pipedec_cli.model.steps.engine import DecoderWeights, Engine
+from pipedec_cli.model.engine.engine import DecoderWeights, Engine
 from pipedec_cli.pipeline.decode import Event, Method, Row
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Slot

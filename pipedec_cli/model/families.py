@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds, eos_of
-from pipedec_cli.model.block import Function
-from pipedec_cli.model.modules import Modules
+from pipedec_cli.model.engine.torch.block import Function
+from pipedec_cli.model.engine.torch.modules import Modules
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(gt=0, le=1e9)]

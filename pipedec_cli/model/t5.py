@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from torch import Tensor, nn
 
 from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds
-from pipedec_cli.model.block import Block, Blocks, Form, Function
+from pipedec_cli.model.engine.torch.block import Block, Blocks, Form, Function
 
 Places = Annotated[int, Meta(ge=4, le=1 << 16)]
 

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipedec_cli.model import modules
 from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.block import MODULES, Block, Blocks
+from pipedec_cli.model.engine.torch import modules
+from pipedec_cli.model.engine.torch.block import MODULES, Block, Blocks
 from pipedec_cli.pipeline.attention import distance, position, visible
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pipedec_cli.evaluate.bench import CACHED, STEPS, MemoryProbe, step_bytes, time_steps
-from pipedec_cli.model.native.library import VARIABLE, BuildError, library
-from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.engine.engine import Engine
+from pipedec_cli.model.engine.native.library import VARIABLE, BuildError, library
 from tests.evaluate.decoders import FakeClock
 from tests.model import backbones
 from tests.model.causal import VOCABULARY, causal_model

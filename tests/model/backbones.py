@@ -4,8 +4,8 @@ from functools import cache
 
 import torch
 
-from pipedec_cli.model.steps.engine import Engine, lay_out
-from pipedec_cli.model.steps.operators import TorchStepper
+from pipedec_cli.model.engine.engine import Engine, lay_out
+from pipedec_cli.model.engine.torch.operators import TorchStepper
 from pipedec_cli.pipeline.decode import Method
 
 VOCABULARY = 40

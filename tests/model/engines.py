@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from pipedec_cli.model.block import can_prepack
-from pipedec_cli.model.native.library import BuildError, library
-from pipedec_cli.model.steps.engine import Engine, lay_out
-from pipedec_cli.model.steps.operators import TorchStepper
+from pipedec_cli.model.engine.engine import Engine, lay_out
+from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.engine.torch.block import can_prepack
+from pipedec_cli.model.engine.torch.operators import TorchStepper
 from pipedec_cli.model.teacher_forcing import decoder_logits
 from pipedec_cli.pipeline.decode import Finished, Method, Row, decode
 from pipedec_cli.pipeline.grid import Limits, Slot

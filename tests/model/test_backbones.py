@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pipedec_cli.model.collate import Encoded, collate
-from pipedec_cli.model.steps import engine as engines
-from pipedec_cli.model.steps import operators
+from pipedec_cli.model.engine import engine as engines
+from pipedec_cli.model.engine.torch import operators
 from pipedec_cli.model.teacher_forcing import TeacherForcing, full_logits
 from pipedec_cli.pipeline.decode import Method, decode
 from pipedec_cli.pipeline.exact import Verify

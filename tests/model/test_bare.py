@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.bare import BareModel, bare_model
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import load
+from pipedec_cli.model.engine.native.bare import BareModel, bare_model
 from tests.checkpoints import change
 from tests.model.engines import KINDS, VOCABULARY, needs_kernels, small_model
 from tests.model.test_checkpoint import SETTINGS, words_tokenizer

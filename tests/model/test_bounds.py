@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.native import library as native
-from pipedec_cli.model.native.library import BuildError, Library, compiled
-from pipedec_cli.model.native.weights import pack_native
-from pipedec_cli.model.steps.engine import Engine
+from pipedec_cli.model.engine.engine import Engine
+from pipedec_cli.model.engine.native import library as native
+from pipedec_cli.model.engine.native.library import BuildError, Library, compiled
+from pipedec_cli.model.engine.native.weights import pack_native
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import (

@@ -10,10 +10,10 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import load
-from pipedec_cli.model.native import kinds
-from pipedec_cli.model.native.library import BuildError, library
-from pipedec_cli.model.native.weights import NativeEncoder
-from pipedec_cli.model.steps.engine import Engine, lay_out
+from pipedec_cli.model.engine.engine import Engine, lay_out
+from pipedec_cli.model.engine.native import kinds
+from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.engine.native.weights import NativeEncoder
 from tests.checkpoints import tiny_checkpoint
 from tests.model.engines import (
     KINDS,

@@ -5,8 +5,8 @@ import stat
 
 import pytest
 
-from pipedec_cli.model.native import library
-from pipedec_cli.model.native.library import BuildError, compiled, is_compiled
+from pipedec_cli.model.engine.native import library
+from pipedec_cli.model.engine.native.library import BuildError, compiled, is_compiled
 
 
 @pytest.fixture

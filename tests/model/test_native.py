@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.native.library import BuildError, compiled, is_compiled
-from pipedec_cli.model.native.weights import TOKENS_TOGETHER, NativeEncoder, pack_native
-from pipedec_cli.model.steps.engine import Engine, lay_out, make_encoder
-from pipedec_cli.model.steps.operators import Matrices
+from pipedec_cli.model.engine.engine import Engine, lay_out, make_encoder
+from pipedec_cli.model.engine.native.library import BuildError, compiled, is_compiled
+from pipedec_cli.model.engine.native.weights import TOKENS_TOGETHER, NativeEncoder, pack_native
+from pipedec_cli.model.engine.torch.operators import Matrices
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import KINDS, SOURCES, grid_rows, needs_kernels, odd_model, small_model, weights_of
@@ -214,10 +214,10 @@ def test_a_state_depends_on_its_own_source_alone_bit_for_bit(kind, threads, dtyp
 )
 def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, slow, narrow, way, compiled):
     """`slow`: torch's float32 products leave speed unused; `narrow`: its bfloat16 products are fast."""
-    monkeypatch.setattr("pipedec_cli.model.native.weights.has_slow_products", lambda: slow)
-    for place in ("steps.engine", "native.weights"):
+    monkeypatch.setattr("pipedec_cli.model.engine.native.weights.has_slow_products", lambda: slow)
+    for place in ("engine.engine", "engine.native.weights"):
         monkeypatch.setattr(f"pipedec_cli.model.{place}.has_bfloat16_products", lambda: narrow)
-    monkeypatch.setattr("pipedec_cli.model.native.kinds.bfloat16_way", lambda kernels: way)
+    monkeypatch.setattr("pipedec_cli.model.engine.native.kinds.bfloat16_way", lambda kernels: way)
     model = copy.deepcopy(small_model("t5")).to(dtype)
     encoder = lay_out(model).encoder
     assert isinstance(encoder, NativeEncoder) is (compiled is not None)
@@ -230,7 +230,7 @@ def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, sl
 def test_without_kernels_the_encoder_of_a_bfloat16_model_is_in_the_faster_dtype_with_the_same_weights(
     monkeypatch, products
 ):
-    monkeypatch.setattr("pipedec_cli.model.steps.engine.has_bfloat16_products", lambda: products)
+    monkeypatch.setattr("pipedec_cli.model.engine.engine.has_bfloat16_products", lambda: products)
     model = copy.deepcopy(small_model("t5")).bfloat16()
     encoder = make_encoder(model)
     assert (encoder.encoder is model.encoder) is products

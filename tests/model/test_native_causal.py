@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipedec_cli.model.native import stepper as native_stepper
-from pipedec_cli.model.native.families import parts_of
-from pipedec_cli.model.native.library import BuildError
-from pipedec_cli.model.native.stepper import NativeStepper
-from pipedec_cli.model.native.weights import pack_native
-from pipedec_cli.model.steps.engine import lay_out
+from pipedec_cli.model.engine.engine import lay_out
+from pipedec_cli.model.engine.native import stepper as native_stepper
+from pipedec_cli.model.engine.native.families import parts_of
+from pipedec_cli.model.engine.native.library import BuildError
+from pipedec_cli.model.engine.native.stepper import NativeStepper
+from pipedec_cli.model.engine.native.weights import pack_native
 from tests.model.causal import (
     KINDS,
     VOCABULARY,

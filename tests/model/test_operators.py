@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pipedec_cli.model.block import can_prepack, laid_out
-from pipedec_cli.model.steps import operators
-from pipedec_cli.model.steps.engine import Engine, lay_out
-from pipedec_cli.model.steps.operators import VARIABLE, Matrices, bucket, wants_graphs
+from pipedec_cli.model.engine.engine import Engine, lay_out
+from pipedec_cli.model.engine.torch import operators
+from pipedec_cli.model.engine.torch.block import can_prepack, laid_out
+from pipedec_cli.model.engine.torch.operators import VARIABLE, Matrices, bucket, wants_graphs
 from pipedec_cli.model.t5 import distance_buckets, layers, output_scale
 from tests.model.engines import (
     KINDS,

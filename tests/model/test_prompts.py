@@ -1,6 +1,6 @@
 """Where tokens stand behind a prompt: the first row's opener right behind it, known tokens before their row's start."""
 
-from pipedec_cli.model.steps.prompts import Prompts
+from pipedec_cli.model.engine.prompts import Prompts
 from pipedec_cli.pipeline.attention import PROMPT_TIME
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from pipedec_cli.model.steps import engine as engines
+from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.pipeline.decode import Method
 from pipedec_cli.pipeline.grid import Limits, Opening
 from pipedec_cli.pipeline.schedule import Together

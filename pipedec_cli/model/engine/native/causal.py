@@ -7,10 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.native.families import CausalLayer, CausalParts, head_width, parts_of
-from pipedec_cli.model.native.library import BuildError
-from pipedec_cli.model.native.packing import NativeWeights, Packing, floats, require_suited, team_library
-from pipedec_cli.model.native.structures import ACTIVATIONS, LayerStruct, ModelStruct
+from pipedec_cli.model.engine.native.families import CausalLayer, CausalParts, head_width, parts_of
+from pipedec_cli.model.engine.native.library import BuildError
+from pipedec_cli.model.engine.native.packing import (
+    NativeWeights,
+    Packing,
+    floats,
+    require_suited,
+    team_library,
+)
+from pipedec_cli.model.engine.native.structures import ACTIVATIONS, LayerStruct, ModelStruct
 
 
 def pack_causal(model: Any, dtype: torch.dtype | None = None, *, consume: bool = False) -> NativeWeights:

@@ -11,12 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.block import Blocks
-from pipedec_cli.model.native.causal import pack_causal
-from pipedec_cli.model.native.kinds import kind_of
-from pipedec_cli.model.native.library import BuildError, Library
-from pipedec_cli.model.native.packing import NativeWeights, Packing, floats, require_suited, team_library
-from pipedec_cli.model.native.structures import ACTIVATIONS, LayerStruct, ModelStruct
+from pipedec_cli.model.engine.native.causal import pack_causal
+from pipedec_cli.model.engine.native.kinds import kind_of
+from pipedec_cli.model.engine.native.library import BuildError, Library
+from pipedec_cli.model.engine.native.packing import (
+    NativeWeights,
+    Packing,
+    floats,
+    require_suited,
+    team_library,
+)
+from pipedec_cli.model.engine.native.structures import ACTIVATIONS, LayerStruct, ModelStruct
+from pipedec_cli.model.engine.torch.block import Blocks
 from pipedec_cli.model.t5 import distance_buckets, layers, offset_buckets, output_scale
 
 #: Tokens that are encoded together, unless a single source has more: enough to use the arithmetic fully, few enough

@@ -17,8 +17,8 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.native.library import BuildError, Library
-from pipedec_cli.model.native.structures import ModelStruct
+from pipedec_cli.model.engine.native.library import BuildError, Library
+from pipedec_cli.model.engine.native.structures import ModelStruct
 
 Way = Literal["wide", "pairs", "tiles"]
 WEIGHTS: Final = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}

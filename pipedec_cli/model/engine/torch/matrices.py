@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.block import Block, Blocks, can_prepack, laid_out
+from pipedec_cli.model.engine.torch.block import Block, Blocks, can_prepack, laid_out
 from pipedec_cli.pipeline.attention import distance, position
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.steps.operators import Look
+    from pipedec_cli.model.engine.torch.operators import Look
 
 
 class Matrices:

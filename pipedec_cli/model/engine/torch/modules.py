@@ -19,11 +19,11 @@ from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 
 from pipedec_cli.model.backbone import Backbone, backbone_of
-from pipedec_cli.model.block import Function
+from pipedec_cli.model.engine.torch.block import Function
 from pipedec_cli.pipeline.attention import PADDING, PROMPT_TIME, behind, visible
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.steps.operators import Look
+    from pipedec_cli.model.engine.torch.operators import Look
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,19 @@ from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.block import Blocks
-from pipedec_cli.model.modules import ModuleLayers
-from pipedec_cli.model.native.library import BuildError
-from pipedec_cli.model.native.packing import NativeWeights
-from pipedec_cli.model.native.stepper import NativeStepper
-from pipedec_cli.model.native.weights import NativeEncoder, encoder_dtype, has_bfloat16_products, pack_native
-from pipedec_cli.model.steps.matrices import Matrices
-from pipedec_cli.model.steps.operators import TorchStepper
+from pipedec_cli.model.engine.native.library import BuildError
+from pipedec_cli.model.engine.native.packing import NativeWeights
+from pipedec_cli.model.engine.native.stepper import NativeStepper
+from pipedec_cli.model.engine.native.weights import (
+    NativeEncoder,
+    encoder_dtype,
+    has_bfloat16_products,
+    pack_native,
+)
+from pipedec_cli.model.engine.torch.block import Blocks
+from pipedec_cli.model.engine.torch.matrices import Matrices
+from pipedec_cli.model.engine.torch.modules import ModuleLayers
+from pipedec_cli.model.engine.torch.operators import TorchStepper
 from pipedec_cli.pipeline.decode import Row
 
 #: Rows that a call computes at once: memory grows with their number times that of the columns.

@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.native.structures import CacheStruct, LayerStruct, ModelStruct, RowStruct
+from pipedec_cli.model.engine.native.structures import CacheStruct, LayerStruct, ModelStruct, RowStruct
 
 #: Set to 0, this environment variable turns the kernels off.
 VARIABLE: Final = "PIPEDEC_NATIVE"

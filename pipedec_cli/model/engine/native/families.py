@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.native.library import BuildError
+from pipedec_cli.model.engine.native.library import BuildError
 
 #: Kinds of rotary embedding whose frequencies depend on no text's length.
 STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")

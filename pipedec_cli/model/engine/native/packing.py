@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from pipedec_cli.model.native.kinds import kind_of
-from pipedec_cli.model.native.library import BuildError, Library, library
-from pipedec_cli.model.native.structures import ModelStruct
+from pipedec_cli.model.engine.native.kinds import kind_of
+from pipedec_cli.model.engine.native.library import BuildError, Library, library
+from pipedec_cli.model.engine.native.structures import ModelStruct
 
 DTYPES: Final = (torch.float32, torch.bfloat16)
 #: Bytes of a large page, to which packed weights are aligned.

@@ -15,9 +15,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.modules import ModuleLayers
-from pipedec_cli.model.steps.matrices import Matrices
-from pipedec_cli.model.steps.prompts import Prompts
+from pipedec_cli.model.engine.prompts import Prompts
+from pipedec_cli.model.engine.torch.matrices import Matrices
+from pipedec_cli.model.engine.torch.modules import ModuleLayers
 from pipedec_cli.pipeline.attention import PADDING, visible
 from pipedec_cli.pipeline.decode import Row
 
