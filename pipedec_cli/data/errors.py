@@ -26,7 +26,7 @@ Aside = Callable[[UserError], None]
 
 
 @contextmanager
-def setting_aside(aside: Aside | None) -> Iterator[None]:
+def skipping_invalid(aside: Aside | None) -> Iterator[None]:
     """Do what concerns one record alone: if it cannot be used, that ends all, unless somebody is there to be told."""
     try:
         yield

@@ -19,12 +19,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.errors import UserError, setting_aside
+from pipedec_cli.data.errors import UserError, skipping_invalid
 from pipedec_cli.data.reading import read_json
 from pipedec_cli.data.records import FieldNames, Generated, Manifest, Record, generated_of
 from pipedec_cli.data.rows import RawRow, read_rows
 from pipedec_cli.data.shards import Shard
-from pipedec_cli.data.stored import SetAside, StoredRecords
+from pipedec_cli.data.stored import InvalidRecords, StoredRecords
 from pipedec_cli.data.writing import (
     changes,
     file_sha256,
@@ -64,7 +64,7 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
         **({} if generated.draft_steps is None else {"draft_steps": generated.draft_steps}),
         "tokens": generated.tokens,
         "truncated": generated.truncated,
-        **({"circled": True} if generated.circled else {}),
+        **({"stopped_on_repeat": True} if generated.stopped_on_repeat else {}),
         "seconds": round(generated.seconds, 6),
         **fields,
     }
@@ -117,7 +117,7 @@ class Inputs:
         ..., Iterator[Record]
     ]  # gives them again, from the first one on, or those of a range of places
     file: Mapping[str, str | None]  # where they come from, as a manifest lists it
-    aside: SetAside | None = None  # what was wrong with those that are passed over, where any may be
+    aside: InvalidRecords | None = None  # what was wrong with those that are passed over, where any may be
     shard: Shard | None = None  # of a job; None where this is all of it
     whole: int = 0  # the job's records
 
@@ -135,14 +135,14 @@ class Inputs:
         return self.aside.between(*(self.shard.records(self.whole) if self.shard else ()))
 
 
-def look_through(
+def scan_inputs(
     read: Callable[[], Iterator[Record]],
     names: FieldNames,
     *,
     limit: int | None = None,
     keep: Path | None = None,
     location: str = "",
-    aside: SetAside | None = None,
+    aside: InvalidRecords | None = None,
 ) -> Inputs:
     """Check and count the first `limit` records; `keep` near a folder those of a pipe, which can be read only once.
 
@@ -154,7 +154,7 @@ def look_through(
 
     def usable() -> Iterator[Record]:
         for record in read():
-            with setting_aside(aside):
+            with skipping_invalid(aside):
                 names.check(record)
                 yield record
 
@@ -296,12 +296,8 @@ def first_lines(
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run; the waiting schedule, which older versions called ``sequential``, is ``wait``."""
-    content = read_json(path, Manifest, "pipedec generate")
-    settings = content.get("settings") or {}
-    if settings.get("delay") == "sequential":
-        settings["delay"] = "wait"
-    return content
+    """The manifest of a run."""
+    return read_json(path, Manifest, "pipedec generate")
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

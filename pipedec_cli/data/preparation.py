@@ -21,10 +21,10 @@ from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceles
 from pipedec_cli.data.writing import rounded
 
 #: How long texts are, each at least 1.
-Measure = Callable[[Sequence[str]], list[int]]
+TokenCounter = Callable[[Sequence[str]], list[int]]
 
 
-def measure_of(tokenizer: str | None) -> Measure:
+def token_counter(tokenizer: str | None) -> TokenCounter:
     """Counts the tokens of texts, special ones left out, by the tokenizer of a folder or the hub; without one, words."""
     if tokenizer is None:
         return lambda texts: [max(1, count_words(text)) for text in texts]
@@ -74,7 +74,7 @@ class Preparer:
 
     segmenter: Segmenter  # for targets that did not come as lists
     segmentation: Segmentation  # gives the joiner and sub_max
-    measure: Measure
+    count_tokens: TokenCounter
     time_max: int
     split_long: bool = False  # else segments that are too long are only counted
     each_once: bool = False  # a segment that a text says again is left out
@@ -94,7 +94,7 @@ class Preparer:
             if isinstance(self.segmenter, PhraseSegmenter):
                 counts.dropped += self.segmenter.dropped(target)
             if self.split_long:
-                segments = split_long(cut, self.time_max, most, self.measure)
+                segments = split_long(cut, self.time_max, most, self.count_tokens)
                 counts.split += len(segments) - len(cut)
             if self.each_once and (again := len(segments) - len(once := tuple(dict.fromkeys(segments)))):
                 counts.repeated += again
@@ -108,7 +108,7 @@ class Preparer:
                 target = self.segmentation.joiner.join(segments)
         if len(segments) > most:
             counts.merged += 1
-            rest, sizes = iter(segments), group_adjacent(self.measure(segments), most)
+            rest, sizes = iter(segments), group_adjacent(self.count_tokens(segments), most)
             segments = tuple(self.segmentation.joiner.join(islice(rest, size)) for size in sizes)
         self._count(segments, delay=1)
         return replace(record, target=target, target_segments=segments)
@@ -126,7 +126,7 @@ class Preparer:
         return replace(record, target_segments=texts)
 
     def _count(self, segments: Sequence[str], delay: int) -> None:
-        counts, lengths = self.counts, self.measure(segments)
+        counts, lengths = self.counts, self.count_tokens(segments)
         # Subsequence i, from 0, fits if its <eos> stands within time_max: start_i + m_i + 1 ≤ time_max.
         too_long = sum(length >= self.time_max - i * delay for i, length in enumerate(lengths))
         counts.targets += 1
@@ -165,7 +165,9 @@ def _filled(lengths: Sequence[int], limit: int) -> list[int]:
     return sizes
 
 
-def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measure) -> tuple[str, ...]:
+def split_long(
+    segments: Sequence[str], time_max: int, most: int, count_tokens: TokenCounter
+) -> tuple[str, ...]:
     """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end, space or character.
 
     Characters count in scripts without spaces only: a single word stays whole. Merging keeps to `most` later.
@@ -175,17 +177,19 @@ def split_long(segments: Sequence[str], time_max: int, most: int, measure: Measu
         rest = segment
         while rest:
             allowed = max(1, time_max - min(len(done) + 1, most))
-            piece, rest = (rest, "") if measure([rest])[0] <= allowed else _split(rest, allowed, measure)
+            piece, rest = (
+                (rest, "") if count_tokens([rest])[0] <= allowed else _split(rest, allowed, count_tokens)
+            )
             done.append(piece)
     return tuple(done)
 
 
-def _split(segment: str, allowed: int, measure: Measure) -> tuple[str, str]:
+def _split(segment: str, allowed: int, count_tokens: TokenCounter) -> tuple[str, str]:
     """The longest start of a segment that fits and ends well, and the rest; all and nothing if it is one word."""
     spaces = [match.start() for match in re.finditer(r"\s+", segment)]
     characters = range(1, len(segment)) if mostly_spaceless([segment]) else ()
     for ends in (clause_ends(segment), spaces, characters):
-        fitting = bisect_right(ends, allowed, key=lambda end: measure([segment[:end]])[0])
+        fitting = bisect_right(ends, allowed, key=lambda end: count_tokens([segment[:end]])[0])
         if fitting and (rest := segment[ends[fitting - 1] :].strip()):
             return segment[: ends[fitting - 1]].strip(), rest
     if places := characters or spaces:  # the first word alone does not fit; what follows may

@@ -25,8 +25,8 @@ SplitName = Literal["train", "dev", "test"]
 DecoderKind = Literal["pipelined", "sequential"]
 #: What fresh weights are of.
 Family = Literal["t5", "llama", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]
-#: Δt in time-steps, or ``wait``: a subsequence starts when the one before has ended. ``sequential`` is its older name.
-Delay = int | Literal["wait", "sequential"]
+#: Δt in time-steps, or ``wait``: a subsequence starts when the one before has ended.
+Delay = int | Literal["wait"]
 #: What drafts in exact mode: a pipelined decoder, n-grams of the source and the text so far, or the model's own guesses.
 Draft = Literal["pipelined", "source", "jacobi"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
@@ -91,8 +91,10 @@ class Generated(Struct, frozen=True, kw_only=True):
     source_ids: tuple[int, ...] = ()  # what the encoder saw
     index: int = 0  # the source's place in the input, from 0
     empty: int = 0  # the empty explorations in the grid
-    used_up: bool = False  # whether they had taken up places of sub_max when another subsequence was due
-    circled: bool = False  # whether the text was ended where it began to go in circles
+    row_budget_exhausted: bool = (
+        False  # whether they had taken up places of sub_max when another subsequence was due
+    )
+    stopped_on_repeat: bool = False  # whether the text was ended where it began to go in circles
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # what it was generated from; the decoder, which is given texts, has none
     fields: Mapping[str, Value | None] | None = None  # the object that was written, at level field
@@ -145,7 +147,7 @@ class _Output(Struct):
     draft_steps: _Amount | None = None
     tokens: _Amount = 0
     truncated: str | None = None
-    circled: bool = False
+    stopped_on_repeat: bool = False
     seconds: _Amount = 0.0
     grid: tuple[_Row, ...] = ()
     grid_calls: tuple[_Id, ...] = ()
@@ -274,7 +276,7 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
         draft_steps=None if given.draft_steps is None else int(given.draft_steps),
         tokens=int(given.tokens),
         truncated=given.truncated,
-        circled=given.circled,
+        stopped_on_repeat=given.stopped_on_repeat,
         seconds=given.seconds,
         grid=tuple((row.start, row.tokens) for row in given.grid),
         calls=given.grid_calls,

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import Aside, UserError, first_line, setting_aside
+from pipedec_cli.data.errors import Aside, UserError, first_line, skipping_invalid
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text
 from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, missing, record_of, whole
 from pipedec_cli.data.stored import FirstPlaces
@@ -63,7 +63,7 @@ def read_records(
     names, places, count, mended, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
     try:
         for number, where, fields in read_rows(location, split, plain, aside):
-            with setting_aside(aside):
+            with skipping_invalid(aside):
                 record = record_of(fields, where, number, names)
                 if not record.is_whole:
                     mended, first = mended + 1, first or where
@@ -137,7 +137,7 @@ def _line_rows(stream: Iterable[bytes], name: str, plain: bool, aside: Aside | N
     """The values of JSON lines, or plain ones as sources; blank lines and a byte order mark at the start are passed over."""
     for number, line in _numbered(stream):
         where = f"{name}:{number}"
-        with setting_aside(aside):
+        with skipping_invalid(aside):
             if not plain:
                 if line.strip():
                     yield RawRow(number, where, as_json(line, name, number))
@@ -207,7 +207,7 @@ def _table_rows(
                 raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
             for cells in reader:
-                with setting_aside(aside):
+                with skipping_invalid(aside):
                     if len(cells) not in (0, len(columns)):
                         what = f"{len(cells)} cells under {len(columns)} columns"
                         raise UserError(what, where=f"{name}:{line}")
@@ -276,7 +276,7 @@ def _streamed(
 
         for number, value in enumerate(load_dataset(*arguments, streaming=True, **options), start=1):
             row = f"{place} row {number}"
-            with setting_aside(aside):
+            with skipping_invalid(aside):
                 yield RawRow(number, row, _plain(value, row))
 
 

@@ -95,7 +95,7 @@ def _record(line: bytes) -> Record:
     return Record(name, source, target, segments, tuple(references), *others)
 
 
-class SetAside:
+class InvalidRecords:
     """What is wrong with records that are passed over, in a temporary file: told once, while they are counted."""
 
     def __init__(self) -> None:

@@ -275,8 +275,8 @@ def _goes_wrong(one: Competitor, baseline: Competitor) -> Iterator[str]:
         finer = ", or segment finer" if "sub_max" in by else ""
         todo = f"`pipedec generate` takes a larger {' and '.join(by.values())}{finer}"
         yield f"{cut:.0%} of its texts are cut short by {' and '.join(by)}: {todo}."
-    if one.used_up is not None and one.used_up > MORE_OFTEN:
+    if one.row_budget_exhausted is not None and one.row_budget_exhausted > MORE_OFTEN:
         yield (
-            f"In {one.used_up:.0%} of the examples failed explorations used up the places of sub_max: --explore once "
+            f"In {one.row_budget_exhausted:.0%} of the examples failed explorations used up the places of sub_max: --explore once "
             "avoids that."
         )

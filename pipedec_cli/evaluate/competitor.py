@@ -87,7 +87,7 @@ class Competitor:
 
     Ours have `options` of `pipedec generate` that give them and are `scored`, with `totals`, on all examples; `faults` are
     why their texts are of no use. Peers and exact mode have their tokens compared, too (`agreement`). The pipelined ones,
-    and exact mode with their drafts, have a `delay`, ``together`` for fields; explorations `used_up` sub_max in a share of the timed examples.
+    and exact mode with their drafts, have a `delay`, ``together`` for fields; explorations `row_budget_exhausted` sub_max in a share of the timed examples.
     `sources` are what is timed, in ids of its own tokenizer. `differences` of scores, by metric, and `gains`, by batch size,
     are those over the baseline, with whose texts there is `text_agreement`; `beside` has the quality on other splits.
     """
@@ -101,7 +101,7 @@ class Competitor:
     scored: ScoredRun | None = None
     faults: tuple[str, ...] = ()
     totals: Totals | None = None
-    used_up: float | None = None
+    row_budget_exhausted: float | None = None
     differences: Mapping[str, Difference] = field(default_factory=dict)
     text_agreement: TextAgreement | None = None
     beside: dict[str, Quality] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Competitor:
             "faults": self.faults,
             "other_splits": {split: quality.as_json() for split, quality in self.beside.items()},
             "totals": self.totals and self.totals.as_json(),
-            "used_up_sub_max": self.used_up,
+            "row_budget_exhausted": self.row_budget_exhausted,
             "speed": [one.as_json() | {"over_baseline": gains.get(at)} for at, one in self.timings.items()],
             "memory": self.memory and self.memory._asdict(),
             "agreement": self.agreement and self.agreement._asdict(),
@@ -198,7 +198,7 @@ class EngineRunner:
                     ends[event.example] = event
         told, set_up = (sum(encoder), meter.admitting - sum(encoder)) if encoder else (meter.admitting, None)
         ended = [ends[place] for place in range(len(sources))]
-        outputs = [Output(tuple(chain(*end.texts)), end.steps, end.used_up) for end in ended]
+        outputs = [Output(tuple(chain(*end.texts)), end.steps, end.row_budget_exhausted) for end in ended]
         return Pass(outputs, meter.calls, told, set_up, rows=meter.rows), ended
 
     def blueprint(self) -> tuple[str, dict[str, Any]]:

@@ -29,11 +29,11 @@ class Failures(NamedTuple):
     with_dropped: int  # predictions that have fewer subsequences than their reference
     compared: int  # predictions whose reference has known subsequences
     truncated: Mapping[str, int]  # predictions cut short, by what cut them (time_max, sub_max, max_tokens)
-    circled: int  # predictions that were ended where they began to go in circles
+    stopped_on_repeat: int  # predictions that were ended where they began to go in circles
     duplicated_rate: float  # of the predicted subsequences
     dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
     truncated_rate: float  # of the predictions
-    circled_rate: float  # of the predictions
+    stopped_on_repeat_rate: float  # of the predictions
     alike_rate: float  # of the texts that should differ, as sources and right answers do, those that do not
 
 
@@ -58,7 +58,7 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     repeats = [len(duplicates(item.segments)) for item in items]
     missing = [lacking for item in items if (lacking := dropped(item)) is not None]
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
-    circled = sum(item.circled for item in items)
+    stopped_on_repeat = sum(item.stopped_on_repeat for item in items)
     right = {item.right for item in items} - {((), None)}  # which is that of items without a right answer
     sources = len({item.source for item in items})
     different = min(sources, len(right) or sources)
@@ -68,10 +68,10 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     return Failures(
         *(len(items), subsequences, sum(repeats), sum(map(bool, repeats))),
         *(expected, sum(missing), sum(map(bool, missing)), len(missing)),
-        *(dict(sorted(truncated.items())), circled),
+        *(dict(sorted(truncated.items())), stopped_on_repeat),
         duplicated_rate=sum(repeats) / max(1, subsequences),
         dropped_rate=sum(missing) / max(1, expected) if missing else None,
         truncated_rate=truncated.total() / max(1, len(items)),
-        circled_rate=circled / max(1, len(items)),
+        stopped_on_repeat_rate=stopped_on_repeat / max(1, len(items)),
         alike_rate=max(0.0, 1 - texts / max(1, different)),
     )

@@ -191,14 +191,14 @@ class Report(Comparison):
         return self.first.scored.scores.measure.part if self.first.scored else Measure.part
 
     @property
-    def circled(self) -> bool:
+    def stopped_on_repeat(self) -> bool:
         """Whether any text was ended where it began to go in circles."""
-        return any(one.scored is not None and one.scored.failures.circled for one in self.entries)
+        return any(one.scored is not None and one.scored.failures.stopped_on_repeat for one in self.entries)
 
     @property
     def explored(self) -> bool:
         """Whether anyone that was timed has explorations, which can use up sub_max."""
-        return any(one.used_up is not None for one in self.entries)
+        return any(one.row_budget_exhausted is not None for one in self.entries)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -257,7 +257,9 @@ def assemble(
             one.totals = Totals(len(made), spent, tokens, drafting)
             one.faults = tuple(faults(one.scored))
             if one.role == "pipelined" and one.delay != "together" and timing is not None:
-                one.used_up = sum(output.used_up for output in timing.outputs) / timing.examples
+                one.row_budget_exhausted = (
+                    sum(output.row_budget_exhausted for output in timing.outputs) / timing.examples
+                )
             alone = one.timings[1].example_seconds if 1 in one.timings else ()
             if one.role != "exact":  # its texts, and so its quality, are the baseline's
                 runs[one.name] = Run(one.scored.scores, steps, dict(zip(timed, alone, strict=bool(alone))))

@@ -212,7 +212,7 @@ def unscored(run: LoadedRun) -> ScoredRun | None:
         lists = (record.fields.get(name) for name in ANSWER_FIELDS.values())
         if record.target is not None or any((record.target_segments, record.references, *lists)):
             return None
-        how: Any = {"truncated": one.truncated, "circled": one.circled}
+        how: Any = {"truncated": one.truncated, "stopped_on_repeat": one.stopped_on_repeat}
         items.append(ScoringItem(one.id, one.text, one.segments, source=record.source, **how))
     return ScoredRun(run, items, Scores(Rouge(), (), np.empty(0)), count_failures(items))
 
@@ -250,7 +250,7 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
             todo = "give sources and right answers with --gold FILE"
             raise UserError(lacking, where=record.where, todo=todo)
     right = (record.target, gold, references)
-    ended = (prediction.truncated, prediction.circled)
+    ended = (prediction.truncated, prediction.stopped_on_repeat)
     return ScoringItem(prediction.id, prediction.text, segments, *right, record.source, *ended)
 
 

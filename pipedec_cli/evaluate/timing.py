@@ -37,7 +37,7 @@ class Output(NamedTuple):
 
     tokens: tuple[int, ...]
     steps: int
-    used_up: bool = False
+    row_budget_exhausted: bool = False
 
 
 class Pass(NamedTuple):

@@ -212,7 +212,7 @@ class GenerateSettings(WorkflowSettings):
 def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences of it at the same time.
 
-    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `circled` (true, where --explore straight has ended the text), `seconds`, `fields` (of a model for objects the object, as `prediction` is in JSON; a value that was cut is null), in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
+    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `stopped_on_repeat` (true, where --explore straight has ended the text), `seconds`, `fields` (of a model for objects the object, as `prediction` is in JSON; a value that was cut is null), in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
 
     Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
     """
@@ -320,7 +320,7 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
     predictions = Predictions(settings, decoder, inputs, talk)
     predictions.announce()
     if not to_stdout:
-        return predictions.write(Path(out) if out else predictions.path(there=settings.resume))
+        return predictions.write(Path(out) if out else predictions.path())
 
     def show(generated: Generated) -> None:
         text = visible(generated.text) if sys.stdout.isatty() else generated.text

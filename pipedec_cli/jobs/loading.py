@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import Inputs, look_through
+from pipedec_cli.data.predictions import Inputs, scan_inputs
 from pipedec_cli.data.records import FieldNames, Record, whole_text
 from pipedec_cli.data.rows import STDIN, corpus_files, given_splits, read_records
-from pipedec_cli.data.stored import SetAside
+from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.view.console import Talk
@@ -44,7 +44,7 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
                 raise UserError("is empty", where=where, todo="there must be something to generate from")
             fields = {"id": str(number), "source": whole}
             texts.append(Record(str(number), whole, None, None, (), where, fields))
-        return look_through(lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text")
+        return scan_inputs(lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text")
     path = Path(settings.data) if settings.data else place.split(split)
     location = settings.data or str(path)
     if settings.data is None:
@@ -61,12 +61,12 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
     elif settings.split is not None and (location == STDIN or path.exists()):
         raise UserError("a single file has no splits", where=location, todo="leave out --split")
     warn = iter([talk.warn])  # what is read again was said the first time
-    aside = SetAside() if settings.set_aside or settings.shard else None
+    aside = InvalidRecords() if settings.set_aside or settings.shard else None
     how: Any = {"split": split, "plain": settings.plain, "aside": aside, "allow_empty": aside is not None}
     again = lambda: read_records(location, names, warn=next(warn, None), **how)  # noqa: E731
     once = location == STDIN or not (path.is_file() or path.is_dir())
     keep = place.root if once else keep
-    inputs = look_through(again, names, limit=settings.limit, keep=keep, location=location, aside=aside)
+    inputs = scan_inputs(again, names, limit=settings.limit, keep=keep, location=location, aside=aside)
     return inputs.part(settings.shard) if settings.shard else inputs
 
 

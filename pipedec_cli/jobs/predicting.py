@@ -35,8 +35,6 @@ from pipedec_cli.view.progress import GenerationProgress, Tally
 
 #: Characters of a source that the live view's heading gets to see.
 HEADING: Final = 200
-#: What the files of the schedule that waits begin with, and what older versions had them begin with.
-WAITING, OLDER_WAITING = "pipelined-wait", "pipelined-sequential"
 
 
 class Predictions:
@@ -100,11 +98,9 @@ class Predictions:
         self._resumes = False  # whether a stopped run goes on with --resume, and not by itself
         self.seconds = 0.0
 
-    def path(self, *, there: bool = False) -> Path:
-        """The file in the workspace; under its older name where that is what must be `there` and is."""
-        path = Workspace.find(self.settings.workspace).generations(self.name)
-        older = path.with_name(path.name.replace(WAITING, OLDER_WAITING, 1))
-        return older if there and older.exists() and not path.exists() else path
+    def path(self) -> Path:
+        """The file in the workspace."""
+        return Workspace.find(self.settings.workspace).generations(self.name)
 
     @property
     def _described(self) -> str:
@@ -236,7 +232,7 @@ class Predictions:
 
     def whole(self) -> bool:
         """Whether all of these predictions are in the workspace's file; lines that hold more serve as well."""
-        files = GenerationFiles(self.path(there=True))
+        files = GenerationFiles(self.path())
         if files.begun:
             self._trace_as(files)
         with suppress(UserError):
@@ -249,7 +245,7 @@ class Predictions:
         A stopped run goes on. Of a run with --limit, the lines may be the first ones of a longer run. The label is what
         the decoder is called in what is said.
         """
-        files = GenerationFiles(self.path(there=True))
+        files = GenerationFiles(self.path())
         if self.whole():
             self.talk.say(f"{label}: all {self.inputs.count:,} predictions are in {files.lines}")
             return files.lines
@@ -274,15 +270,13 @@ class Predictions:
         self.manifest["settings"]["trace"] = begun or self.settings.trace is True
 
     def _only_writer(self, path: Path, todo: str) -> AbstractContextManager[None]:
-        """The lock of a file, which is the same under its older name."""
-        name = path.name.replace(OLDER_WAITING, WAITING, 1)
-        return only_writer(path.with_name(name), todo=todo, warn=self.talk.warn)
+        return only_writer(path, todo=todo, warn=self.talk.warn)
 
     def _take_from_longer(self, files: GenerationFiles, label: str) -> bool:
         """Take the first lines of a longer run of the same settings, model and data, if there is one with a --limit."""
         settings = {**self.manifest["settings"], "trace": self.settings.trace is True}
         for path in sorted(self.path().parent.glob("*.jsonl")):
-            name = re.sub(r"-first\d+$", "", path.stem).replace(OLDER_WAITING, WAITING, 1)
+            name = re.sub(r"-first\d+$", "", path.stem)
             longer, same = GenerationFiles(path), f"{name}-first{self.settings.limit}" == self.name
             other = same and path != files.lines
             if other and (

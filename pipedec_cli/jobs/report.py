@@ -46,9 +46,9 @@ _speed = partial(option, panel="Speed")
 
 
 def parse_delays(value: Any) -> tuple[Delay, ...]:
-    """Delays with commas between them, rising, the schedule that waits last; ``sequential`` is its older name."""
+    """Delays with commas between them, rising, the schedule that waits last."""
     parts = listed(value)
-    given = [part for part in parts if part not in ("wait", "sequential")]
+    given = [part for part in parts if part != "wait"]
     return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
 
 

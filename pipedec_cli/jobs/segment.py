@@ -16,11 +16,11 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.preparation import (
     Counts,
-    Measure,
     Preparer,
     TargetStatistics,
+    TokenCounter,
     describe_targets,
-    measure_of,
+    token_counter,
 )
 from pipedec_cli.data.reading import keep_apart, real, require_place
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
@@ -144,7 +144,7 @@ def segment(settings: SegmentSettings) -> None:
     inputs = [settings.data, *held_out.values()]
     _check_level(settings)
     _check_inputs(inputs, folder, settings)
-    unit, measure = "tokens" if settings.tokenizer else "words", measure_of(settings.tokenizer)
+    unit, count_tokens = "tokens" if settings.tokenizer else "words", token_counter(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         talk.say(f"there is no {location} here: asking the hub for a data set of that name")
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
@@ -166,7 +166,7 @@ def segment(settings: SegmentSettings) -> None:
     between = joiner_of(splits["train"], segmenter) if joiner is None else joiner
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
     segmentation = Segmentation(settings.level, cut_at, between, settings.sub_max, fields)
-    prepare = Preparer(segmenter, segmentation, measure, settings.time_max, settings.split_long)
+    prepare = Preparer(segmenter, segmentation, count_tokens, settings.time_max, settings.split_long)
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
     for record, name in track(talk, every, sum(map(len, splits.values())), "segmenting"):
@@ -177,7 +177,7 @@ def segment(settings: SegmentSettings) -> None:
         name: describe_targets(rows) for name, rows in segmented.items() if not settings.sources_only
     }
     with stage(talk, "counting steps"):
-        estimates = _promise(segmented["train"], fields, measure, limits) if statistics else []
+        estimates = _promise(segmented["train"], fields, count_tokens, limits) if statistics else []
     asked = {**settings.some("data", "level"), "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
         "time_max": settings.time_max,
@@ -264,15 +264,15 @@ def _fields_of(settings: SegmentSettings, train: Sequence[Record], talk: Talk) -
 
 
 def _promise(
-    train: StoredRecords, fields: tuple[Field, ...], measure: Measure, limits: Limits
+    train: StoredRecords, fields: tuple[Field, ...], count_tokens: TokenCounter, limits: Limits
 ) -> list[Estimate]:
     """The steps that some of the training targets would take: a thousand, more would change no digit that is shown."""
     sample = train[:: -(-len(train) // 1000)]
-    lengths = [measure([*filter(None, record.target_segments or ())]) for record in sample]
+    lengths = [count_tokens([*filter(None, record.target_segments or ())]) for record in sample]
     if fields:
-        wholes = measure([plain_text(record.target_segments or (), fields) for record in sample])
+        wholes = count_tokens([plain_text(record.target_segments or (), fields) for record in sample])
         return estimate_together(wholes, lengths, limits)
-    return estimate(measure([record.target or "" for record in sample]), lengths, limits)
+    return estimate(count_tokens([record.target or "" for record in sample]), lengths, limits)
 
 
 _IN_MANIFEST: Final = (

@@ -166,8 +166,8 @@ def number_or(*words: str) -> Callable[[Any], Any]:
 
 
 def parse_delay(value: Any) -> int | str:
-    """``wait`` or a whole number of time-steps; ``sequential`` is the older name of ``wait``."""
-    delay: int | str = number_or("wait")("wait" if value == "sequential" else value)
+    """``wait`` or a whole number of time-steps."""
+    delay: int | str = number_or("wait")(value)
     return delay
 
 

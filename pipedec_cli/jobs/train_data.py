@@ -12,7 +12,7 @@ from msgspec import structs
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import read_predictions
-from pipedec_cli.data.preparation import Preparer, measure_of
+from pipedec_cli.data.preparation import Preparer, token_counter
 from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Segmenter, joiner_of, make_segmenter
 from pipedec_cli.data.stored import StoredRecords
@@ -107,7 +107,7 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
         segmenter = make_segmenter(segmentation.level, texts, inputs, **kind)
         segmentation = structs.replace(segmentation, joiner=joiner_of(records, segmenter))
     prepare = Preparer(
-        segmenter, segmentation, measure_of(None), time_max=1, each_once=segmentation.level != "sentence"
+        segmenter, segmentation, token_counter(None), time_max=1, each_once=segmentation.level != "sentence"
     )
     cut = {split: _lessons(rows, split, prepare, talk) for split, rows in told.items()}
     if not cut["train"]:
@@ -151,22 +151,22 @@ def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, talk: T
     Where a text of sentences goes in circles it ends, for a model that learns to go in circles does not end, either; one
     that a limit cut before is left out.
     """
-    how, lessons, circled = prepare.segmentation, list[Record](), 0
+    how, lessons, stopped_on_repeat = prepare.segmentation, list[Record](), 0
     for one in told:
         record, whole = structs.replace(_told(one), target_segments=None), one.truncated is None
         if how.level == "sentence":
             segments = prepare.segmenter.cut(one.text)
             straight = segments[: before_circles(segments)]
             if len(straight) < len(segments):
-                circled, whole = circled + 1, True
+                stopped_on_repeat, whole = stopped_on_repeat + 1, True
                 record = structs.replace(record, target=how.joiner.join(straight), target_segments=straight)
         if whole:
             lessons.append(prepare.segment(record))
     if left := len(told) - len(lessons):
         talk.say(f"{left:,} of the teacher's {many(len(told), 'text')} for {split} were cut short: left out")
-    if circled:
+    if stopped_on_repeat:
         talk.say(
-            f"{circled:,} of the teacher's {many(len(told), 'text')} for {split} went in circles: learnt up to there"
+            f"{stopped_on_repeat:,} of the teacher's {many(len(told), 'text')} for {split} went in circles: learnt up to there"
         )
     return lessons
 

@@ -19,7 +19,7 @@ _MADE = pa.schema(
         "steps": pa.int64(),
         "tokens": pa.int64(),
         "truncated": pa.string(),
-        "circled": pa.bool_(),
+        "stopped_on_repeat": pa.bool_(),
         "error": pa.string(),
     }
 )
@@ -80,5 +80,5 @@ def _row(made: Generated) -> dict[str, Any]:
         "steps": made.steps,
         "tokens": made.tokens,
         "truncated": made.truncated,
-        "circled": made.circled,
+        "stopped_on_repeat": made.stopped_on_repeat,
     }

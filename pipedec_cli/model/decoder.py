@@ -174,9 +174,9 @@ class Decoder:
                 self.fields.openings(free=self.free),
             )
             return Method(Together(), *ends, limits, openings=openings)
-        if delay not in ("wait", "sequential"):
+        if delay != "wait":
             whole("delay", delay, "wait")
-        schedule = self._schedule("wait" if delay == "sequential" else delay, untrained)
+        schedule = self._schedule(delay, untrained)
         # Where one waits for the end of all before it, all rules end at the first empty one.
         own = usual.explore == "straight" or isinstance(schedule, Fixed)
         trained: Explore = usual.explore if own else "retry"
@@ -303,7 +303,7 @@ class Decoder:
                 )  # the whole target came as one; it is cut as the training targets were
                 segments = self.checkpoint.segmenter.cut(text)
         # What is there tells when there was a call, but for rows that were dropped and calls that make several tokens.
-        told = isinstance(event.grid, Grid) and not event.grid.circled
+        told = isinstance(event.grid, Grid) and not event.grid.stopped_on_repeat
         return Generated(
             index=event.example,
             text=text,
@@ -314,8 +314,8 @@ class Decoder:
             seconds=time.perf_counter() - away - source.admitted,
             grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
             empty=event.grid.empty,
-            used_up=event.used_up,
-            circled=event.grid.circled,
+            row_budget_exhausted=event.row_budget_exhausted,
+            stopped_on_repeat=event.grid.stopped_on_repeat,
             calls=() if told else tuple(source.calls),
             taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),

@@ -113,9 +113,9 @@ class Finished:
         return self.grid.truncated
 
     @property
-    def used_up(self) -> bool:
+    def row_budget_exhausted(self) -> bool:
         """Whether empty explorations had taken up places of sub_max when another subsequence was due."""
-        return self.grid.used_up
+        return self.grid.row_budget_exhausted
 
     @property
     def texts(self) -> list[list[int]]:

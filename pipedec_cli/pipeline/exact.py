@@ -82,8 +82,8 @@ class Verification:
     )  # kept and made
 
     empty: ClassVar[int] = 0  # nothing is explored
-    used_up: ClassVar[bool] = False
-    circled: ClassVar[bool] = False
+    row_budget_exhausted: ClassVar[bool] = False
+    stopped_on_repeat: ClassVar[bool] = False
 
     @property
     def time(self) -> int:

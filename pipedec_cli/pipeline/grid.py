@@ -80,7 +80,7 @@ class Grid:
     """The subsequences of one example, and the clock. It starts with nothing established, at time 0.
 
     `subsequences` are those established, empty ones included but for those taken back, which are counted; `time` is that
-    of the newest tokens, `steps` counts decoder calls; `circled` is whether rows were dropped with which the text went in
+    of the newest tokens, `steps` counts decoder calls; `stopped_on_repeat` is whether rows were dropped with which the text went in
     circles. Under ``fresh``, an attempt made while something is live is kept only if its first token has at least the probability `start_when`. Where there are `openings`, there is a row for each
     and no other: nothing is explored, and sub_max does not apply.
     """
@@ -96,7 +96,7 @@ class Grid:
     time: int = field(default=0, init=False)
     steps: int = field(default=0, init=False)
     taken_back: int = field(default=0, init=False)
-    circled: bool = field(default=False, init=False)
+    stopped_on_repeat: bool = field(default=False, init=False)
     _planned: tuple[Slot, ...] = field(default=(), init=False)
     _alone: bool = field(
         default=False, init=False
@@ -140,14 +140,14 @@ class Grid:
         """What cut the text short, once `plan` has returned nothing."""
         if self.live:
             return "max_tokens" if self._out_of_tokens else "time_max"
-        explored = not (self.openings or isinstance(self.schedule, Whole) or self.circled)
+        explored = not (self.openings or isinstance(self.schedule, Whole) or self.stopped_on_repeat)
         stood = len(self.subsequences) == self.limits.sub_max and explored
         if stood and not self.subsequences[-1].empty:
             return "sub_max"
         return "time_max" if self.explore == "fresh" and not self._over else None
 
     @property
-    def used_up(self) -> bool:
+    def row_budget_exhausted(self) -> bool:
         """Whether empty explorations had, in the end, taken up places of sub_max when another one was due."""
         rows = self.subsequences
         if self.explore != "retry" or len(rows) != self.limits.sub_max or not any(row.empty for row in rows):
@@ -243,7 +243,7 @@ class Grid:
         rows = [tuple(row.tokens) if row.ended and not row.empty else None for row in self.subsequences]
         if (straight := before_circles(rows)) < len(rows):
             del self.subsequences[straight:]
-            self.circled = True
+            self.stopped_on_repeat = True
 
     @property
     def _out_of_tokens(self) -> bool:
@@ -252,7 +252,7 @@ class Grid:
     def _next_start(self) -> int | None:
         """When the next subsequence is to be established; None if not known yet or never."""
         most = len(self.openings) or self.limits.sub_max
-        if len(self.subsequences) == most or self._over or self.circled:
+        if len(self.subsequences) == most or self._over or self.stopped_on_repeat:
             return None
         if not self.subsequences:
             return 0

@@ -208,7 +208,7 @@ class Tally:
     truncated: Counter[str] = field(default_factory=Counter)  # examples by what cut them short
     lost: int = 0  # values of objects that are null, having been cut or being none that the schema allows
     exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
-    circled: int = 0  # examples that were ended where they began to go in circles
+    stopped_on_repeat: int = 0  # examples that were ended where they began to go in circles
     cut: Marked = field(default_factory=Marked)  # examples whose source was cut,
     unknown: Marked = field(default_factory=Marked)  # those whose source holds unknown characters,
     beyond: Marked = field(default_factory=Marked)  # and those that went beyond the model's positions
@@ -220,8 +220,8 @@ class Tally:
         self.draft_steps += generated.draft_steps or 0
         self.tokens += generated.tokens
         self.lost += sum(value is None for value in (generated.fields or {}).values())
-        self.exhausted += generated.used_up
-        self.circled += generated.circled
+        self.exhausted += generated.row_budget_exhausted
+        self.stopped_on_repeat += generated.stopped_on_repeat
         self.truncated.update(filter(None, [generated.truncated]))
         if generated.source_cut:
             self.cut.add(generated.id)
@@ -251,7 +251,7 @@ class Tally:
             "truncated": dict(sorted(self.truncated.items())),
             "values_lost": self.lost,
             "explorations_exhausted": self.exhausted,
-            "circled": self.circled,
+            "stopped_on_repeat": self.stopped_on_repeat,
             "sources_cut": self.cut.count,
             "sources_with_unknown": self.unknown.count,
             "beyond_positions": self.beyond.count,
@@ -305,8 +305,8 @@ class Tally:
         if self.truncated:
             reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
             yield f"cut short: {reasons}, of {self.examples:,}"
-        if self.circled:
-            yield f"{self.circled:,} of {self.examples:,} went in circles: each ends where it began to"
+        if self.stopped_on_repeat:
+            yield f"{self.stopped_on_repeat:,} of {self.examples:,} went in circles: each ends where it began to"
         if self.lost:
             yield f"{many(self.lost, 'value')} of fields null: cut short, or none that the schema allows"
         if self.exhausted:

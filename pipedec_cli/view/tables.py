@@ -93,7 +93,7 @@ def what_goes_wrong(
         f"duplicated {part}s": "duplicated_rate",
         f"dropped {part}s": "dropped_rate",
         "truncated predictions": "truncated_rate",
-        **({"ended in circles": "circled_rate"} if circles else {}),
+        **({"ended in circles": "stopped_on_repeat_rate"} if circles else {}),
         "alike predictions": "alike_rate",
     }
     return [(f"{part}s a text", lengths), *told(failures, write, rates)]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data import predictions
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import GenerationFiles, line, look_through, read_predictions
+from pipedec_cli.data.predictions import GenerationFiles, line, read_predictions, scan_inputs
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record, generated_of
 from pipedec_cli.data.writing import JsonLinesAppender, write_json
 from tests.data.test_writing import JSON
@@ -56,10 +56,14 @@ def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
     assert with_grid["grid"] == [{"start": 0, "tokens": [5, 6, 1]}, {"start": 2, "tokens": [1]}]
     assert with_grid["source_token_ids"] == [9, 8, 1]
     assert not any(name.startswith("grid_") for name in with_grid)
-    told = line(replace(generated(), circled=True), NAMES)
-    assert [*told].index("circled") == [*told].index("truncated") + 1 and told["circled"] is True
-    assert "circled" not in plain
-    assert generated_of(told, "f:1", 1).circled and not generated_of(plain, "f:1", 1).circled
+    told = line(replace(generated(), stopped_on_repeat=True), NAMES)
+    assert [*told].index("stopped_on_repeat") == [*told].index("truncated") + 1 and told[
+        "stopped_on_repeat"
+    ] is True
+    assert "stopped_on_repeat" not in plain
+    assert (
+        generated_of(told, "f:1", 1).stopped_on_repeat and not generated_of(plain, "f:1", 1).stopped_on_repeat
+    )
     more = replace(generated(), calls=(2, 3), taken_back=((1, 1, 2, 7),))
     told = line(more, NAMES, trace=True)
     assert (told["grid_calls"], told["grid_taken_back"]) == ([2, 3], [(1, 1, 2, 7)])
@@ -175,15 +179,15 @@ def test_inputs_are_counted_no_further_than_the_limit_and_can_be_read_again_and_
 
     once = three()
     keep = tmp_path if keep else None
-    inputs = look_through(lambda: once if keep else three(), NAMES, keep=keep, limit=3)
+    inputs = scan_inputs(lambda: once if keep else three(), NAMES, keep=keep, limit=3)
     assert (inputs.count, inputs.longest) == (3, len("where to?"))
     assert [item.id for item in inputs.read()] == [item.id for item in inputs.read()] == ["1", "2", "3"]
-    assert look_through(lambda: iter(records(3)), NAMES, keep=keep).count == 3
+    assert scan_inputs(lambda: iter(records(3)), NAMES, keep=keep).count == 3
 
 
 def test_the_hash_tells_other_fields_another_order_and_fewer_records():
     def sha256(*items):
-        return look_through(lambda: iter(items), NAMES).sha256
+        return scan_inputs(lambda: iter(items), NAMES).sha256
 
     first, second, other = record(1), record(2, x=1), record(2, x=2)
     this, again = sha256(first, second), sha256(record(1), record(2, x=1))
@@ -200,7 +204,7 @@ def test_the_hash_tells_other_fields_another_order_and_fewer_records():
 )
 def test_a_field_that_would_be_written_over_is_refused_by_name_and_place(names, wrong, field):
     with pytest.raises(UserError, match=rf"data\.jsonl:2: field '{field}'"):
-        look_through(lambda: iter([record(1), record(2, **wrong)]), names)
+        scan_inputs(lambda: iter([record(1), record(2, **wrong)]), names)
 
 
 MOVED = {**changed(batch_size=1, threads=1), "model": {"name": "elsewhere", "sha256": "m"}}
@@ -211,9 +215,8 @@ MOVED = {**changed(batch_size=1, threads=1), "model": {"name": "elsewhere", "sha
     [
         *((lines, MANIFEST, MANIFEST) for lines in (0, 1, 3)),
         (3, MANIFEST, MOVED),
-        (3, changed(delay="sequential"), changed(delay="wait")),
     ],
-    ids=["none", "one", "all", "a moved model and another speed", "the older name of the waiting schedule"],
+    ids=["none", "one", "all", "a moved model and another speed"],
 )
 def test_whole_lines_of_the_same_run_are_counted(tmp_path, lines, before, now):
     files = begin(tmp_path, lines=lines, manifest=before)

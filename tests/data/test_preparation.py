@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.preparation import Preparer, describe_targets, group_adjacent, measure_of, split_long
+from pipedec_cli.data.preparation import Preparer, describe_targets, group_adjacent, split_long, token_counter
 from pipedec_cli.data.records import FieldNames, Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter
 
-WORDS = measure_of(None)
+WORDS = token_counter(None)
 CHARACTERS = lambda texts: [*map(len, texts)]  # noqa: E731
 SEGMENTS = st.text(st.characters(codec="utf-8") | st.sampled_from("ab ,. ")).map(str.strip).filter(bool)
 LENGTHS = st.lists(st.integers(0, 9), max_size=9)
@@ -96,7 +96,7 @@ def test_grouping_loses_nothing_and_the_longest_of_the_fewest_groups_is_as_short
 
 
 @pytest.mark.parametrize(
-    ("segment", "time_max", "measure", "pieces"),
+    ("segment", "time_max", "count_tokens", "pieces"),
     [
         # at the last clause end that fits, without one at a word, without spaces at a character
         ("one two, three four, five six seven", 6, WORDS, ("one two, three four,", "five six seven")),
@@ -110,8 +110,8 @@ def test_grouping_loses_nothing_and_the_longest_of_the_fewest_groups_is_as_short
         ("incomprehensibilities are so", 10, CHARACTERS, ("incomprehensibilities", "are so")),
     ],
 )
-def test_a_long_segment_is_split_where_it_reads_best(segment, time_max, measure, pieces):
-    assert split_long([segment], time_max, 9, measure) == pieces
+def test_a_long_segment_is_split_where_it_reads_best(segment, time_max, count_tokens, pieces):
+    assert split_long([segment], time_max, 9, count_tokens) == pieces
 
 
 @given(st.lists(SEGMENTS), st.integers(2, 8))
@@ -135,12 +135,12 @@ def test_tokens_are_counted_without_special_ones_and_no_tokenizer_is_one_line(tm
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>")
     made.save_pretrained(tmp_path)
-    count = measure_of(str(tmp_path))
+    count = token_counter(str(tmp_path))
     assert count(["a b", "a-b", ""]) == [2, 3, 1]
     assert count([]) == []
     for name in (str(tmp_path.parent), "no-such-owner/no-such-tokenizer"):
         with pytest.raises(UserError, match="no tokenizer can be loaded from") as caught:
-            measure_of(name)
+            token_counter(name)
         assert "\n" not in str(caught.value)
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from pipedec_cli.data.predictions import look_through
+from pipedec_cli.data.predictions import scan_inputs
 from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
 from tests.running import run
@@ -55,7 +55,7 @@ def peak(work, count):
 def test_the_memory_that_inputs_from_a_pipe_take_does_not_grow_with_the_records(tmp_path):
     def read(count):
         records = (record(number, text=f"{number}" * 200) for number in range(count))
-        inputs = look_through(records.__iter__, FieldNames(), keep=tmp_path)
+        inputs = scan_inputs(records.__iter__, FieldNames(), keep=tmp_path)
         assert sum(1 for _ in inputs.read()) == sum(1 for _ in inputs.read()) == count
 
     assert peak(read, 9_000) - peak(read, 3_000) < 6_000 * 100

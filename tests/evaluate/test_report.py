@@ -68,8 +68,8 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
 def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
     """A baseline, one delay and a peer, with two examples, of which the second was timed."""
 
-    def timed(seconds, used_up=False):
-        passes = [Pass([Output((5, 6), 4, used_up)], 4, 0.0, None, (seconds,))]
+    def timed(seconds, row_budget_exhausted=False):
+        passes = [Pass([Output((5, 6), 4, row_budget_exhausted)], 4, 0.0, None, (seconds,))]
         return {size: Timing.of(size, passes) for size in sizes}
 
     told = [["a b", "c d"]] * 2
@@ -79,7 +79,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
         options="--delay 1",
         delay=delay,
         scored=scored(told, steps=(2, 4)),
-        timings=timed(2.0, used_up=True),
+        timings=timed(2.0, row_budget_exhausted=True),
         differences={"rougeL": Difference(-0.1, None, None)},
     )
     theirs = competitor("theirs", "peer", timings={size: timing([12.0], 4) for size in peer_sizes})
@@ -95,7 +95,11 @@ def test_report_is_put_together_from_scores_and_timings():
     first, mine, theirs = report.entries
     assert [one.totals[:3] for one in (first, mine)] == [(2, 16, 4), (2, 6, 4)]
     assert {size: gain.speedup for size, gain in mine.gains.items()} == {1: 3.0, 2: 3.0}
-    assert (first.used_up, mine.used_up, theirs.used_up) == (None, 1.0, None)
+    assert (first.row_budget_exhausted, mine.row_budget_exhausted, theirs.row_budget_exhausted) == (
+        None,
+        1.0,
+        None,
+    )
     assert report.explored and not compared(delay="together").explored
     assert theirs.agreement == Agreement(0, 1)
     assert (first.gains, report.subsequences) == ({}, 2.0)

@@ -184,10 +184,10 @@ def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_
             item("a", "a", "b", gold=3),
             item("a", gold=3, truncated="time_max"),
             item("a", "b", gold=1, truncated="sub_max"),
-            replace(item(truncated="time_max"), circled=True),
+            replace(item(truncated="time_max"), stopped_on_repeat=True),
         ]
     )
-    assert (failures.circled, failures.circled_rate) == (1, pytest.approx(1 / 4))
+    assert (failures.stopped_on_repeat, failures.stopped_on_repeat_rate) == (1, pytest.approx(1 / 4))
     assert (failures.duplicated, failures.with_duplicates, failures.subsequences) == (1, 1, 6)
     assert failures.duplicated_rate == pytest.approx(1 / 6)
     # 2 of 3 are missing in the second; a surplus in the third makes up for none

@@ -27,7 +27,7 @@ def test_a_table_keeps_its_columns_and_gets_what_was_generated_a_row_without_a_s
     assert [row["error"] for row in rows] == [None, "no source", "no source", None]
     alone = next(generator.decoder.texts([TOLD[0][0]], generator.decoder.method(1)))
     expected = {"prediction": alone.text, "steps": alone.steps, "tokens": alone.tokens, "truncated": None}
-    assert (expected | {"circled": False}).items() <= rows[0].items()
+    assert (expected | {"stopped_on_repeat": False}).items() <= rows[0].items()
     nothing = generator({"text": numpy.array([None], dtype=object)})
     assert nothing.schema.field("segments") == made.schema.field("segments"), (
         "tables of one type, whatever is in them"

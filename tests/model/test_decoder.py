@@ -182,9 +182,8 @@ def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_
     method = pipelined.method()
     assert (method.schedule, method.explore) == (Fixed(2), "retry")
     assert method.limits == Limits(time_max=50, sub_max=20, max_tokens=None)
-    waiting = pipelined.method("wait")  # bounded by tokens, and with an older name
+    waiting = pipelined.method("wait")  # bounded by tokens
     assert (waiting.schedule, waiting.limits) == (Waiting(), Limits(None, 20, max_tokens=512))
-    assert pipelined.method("sequential") == waiting
     decoder = tiny_decoder(tmp_path, time_max=33, sub_max=9)
     assert decoder.method().limits == Limits(time_max=33, sub_max=9)
     assert decoder.method(time_max=7).limits.time_max == 7
@@ -231,7 +230,7 @@ def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insi
     decoder = tiny_decoder(tmp_path, delay=1)
     assert decoder.method().schedule == Fixed(1)
     delay: Any
-    for delay in (2, "wait", "sequential"):
+    for delay in (2, "wait"):
         with pytest.raises(UserError, match="was trained for delay 1 only") as raised:
             decoder.method(delay)
         assert "--untrained-delay" in str(raised.value.todo)
@@ -329,8 +328,8 @@ def test_of_a_text_that_went_in_circles_the_time_of_every_call_is_told(tmp_path,
     told = [[5, 6], [7], [5, 6], [7, 5, 6, 7]]
     monkeypatch.setattr(decoder, "engine", lambda size: ScriptedModel(defaultdict(lambda: told)))
     (plain,) = decoder.texts(["x"], decoder.method(3, explore="straight"))
-    assert not (plain.circled or plain.calls)
+    assert not (plain.stopped_on_repeat or plain.calls)
     told[3] = told[1]
     (made,) = decoder.texts(["x"], decoder.method(3, explore="straight"))
-    assert made.circled and [tokens for _, tokens in made.grid] == [(5, 6, EOS), (7, EOS)]
+    assert made.stopped_on_repeat and [tokens for _, tokens in made.grid] == [(5, 6, EOS), (7, EOS)]
     assert len(made.calls) == made.steps > len({*range(1, 3), 4, 5})  # more than the rows that stayed took

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.preparation import measure_of
+from pipedec_cli.data.preparation import token_counter
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder
 from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
@@ -147,7 +147,7 @@ def test_an_unknown_model_with_code_of_its_own_is_refused_unasked(code):
 def test_a_tokenizer_with_code_of_its_own_is_refused_unasked(code):
     own = {"AutoTokenizer": ["tokenization_x.X", None]}
     change(code / "tokenizer_config.json", tokenizer_class="X", auto_map=own)
-    for load in (load_checkpoint, measure_of):
+    for load in (load_checkpoint, token_counter):
         with suppress(UserError):
             load(str(code))
 

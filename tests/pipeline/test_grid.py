@@ -141,7 +141,7 @@ def test_a_text_that_goes_in_circles_ends_where_it_begins_to_and_is_not_cut():
             [A],
             DE,
         ]  # DE by itself may come twice
-        assert (grid.truncated, grid.circled, grid.steps) == (None, True, steps)
+        assert (grid.truncated, grid.stopped_on_repeat, grid.steps) == (None, True, steps)
         assert drive(round_and_round, Fixed(delay), Limits(sub_max=8), "once")[0].truncated == "sub_max"
     grid, _ = drive([LONG, DE, DE, DE], Fixed(1), Limits(), "straight")  # the first one is still live by then
     assert [row.text_tokens for row in grid.subsequences] == [LONG, DE] and grid.truncated is None
@@ -225,7 +225,7 @@ def test_places_are_used_up_when_empty_ones_took_them_and_another_was_due(
     texts, sub_max, schedule, explore, expected
 ):
     grid, _ = drive(texts, schedule, Limits(50, sub_max), explore)
-    assert grid.used_up is expected
+    assert grid.row_budget_exhausted is expected
 
 
 @given(lengths, schedules, time_limits, explorations)

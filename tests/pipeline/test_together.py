@@ -60,7 +60,13 @@ def test_a_key_stands_before_the_start_and_goes_in_with_bos_in_one_call():
     assert [(slot.token, slot.answers) for slot in second.fed] == [(2, True), (EOS, False)]
     assert [slot.token for slot in third.made] == [EOS]
     # as many steps as the longest value has tokens, and its <eos>; nothing is explored, and nothing closes the text
-    assert (grid.steps, grid.tokens, grid.empty, grid.truncated, grid.used_up) == (3, 2, 0, None, False)
+    assert (grid.steps, grid.tokens, grid.empty, grid.truncated, grid.row_budget_exhausted) == (
+        3,
+        2,
+        0,
+        None,
+        False,
+    )
     assert place(Together(), [2, 0, 7]) == [0, 0, 0]
 
 

@@ -189,7 +189,9 @@ def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, s
 
 def test_texts_that_were_ended_where_they_went_in_circles_are_counted_and_told():
     tally = Tally(unknown_id=None)
-    for circled in (True, False, True):
-        tally.add(Generated(text="a", segments=("a",), steps=2, tokens=1, circled=circled))
-    assert tally.as_json()["circled"] == 2
+    for stopped_on_repeat in (True, False, True):
+        tally.add(
+            Generated(text="a", segments=("a",), steps=2, tokens=1, stopped_on_repeat=stopped_on_repeat)
+        )
+    assert tally.as_json()["stopped_on_repeat"] == 2
     assert "2 of 3 went in circles: each ends where it began to" in [*tally.lines(1.0, Limits())]

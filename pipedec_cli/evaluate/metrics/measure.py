@@ -22,7 +22,7 @@ class ScoringItem:
     """One prediction and what it is held against, whichever file it came from.
 
     `target` is the right answer as one string, `gold` its subsequences (sentences, phrases, spans), each None where
-    not known; `references` are all right answers, for the tasks that score text; `truncated` and `circled` are those of `Generated`.
+    not known; `references` are all right answers, for the tasks that score text; `truncated` and `stopped_on_repeat` are those of `Generated`.
     """
 
     id: str
@@ -33,7 +33,7 @@ class ScoringItem:
     references: tuple[str, ...] = ()
     source: str = ""
     truncated: str | None = None
-    circled: bool = False
+    stopped_on_repeat: bool = False
 
     def __post_init__(self) -> None:
         # A string is a sequence of strings as well, its letters; taken for a list it gives a score that looks real.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.writing import JsonLinesAppender, write_json
+from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.jobs import predicting
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
@@ -250,26 +250,3 @@ def test_a_line_of_another_record_is_not_taken(place):
     done()
     new_test_set(place, ROWS[0], {**ROWS[1], "target": "Another."}, *ROWS[2:])
     assert (complete(limit=1)[1], complete(limit=2)[1]) == (0, 2)
-
-
-@pytest.mark.parametrize("cut", [0, 40])
-def test_the_waiting_schedule_is_found_under_its_older_name(place, cut):
-    done("--delay", "wait")
-    folder = place / "generations"
-    content = manifest_of(folder / "pipelined-wait.jsonl")
-    assert content["settings"]["delay"] == "wait"
-    content["settings"]["delay"] = "sequential"
-    (folder / "pipelined-wait.manifest.json").unlink()
-    write_json(folder / "pipelined-sequential.manifest.json", content)
-    path = (folder / "pipelined-wait.jsonl").rename(folder / "pipelined-sequential.jsonl")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) - cut])
-    assert complete(delay="wait") == (path, int(cut > 0))
-    assert lines(path) == lines(whole.decode())
-    assert complete(delay="wait", limit=4)[1] == 0
-    path.write_bytes(whole[: len(whole) - cut])
-    done("--delay", "sequential", "--resume")
-    assert lines(path) == lines(whole.decode())
-    done("--delay", "wait")
-    assert (folder / "pipelined-wait.jsonl").exists()
-    assert not (folder / "pipelined-sequential.jsonl.bak").exists()

@@ -28,7 +28,7 @@ def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, sizes=(1,
 
 def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
     first = entry("sequential", "baseline", seconds=4.1, calls=100)
-    told = {"used_up": 0.25, "differences": {"rougeL": Difference(-1.24, -2.0, 0.3)}}
+    told = {"row_budget_exhausted": 0.25, "differences": {"rougeL": Difference(-1.24, -2.0, 0.3)}}
     ours = [
         entry(f"Δt = {n}", base=first, seconds=1.1, calls=20, options=f"--delay {n}", delay=n, **told)
         for n in delays

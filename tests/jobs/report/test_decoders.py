@@ -218,7 +218,7 @@ def test_exploration_rules_stand_side_by_side_and_json_is_all_that_goes_to_stdou
     _, _, once = content["decoders"]
     names = [entry["name"] for entry in content["decoders"]]
     assert names == ["sequential", "Δt = 1, retry", "Δt = 1, once"]
-    assert (once["options"], once["used_up_sub_max"]) == ("--delay 1 --explore once", 0.0)
+    assert (once["options"], once["row_budget_exhausted"]) == ("--delay 1 --explore once", 0.0)
     assert content == read_json("elsewhere/report.json")
     assert not (workspace / "report").exists()
     assert "timing" not in result.stderr

@@ -71,7 +71,7 @@ def test_baseline_delay_and_peer_stand_side_by_side():
 def test_what_nobody_was_asked_for_or_can_have_has_no_row():
     report = make_report(delays=("together",))
     for one in report.entries:
-        one.memory = one.used_up = None
+        one.memory = one.row_budget_exhausted = None
     sheet = sheets(report)[0]
     shown = {label for section in sheet.sections for label, *_ in section.rows}
     assert "dropped subsequences" in shown
@@ -82,9 +82,11 @@ def test_what_nobody_was_asked_for_or_can_have_has_no_row():
 def test_texts_that_were_ended_where_they_went_in_circles_are_told():
     report = make_report()
     (one, *_) = report.pipelined
-    items = [replace(one.scored.items[0], circled=True), *one.scored.items[1:]]
+    items = [replace(one.scored.items[0], stopped_on_repeat=True), *one.scored.items[1:]]
     one.scored = replace(one.scored, items=items, failures=count_failures(items))
-    rates = [f"{100 * each.scored.failures.circled_rate:.1f}%" for each in report.entries if each.scored]
+    rates = [
+        f"{100 * each.scored.failures.stopped_on_repeat_rate:.1f}%" for each in report.entries if each.scored
+    ]
     assert list(side(report, "ended in circles"))[: len(rates)] == rates and len({*rates}) == 2
     assert any(note.startswith("ended in circles: texts that end") for note in sheets(report)[0].notes)
 
@@ -92,7 +94,10 @@ def test_texts_that_were_ended_where_they_went_in_circles_are_told():
 def test_where_objects_are_compared_their_parts_are_called_fields():
     report = make_report(delays=("together",), metric="fields_f1")
     for one in report.entries:
-        one.scored, one.used_up = replace(one.scored, scores=score(one.scored.items, Fields())), None
+        one.scored, one.row_budget_exhausted = (
+            replace(one.scored, scores=score(one.scored.items, Fields())),
+            None,
+        )
     shown = printed(report, 200)
     assert "fields a text" in shown and "dropped fields" in shown and "target fields" in shown
     assert "subsequence" not in shown
