@@ -1,0 +1,166 @@
+"""A file or a folder that one command writes: it is locked, begun, resumable, and whole at the end.
+
+Five things are artifacts: a file of predictions, one shard, the folder of all shards of a job, the folder of a training,
+and the folder of a segmentation. Each has a manifest, a JSON file. The manifest is written before the first byte and says
+what the artifact is made with: settings, data, model and versions. When all is written, the manifest gets a ``result``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.locking import only_writer
+from pipedec_cli.data.reading import read_json
+from pipedec_cli.data.records import Manifest
+from pipedec_cli.data.writing import to_json, write_json
+
+#: Settings that change the speed and not the result. A run that goes on may have other values of them.
+FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
+#: The manifests of folders.
+TRAINING, SEGMENTATION, JOB = "training.json", "segmentation.json", "manifest.json"
+
+
+class Artifact:
+    """A file or folder at `path` with its manifest. Making the object changes nothing on disk.
+
+    `made_by` is the command that writes it. `free` are the settings that a run that goes on may change.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        manifest_path: Path,
+        *,
+        made_by: str = "pipedec generate",
+        free: Collection[str] = FREE_SETTINGS,
+    ) -> None:
+        self.path, self.manifest_path = path, manifest_path
+        self.made_by, self.free = made_by, free
+        self.is_folder = manifest_path.parent == path
+        #: Where an earlier file and its manifest are kept.
+        self.backups = [file.with_name(f"{file.name}.bak") for file in (path, manifest_path)]
+
+    @classmethod
+    def training(cls, folder: Path) -> Self:
+        """The folder of a training. Its data may have another path, but must have the same content."""
+        return cls(folder, folder / TRAINING, made_by="pipedec train", free={"data"})
+
+    @classmethod
+    def segmentation(cls, folder: Path) -> Self:
+        """The folder of a segmentation. Its manifest is written last: where it is, all is whole."""
+        return cls(folder, folder / SEGMENTATION, made_by="pipedec segment")
+
+    @classmethod
+    def job(cls, folder: Path) -> Self:
+        """The folder that holds all shards of a job."""
+        return cls(folder, folder / JOB, made_by="pipedec shard run")
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest as it is on disk, {} if there is none; a `UserError` if the file is not a manifest."""
+        if not self.manifest_path.is_file():
+            return {}
+        return read_json(self.manifest_path, Manifest, self.made_by)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings in the manifest, {} if there are none."""
+        return self.manifest.get("settings") or {}
+
+    @property
+    def begun(self) -> bool:
+        """Whether a run has started to write here."""
+        return self.manifest_path.is_file()
+
+    @property
+    def whole(self) -> bool:
+        """Whether a run has written all of it."""
+        return self.manifest.get("result") is not None
+
+    def lock(
+        self, warn: Callable[[str], None] = lambda _: None, *, todo: str = "choose another --out"
+    ) -> AbstractContextManager[None]:
+        """Be the only writer; a `UserError` that names the other writer, if there is one, and says what `todo`."""
+        return only_writer(self.path, folder=self.is_folder, todo=todo, warn=warn)
+
+    def check_same(self, manifest: Mapping[str, Any], *, todo: str, free: Collection[str] = ()) -> None:
+        """A `UserError` that names what differs, unless it was begun with the same settings, model and data.
+
+        More `free` settings than those of the artifact may differ.
+        """
+        if changed := "; ".join(settings_diff(self.manifest, manifest, {*self.free, *free})):
+            raise UserError(f"cannot go on: {changed}", where=str(self.path), todo=todo)
+
+    def version_changes(self, manifest: Mapping[str, Any]) -> list[str]:
+        """Packages that had another version when this was begun; results may differ a little."""
+        before = self.manifest.get("versions") or {}
+        pairs = ((name, before.get(name), version) for name, version in manifest["versions"].items())
+        return [f"{name} {old} → {new}" for name, old, new in pairs if old != new]
+
+    def start(self, manifest: Mapping[str, Any]) -> Path | None:
+        """Begin anew; returns the backup, if an earlier file became one.
+
+        An incomplete run never replaces a complete backup.
+        """
+        kept = self._back_up() if self.path.is_file() else None
+        # The old file is gone before the new manifest comes: a kill in between leaves no file with a wrong manifest.
+        write_json(self.manifest_path, manifest)
+        return kept
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Note in the manifest that all is written, and the `result`."""
+        before = self.manifest
+        if before.get("result") != result:
+            write_json(self.manifest_path, {**before, "result": result})
+
+    def _back_up(self) -> Path | None:
+        backup, manifest_backup = self.backups
+        is_incomplete = self.manifest_path.exists() and not self.whole
+        if is_incomplete and backup.exists():
+            self.path.unlink()
+            return None
+        if not self.path.stat().st_size:
+            return None
+        self.path.replace(backup)
+        with suppress(FileNotFoundError):
+            self.manifest_path.replace(manifest_backup)
+        return backup
+
+
+def settings_diff(
+    before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = FREE_SETTINGS
+) -> Iterator[str]:
+    """What differs between two manifests, in words: settings that are not `free`, shards, model, data."""
+    old, new = _settings(before), _settings(now)
+    for name in {**new, **old}:
+        if name not in free and old.get(name) != new.get(name):
+            yield f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
+    for name in ("shard", "shards"):
+        if before.get(name) != now.get(name):
+            yield f"{name} was {to_json(before.get(name))} and is now {to_json(now.get(name))}"
+    for name in ("model", "drafter"):
+        if _sha256(before.get(name)) != _sha256(now.get(name)):
+            yield f"the {name} changed"
+    if _data_hashes(before) != _data_hashes(now):
+        yield "the data changed"
+
+
+def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings in one table, as JSON has them: those of the table ``training`` as well."""
+    settings = dict(manifest.get("settings") or {})
+    more = settings.pop("training", {})
+    return {**settings, **more}
+
+
+def _data_hashes(manifest: Mapping[str, Any]) -> list[Any]:
+    """The hash of all records, where the manifest has it; else the hashes of the files."""
+    data = manifest.get("data")
+    return [_sha256(data)] if data else [_sha256(file) for file in manifest.get("inputs") or ()]
+
+
+def _sha256(part: Mapping[str, Any] | None) -> Any:
+    return (part or {}).get("sha256")
