@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.jobs import bench, demo, generate, import_, report, score, segment, train
 from pipedec_cli.jobs.settings import add
-from pipedec_cli.model import processes
+from pipedec_cli.model.training import processes
 from pipedec_cli.view.console import Talk, tame_libraries
 
 #: Whatever is wrong with the options; Typer gives the base class of its errors no public name.

@@ -11,13 +11,13 @@ from pipedec_cli.jobs.train_data import Lessons
 if TYPE_CHECKING:
     from pipedec_cli.jobs.train import TrainSettings
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
-    from pipedec_cli.model.training import Hyperparameters
+    from pipedec_cli.model.training.trainer import Hyperparameters
     from pipedec_cli.pipeline.grid import Explore
 
 
 def hyperparameters_of(settings: TrainSettings, lessons: Lessons) -> Hyperparameters:
     """What was asked for, the rest as suits what the training begins with and what is learnt."""
-    from pipedec_cli.model.training import hyperparameters
+    from pipedec_cli.model.training.trainer import hyperparameters
 
     same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
     return hyperparameters(
@@ -45,9 +45,9 @@ def method_of(settings: TrainSettings, lessons: Lessons) -> MethodSettings:
 
 def learner(settings: TrainSettings, lessons: Lessons, method: MethodSettings, seed: int) -> Checkpoint:
     """A model ready to be trained as it was asked for; a `UserError` if it cannot be."""
-    from pipedec_cli.model.lora import add_adapters
     from pipedec_cli.model.scratch import start_checkpoint
-    from pipedec_cli.model.teacher_forcing import recompute
+    from pipedec_cli.model.training.lora import add_adapters
+    from pipedec_cli.model.training.loss import recompute
 
     teacher = lessons.teacher.checkpoint if lessons.teacher else None
     start = (settings.model or "", method, lessons.train, seed, lessons.segmenter)

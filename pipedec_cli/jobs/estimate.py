@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.processes import count
+from pipedec_cli.model.training.processes import count
 from pipedec_cli.view.console import Talk, many
 
 if TYPE_CHECKING:
     from pipedec_cli.jobs.train import TrainSettings
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
-    from pipedec_cli.model.collate import Encoded
-    from pipedec_cli.model.training import Hyperparameters
+    from pipedec_cli.model.training.collate import Encoded
+    from pipedec_cli.model.training.trainer import Hyperparameters
 
 
 def estimate(
@@ -28,7 +28,7 @@ def estimate(
 ) -> None:
     """Say what training will take; a `UserError` where it is more than the disk has."""
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
-    from pipedec_cli.model.cost import training_cost
+    from pipedec_cli.model.training.cost import training_cost
 
     method = checkpoint.settings
     assert method is not None, "it has them before it is trained"

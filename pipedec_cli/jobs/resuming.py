@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.processes import count, is_main
+from pipedec_cli.model.training.processes import count, is_main
 from pipedec_cli.view.console import Talk
 
 if TYPE_CHECKING:

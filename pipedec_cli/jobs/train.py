@@ -30,7 +30,7 @@ from pipedec_cli.jobs.settings import (
     threads_option,
 )
 from pipedec_cli.jobs.train_data import Lessons, dev_scorer, gather
-from pipedec_cli.model.processes import count, is_main
+from pipedec_cli.model.training.processes import count, is_main
 from pipedec_cli.view.console import Talk, command_line, many, write_stdout
 from pipedec_cli.view.model_card import write_card
 from pipedec_cli.view.progress import show_training, track
@@ -217,8 +217,8 @@ def run(settings: TrainSettings, talk: Talk) -> None:
 
 def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> Any:
     from pipedec_cli.evaluate.scoring import dev_measure
-    from pipedec_cli.model.collate import StoredExamples, encode, fit_time_max
-    from pipedec_cli.model.training import train
+    from pipedec_cli.model.training.collate import StoredExamples, encode, fit_time_max
+    from pipedec_cli.model.training.trainer import train
 
     lessons = gather(settings, folder, talk)
     hyper, method = hyperparameters_of(settings, lessons), method_of(settings, lessons)

@@ -25,8 +25,8 @@ from pipedec_cli.data.workspace import (
 )
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
-from pipedec_cli.model.processes import count
 from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.model.training.processes import count
 from pipedec_cli.pipeline.grid import before_circles
 from pipedec_cli.view.console import Talk, command_line, many
 from pipedec_cli.view.progress import track
@@ -176,9 +176,9 @@ def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[]
     from pipedec_cli.evaluate.metrics import TASK_OF
     from pipedec_cli.evaluate.metrics.measure import score
     from pipedec_cli.evaluate.scoring import dev_measure, scoring_item
-    from pipedec_cli.model.collate import encode
     from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.model.lora import merged
+    from pipedec_cli.model.training.collate import encode
+    from pipedec_cli.model.training.lora import merged
 
     if not records or checkpoint.settings is None:
         return None

@@ -19,10 +19,10 @@ from pipedec_cli.data.records import DecoderKind, Segmentation, whole
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import ADAPTER, UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
-from pipedec_cli.model import lora
 from pipedec_cli.model.backbone import OPENERS, Backbone, backbone_of, backbones, eos_of
 from pipedec_cli.model.engine.native.bare import bare_model
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
+from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import Explore
 
 _CONFIG: Final = "config.json"

@@ -20,13 +20,13 @@ from pipedec_cli.data.fields import FieldSegmenter, plain_text, read_plain
 from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.writing import file_sha256
-from pipedec_cli.model import lora
 from pipedec_cli.model.arguments import choose_device, choose_dtype, several, whole
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.model.engine.native.weights import weights_suffice
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Grid, Limits

@@ -69,7 +69,7 @@ def write_card(
 
 def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
     """The card as Markdown. A licence that the base model's own card does not name is said to be unknown."""
-    from pipedec_cli.model import lora
+    from pipedec_cli.model.training import lora
 
     name, asked = checkpoint.name, record["settings"]
     pipelined, local = asked["decoder"] == "pipelined", Path(name).is_dir()

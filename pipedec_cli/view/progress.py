@@ -20,7 +20,7 @@ from pipedec_cli.view.console import Talk, many, visible
 
 if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
-    from pipedec_cli.model.training import Progress as TrainingProgress
+    from pipedec_cli.model.training.trainer import Progress as TrainingProgress
 
 #: Seconds between two lines where nothing can be redrawn.
 LINE_EVERY: Final = 10.0

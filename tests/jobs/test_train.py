@@ -160,7 +160,7 @@ def test_a_model_is_none_until_its_training_has_come_to_its_end(workspace, monke
     (folder / ".unfinished-abc").mkdir()
     (folder / "checkpoint-3").mkdir()
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr("pipedec_cli.model.training.save_checkpoint", Mock(side_effect=RuntimeError))
+        patch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", Mock(side_effect=RuntimeError))
         train(workspace, "--overwrite", "--seed", "1")
     assert (folder / "model.safetensors").exists()
     assert manifest(workspace)["settings"] != before["settings"]

@@ -10,7 +10,7 @@ from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.native.library import BuildError, library
 from pipedec_cli.model.engine.torch.block import can_prepack
 from pipedec_cli.model.engine.torch.operators import TorchStepper
-from pipedec_cli.model.teacher_forcing import decoder_logits
+from pipedec_cli.model.training.loss import decoder_logits
 from pipedec_cli.pipeline.decode import Finished, Method, Row, decode
 from pipedec_cli.pipeline.grid import Limits, Slot
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole

@@ -6,10 +6,10 @@ from functools import cache
 import pytest
 import torch
 
-from pipedec_cli.model.collate import Encoded, collate
 from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.model.engine.torch import operators
-from pipedec_cli.model.teacher_forcing import TeacherForcing, full_logits
+from pipedec_cli.model.training.collate import Encoded, collate
+from pipedec_cli.model.training.loss import TeacherForcing, full_logits
 from pipedec_cli.pipeline.decode import Method, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Opening

@@ -11,11 +11,11 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Family, Record
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
-from pipedec_cli.model.collate import encode
-from pipedec_cli.model.cost import training_cost
 from pipedec_cli.model.decoder import Decoder, load
-from pipedec_cli.model.teacher_forcing import TeacherForcing, recompute
-from pipedec_cli.model.training import _Trainer, train
+from pipedec_cli.model.training.collate import encode
+from pipedec_cli.model.training.cost import training_cost
+from pipedec_cli.model.training.loss import TeacherForcing, recompute
+from pipedec_cli.model.training.trainer import _Trainer, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
 from tests.running import read_json
 

@@ -13,13 +13,13 @@ from pipedec_cli.data.fields import Field, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
-from pipedec_cli.model.collate import IGNORED, collator, encode, fit_time_max
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.order import Turn
 from pipedec_cli.model.scratch import make_model, train_tokenizer
-from pipedec_cli.model.teacher_forcing import TeacherForcing
+from pipedec_cli.model.training.collate import IGNORED, collator, encode, fit_time_max
+from pipedec_cli.model.training.loss import TeacherForcing
+from pipedec_cli.model.training.order import Turn
 from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Together

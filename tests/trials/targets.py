@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipedec_cli.data.trained import ADAPTER
-from pipedec_cli.model import lora
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
+from pipedec_cli.model.training import lora
 from tests.checkpoints import TOLD, change, tiny_checkpoint
 from tests.data.importers import published
 from tests.running import run

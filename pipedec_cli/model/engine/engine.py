@@ -1,7 +1,7 @@
 """The decoding engine: a model's weights laid out for decoding, and a cached step for one example or many.
 
 Only the rows of the plan go through the decoder; keys and values of source and grid are computed once. A step
-equals the full pass of `teacher_forcing`; in float32 it gives the same tokens, near-ties apart. The engine encodes;
+equals the full pass of `training.loss`; in float32 it gives the same tokens, near-ties apart. The engine encodes;
 the steps are taken by compiled kernels where they can be had, else by torch's operators, on a GPU recorded as graphs.
 """
 

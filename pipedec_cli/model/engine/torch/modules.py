@@ -102,7 +102,7 @@ def modules_of(backbone: Backbone) -> Modules:
 def prompted_logits(
     model: Any, input_ids: Tensor, attention_mask: Tensor, tokens: Tensor, subsequence: Tensor, time: Tensor
 ) -> Tensor:
-    """The full pass without an encoder: the prompt and the grid behind it in one; see `teacher_forcing.full_logits`.
+    """The full pass without an encoder: the prompt and the grid behind it in one; see `training.loss.full_logits`.
 
     Keys stand at times before 0, the longest from −K on, and the prompt before all of them.
     """
@@ -123,7 +123,7 @@ def prompted_logits(
 def decoder_logits(
     model: Any, tokens: Tensor, subsequence: Tensor, time: Tensor, memory: Tensor, memory_mask: Tensor
 ) -> Tensor:
-    """The full pass behind an encoder; see `teacher_forcing.decoder_logits`."""
+    """The full pass behind an encoder; see `training.loss.decoder_logits`."""
     position = _positions(subsequence, time, 0)
     sees = visible((subsequence, time), (subsequence, time))
     whole = Pass(tokens, position, sees, position, memory, memory_mask.bool())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
-from pipedec_cli.model.collate import (
+from pipedec_cli.model.training.collate import (
     IGNORED,
     Encoded,
     StoredExamples,
@@ -20,7 +20,7 @@ from pipedec_cli.model.collate import (
     fit_time_max,
     schedule,
 )
-from pipedec_cli.model.order import Turn, Turns
+from pipedec_cli.model.training.order import Turn, Turns
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, place

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.cost import training_cost
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training import Progress, hyperparameters, train
+from pipedec_cli.model.training.cost import training_cost
+from pipedec_cli.model.training.trainer import Progress, hyperparameters, train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
-from tests.model.trainings import PICKLED, run
+from tests.model.training.trainings import PICKLED, run
 
 
 @pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])

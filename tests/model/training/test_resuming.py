@@ -13,10 +13,10 @@ from torch import nn
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.trained import checkpoints
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.collate import Encoded
+from pipedec_cli.model.training.collate import Encoded
 from tests.checkpoints import QUICK, SMALL, change, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model
-from tests.model.trainings import PICKLED, run
+from tests.model.training.trainings import PICKLED, run
 
 
 def assert_equal_weights(one, other):

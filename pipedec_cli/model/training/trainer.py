@@ -19,12 +19,12 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import checked
 from pipedec_cli.data.trained import STATE, Start, checkpoints
-from pipedec_cli.model import lora, processes
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
-from pipedec_cli.model.collate import Encoded, collator
-from pipedec_cli.model.cost import require_examples
-from pipedec_cli.model.order import ByTurn, Turns
-from pipedec_cli.model.teacher_forcing import TeacherForcing
+from pipedec_cli.model.training import lora, processes
+from pipedec_cli.model.training.collate import Encoded, collator
+from pipedec_cli.model.training.cost import require_examples
+from pipedec_cli.model.training.loss import TeacherForcing
+from pipedec_cli.model.training.order import ByTurn, Turns
 
 
 @dataclass(frozen=True, kw_only=True)

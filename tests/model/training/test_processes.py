@@ -23,8 +23,8 @@ from pipedec_cli.data.segmentation import PhraseSegmenter
 from pipedec_cli.data.trained import checkpoints
 from pipedec_cli.data.workspace import save_segmented
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.processes import check_sharding
-from pipedec_cli.model.training import train
+from pipedec_cli.model.training.processes import check_sharding
+from pipedec_cli.model.training.trainer import train
 from tests.checkpoints import QUICK, examples_of, fresh_toy, toy_records, weights_of
 
 HYPER = replace(
@@ -49,7 +49,7 @@ def torchrun(*arguments, **environment):
     """What `torchrun` with these arguments printed, and how it ended."""
     return subprocess.run(  # noqa: PLW1510
         [sys.executable, "-m", "torch.distributed.run", *map(str, arguments)],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
@@ -83,7 +83,7 @@ def test_two_processes_learn_what_one_does_and_resume_it_and_one_of_them_talks_a
     tmp_path, alone, sharded
 ):
     how = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}
-    ended = launched("tests.model.test_processes", tmp_path, **(how if sharded else {}))
+    ended = launched("tests.model.training.test_processes", tmp_path, **(how if sharded else {}))
     assert ended.returncode == 0, ended.stderr
     # From update 1 on, from 5, and behind the last.
     for name, count in (("whole", 10), ("resumed", 5), ("ended", 0)):
@@ -125,7 +125,7 @@ def test_fsdp_that_accelerate_would_leave_out_is_refused(tmp_path, monkeypatch):
 def test_the_documented_command_trains_on_two_cores(tmp_path):
     how = (Segmentation("phrase", (";",), "; "), PhraseSegmenter(), {})
     save_segmented(tmp_path / "data", {"train": toy_records()}, *how)
-    documented = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    documented = (Path(__file__).parents[3] / "docs" / "scale.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^torchrun (.* --device cpu) +# a CPU's core each$", documented, re.MULTILINE)
     ended = torchrun(*line.split(), tmp_path / "data", "--out", tmp_path / "out", "--max-steps", "2")
     assert ended.returncode == 0, ended.stderr
@@ -145,7 +145,7 @@ def test_what_goes_wrong_is_said_in_one_line_and_ends_all(tmp_path, where):
             "error: no checkpoint folder 'no-model'; give a folder that `pipedec train` made or a hub name"
         )
     else:
-        ended = launched("tests.model.test_processes", *asked, "scratch-tiny")
+        ended = launched("tests.model.training.test_processes", *asked, "scratch-tiny")
         expected = "error: the second one fails; do nothing"
         assert "stopped, since another process has ended; the same command with --resume" in ended.stderr
     assert ended.returncode
@@ -157,7 +157,7 @@ def test_what_goes_wrong_is_said_in_one_line_and_ends_all(tmp_path, where):
 def fail(*arguments):
     """`pipedec`, whose second process comes to an error of its own in the third update."""
     from pipedec_cli.cli.app import main
-    from pipedec_cli.model.training import TeacherForcing
+    from pipedec_cli.model.training.trainer import TeacherForcing
 
     if os.environ["RANK"] == "1":
         calls, forward = itertools.count(), TeacherForcing.forward

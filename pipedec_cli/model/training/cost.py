@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model import processes
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.model.collate import Encoded, collator
-from pipedec_cli.model.order import Turn
-from pipedec_cli.model.teacher_forcing import TeacherForcing, recomputes
+from pipedec_cli.model.training import processes
+from pipedec_cli.model.training.collate import Encoded, collator
+from pipedec_cli.model.training.loss import TeacherForcing, recomputes
+from pipedec_cli.model.training.order import Turn
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.training import Hyperparameters
+    from pipedec_cli.model.training.trainer import Hyperparameters
 
 
 class Cost(NamedTuple):

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pipedec_cli.data.trained import ADAPTER
-from pipedec_cli.model import lora
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
-from pipedec_cli.model.teacher_forcing import recompute
-from pipedec_cli.model.training import train
+from pipedec_cli.model.training import lora
+from pipedec_cli.model.training.loss import recompute
+from pipedec_cli.model.training.trainer import train
 from tests.checkpoints import QUICK, SMALL, change, examples_of, fresh_toy, refused, weights_of
 
 pytest.importorskip("peft")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipedec_cli.model.checkpoint import Checkpoint
-from pipedec_cli.model.training import Hyperparameters, train
+from pipedec_cli.model.training.trainer import Hyperparameters, train
 from tests.checkpoints import QUICK, examples_of
 
 #: What a checkpoint within a training keeps beside the weights.

@@ -19,7 +19,7 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.order import Turn
+from pipedec_cli.model.training.order import Turn
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.decode import opened
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Whole, draw_schedule, place
@@ -128,7 +128,7 @@ def collate(
     closing: bool,
     known: Sequence[Sequence[int]] = (),
 ) -> dict[str, Tensor]:
-    """Tensors for `teacher_forcing.TeacherForcing.forward`, all int64 [batch, longest].
+    """Tensors for `loss.TeacherForcing.forward`, all int64 [batch, longest].
 
     Without a `bos` a source's last token opens its one subsequence. Any id serves as `pad`, since padding is told by position. With `closing`, the empty subsequence Y^F closes every
     target; not so for the sequential decoder. Tokens that are `known`, a row's each, stand before its start and are not

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from pipedec_cli.model.teacher_forcing import TeacherForcing, decoder_logits
+from pipedec_cli.model.training.loss import TeacherForcing, decoder_logits
 from pipedec_cli.pipeline.attention import PADDING
 from tests.model.engines import BOS, EOS, KINDS, SOURCES, VOCABULARY, small_model
 from tests.oracle import Placed, oracle_logits, sees

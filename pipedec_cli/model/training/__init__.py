@@ -1,0 +1,1 @@
+"""Training: the data on the grid, the loss, and the loop."""
