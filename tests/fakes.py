@@ -18,7 +18,7 @@ import torch
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Grid, Limits, Slot
 from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
-from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, oracle_fresh, sees
+from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, oracle_retract, sees
 
 BOS, EOS = 0, 1
 VOCABULARY = 12
@@ -139,9 +139,9 @@ def _logits(state: int) -> list[float]:
 GARBAGE = 99
 
 
-def drive(texts, schedule, limits=None, explore="retry"):
+def drive(texts, schedule, limits=None, empty_rows="retry", stop_on_repeat=False):
     """Decode one example whose i-th established subsequence is texts[i - 1]; beyond the last one, nothing follows."""
-    grid = Grid(schedule, limits or Limits(), explore, bos=BOS, eos=EOS)
+    grid = Grid(schedule, limits or Limits(), empty_rows, stop_on_repeat=stop_on_repeat, bos=BOS, eos=EOS)
 
     def answer(slot):
         start = grid.subsequences[slot.subsequence - 1].start
@@ -174,13 +174,15 @@ def scripted_next_logits(texts, known=()):
 KINDS = {Fixed: "fixed", Waiting: "wait", Drawn: "drawn", Whole: "whole"}
 
 
-def ask_oracle(next_logits, schedule, limits=None, explore="retry", start_when=0.0, bos=BOS, eos=EOS):
-    """`oracle_decode`, or `oracle_fresh`, under the settings of a grid."""
+def ask_oracle(
+    next_logits, schedule, limits=None, empty_rows="retry", stop_on_repeat=False, min_start_prob=0.0, **ids
+):
+    """`oracle_decode`, or `oracle_retract`, under the settings of a grid."""
     given = OracleSchedule(KINDS[type(schedule)], **asdict(schedule))
-    settings = {"bos": bos, "eos": eos} | asdict(limits or Limits())
-    if explore == "fresh":
-        return oracle_fresh(next_logits, given, start_when=start_when, **settings)
-    return oracle_decode(next_logits, given, explore=explore, **settings)
+    settings = {"bos": BOS, "eos": EOS, "stop_on_repeat": stop_on_repeat} | ids | asdict(limits or Limits())
+    if empty_rows == "retract":
+        return oracle_retract(next_logits, given, min_start_prob=min_start_prob, **settings)
+    return oracle_decode(next_logits, given, empty_rows=empty_rows, **settings)
 
 
 def rows_of(grid):

@@ -92,7 +92,8 @@ def oracle_decode(
     *,
     bos: int,
     eos: int,
-    explore: str = "retry",
+    empty_rows: str = "retry",
+    stop_on_repeat: bool = False,
     time_max: int | None = 50,
     sub_max: int | None = 20,
     max_tokens: int | None = None,
@@ -102,7 +103,7 @@ def oracle_decode(
     calls: list[OracleCall] = []
     seen: set[Placed] = set()
     gap = math.inf
-    out_of_tokens = circled = False
+    out_of_tokens = repeated = False
 
     def live(row: OracleSubsequence) -> bool:
         return row.tokens[-1:] != [eos]
@@ -110,13 +111,12 @@ def oracle_decode(
     def complete() -> bool:
         if any(live(row) for row in rows):
             return False
-        return rows[-1].tokens == [eos] or len(rows) == sub_max or schedule.kind == "whole" or circled
+        return rows[-1].tokens == [eos] or len(rows) == sub_max or schedule.kind == "whole" or repeated
 
     t = 0
     while time_max is None or t < time_max:
         t += 1
-        given_up = explore in ("once", "straight") and any(row.tokens == [eos] for row in rows)
-        given_up = given_up or circled
+        given_up = repeated or (empty_rows == "stop" and any(row.tokens == [eos] for row in rows))
         if _due(schedule, t, rows, eos) and not given_up and (sub_max is None or len(rows) < sub_max):
             rows.append(OracleSubsequence(start=t - 1))
         asked = [i for i, row in enumerate(rows, 1) if live(row)]
@@ -135,11 +135,9 @@ def oracle_decode(
         calls.append(OracleCall(t, [placed for placed in grid if placed not in seen], made))
         seen |= set(grid)
 
-        if explore == "straight":
-            stays = _straight_rows(rows, eos)
-            if stays < len(rows):
-                circled = True
-                del rows[stays:]
+        if stop_on_repeat:
+            repeated = repeated or _before_repeats(rows, eos) < len(rows)
+            del rows[_before_repeats(rows, eos) :]
         if complete():
             break
         count = sum(token != eos for row in rows for token in row.tokens)
@@ -152,12 +150,12 @@ def oracle_decode(
         truncated = "max_tokens"
     elif any(live(row) for row in rows):
         truncated = "time_max"
-    elif len(rows) == sub_max and rows[-1].tokens != [eos] and not circled:
+    elif len(rows) == sub_max and rows[-1].tokens != [eos] and not repeated:
         truncated = "sub_max"
     return OracleResult(rows, calls, truncated, gap)
 
 
-def _straight_rows(rows: list[OracleSubsequence], eos: int) -> int:
+def _before_repeats(rows: list[OracleSubsequence], eos: int) -> int:
     """How many rows there are before one comes again at once, or two that came before come again."""
 
     def said(i: int) -> list[int] | None:
@@ -173,28 +171,30 @@ def _straight_rows(rows: list[OracleSubsequence], eos: int) -> int:
     return len(rows)
 
 
-def oracle_fresh(
+def oracle_retract(
     next_logits: NextLogits,
     schedule: OracleSchedule,
     *,
     bos: int,
     eos: int,
-    start_when: float = 0.0,
+    stop_on_repeat: bool = False,
+    min_start_prob: float = 0.0,
     time_max: int | None = None,
     sub_max: int | None = 20,
     max_tokens: int | None = 512,
 ) -> OracleResult:
     """Decode with attempts that leave no trace where they come to nothing; as `oracle_decode` otherwise."""
     result = OracleResult([], [], "time_max", math.inf)
-    rows, last_attempt = result.subsequences, 0
+    rows, last_attempt, repeated = result.subsequences, 0, False
     seen: set[Placed] = set()
     for time in itertools.count() if time_max is None else range(time_max):
         alone = all(row.tokens[-1] == eos for row in rows)
-        if len(rows) == sub_max:
+        if len(rows) == sub_max or repeated:
             attempt = False
         else:
             attempt = alone or (schedule.kind == "fixed" and time == last_attempt + schedule.delay)
         if alone and not attempt:
+            result.truncated = None if repeated else result.truncated
             break
         if attempt:
             last_attempt = time
@@ -212,9 +212,9 @@ def oracle_fresh(
         refused = False
         if attempt:
             empty, certainty = rows[-1].tokens == [eos], float(answers[-1].softmax(dim=0).max())
-            if not alone and not empty and start_when > 0:
-                result.doubt = min(result.doubt, abs(certainty - start_when))
-            refused = empty or (not alone and certainty < start_when)
+            if not alone and not empty and min_start_prob > 0:
+                result.doubt = min(result.doubt, abs(certainty - min_start_prob))
+            refused = empty or (not alone and certainty < min_start_prob)
             if refused:
                 rows.pop()
                 result.taken_back += 1
@@ -224,6 +224,9 @@ def oracle_fresh(
         if refused and alone:
             result.truncated = None
             break
+        if stop_on_repeat:
+            repeated = repeated or _before_repeats(rows, eos) < len(rows)
+            del rows[_before_repeats(rows, eos) :]
         if max_tokens is not None and sum(token != eos for row in rows for token in row.tokens) >= max_tokens:
             result.truncated = "max_tokens"
             break

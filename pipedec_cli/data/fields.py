@@ -42,10 +42,10 @@ class Field(Struct, frozen=True):
         """What its row is known to begin with; tokenized apart from the value."""
         return f"{self.name}{_KEY}"
 
-    def parsed(self, text: str, *, free: bool = False) -> Value | None:
-        """The value that a text says; None if it is of another kind or, unless `free`, not in the enum."""
+    def parsed(self, text: str, *, unconstrained: bool = False) -> Value | None:
+        """The value that a text says; None if it is of another kind or, unless `unconstrained`, not in the enum."""
         items = list(filter(None, _items(text))) if self.kind == "list" else [text.strip()]
-        if not items or not (free or not self.enum or self.enum_holds(items)):
+        if not items or not (unconstrained or not self.enum or self.enum_holds(items)):
             return None
         if self.kind in ("string", "list"):
             return items if self.kind == "list" else items[0]
@@ -126,14 +126,14 @@ def refused(key: str, what: str, where: str) -> UserError:
 
 
 def read_values(
-    texts: Sequence[str | None], fields: Sequence[Field], *, free: bool = False
+    texts: Sequence[str | None], fields: Sequence[Field], *, unconstrained: bool = False
 ) -> tuple[dict[str, Value | None], int]:
     """The object that the texts of all values say, and how many of them are lost.
 
     Keys without a value are left out. A text that is None, having been cut, or that `Field.parsed` takes for none is null, and counted.
     """
     found = {
-        field.name: None if text is None else field.parsed(text, free=free)
+        field.name: None if text is None else field.parsed(text, unconstrained=unconstrained)
         for field, text in zip(fields, texts, strict=True)
         if text is None or text.strip()
     }

@@ -84,7 +84,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     #: Start time and token ids of every subsequence, <bos> left out, <eos> kept, empty explorations included.
     grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
     #: The newest token's time after each call that checks, in exact mode, and after each of a text that was ended where it
-    #: began to go in circles; elsewhere the grid tells.
+    #: began to repeat itself; elsewhere the grid tells.
     calls: tuple[int, ...] = ()
     #: What was fed in vain, attempts and wrong guesses: decoder call, from 1, then subsequence, time and id of each token.
     taken_back: tuple[tuple[int, int, int, int], ...] = ()
@@ -94,7 +94,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     row_budget_exhausted: bool = (
         False  # whether they had taken up places of sub_max when another subsequence was due
     )
-    stopped_on_repeat: bool = False  # whether the text was ended where it began to go in circles
+    stopped_on_repeat: bool = False  # whether the text was ended where it began to repeat itself
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # what it was generated from; the decoder, which is given texts, has none
     fields: Mapping[str, Value | None] | None = None  # the object that was written, at level field

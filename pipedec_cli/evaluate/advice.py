@@ -105,7 +105,7 @@ def advise(
         )
     elif found is not None and found.excludes_zero:
         costs = f"Every delay that saves time costs quality. {take} costs least:"
-        remedy = "try larger delays or --starts, which give some quality back"
+        remedy = "try larger delays or --min-start-probs, which give some quality back"
         if chosen.delay == "together":
             costs, remedy = f"It saves time and costs quality: {take} is", "train it further"
         text = f"{costs} {speed}{change} Take it if the speed is worth that, {remedy}, or stay with {called}."
@@ -277,6 +277,6 @@ def _goes_wrong(one: Competitor, baseline: Competitor) -> Iterator[str]:
         yield f"{cut:.0%} of its texts are cut short by {' and '.join(by)}: {todo}."
     if one.row_budget_exhausted is not None and one.row_budget_exhausted > MORE_OFTEN:
         yield (
-            f"In {one.row_budget_exhausted:.0%} of the examples failed explorations used up the places of sub_max: --explore once "
-            "avoids that."
+            f"In {one.row_budget_exhausted:.0%} of the examples failed explorations used up the places of sub_max: "
+            "--empty-rows stop avoids that."
         )

@@ -45,7 +45,7 @@ class Child:
     largest_batch: int | None = None
 
     def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
-        """Start the process and make there what a `Runner.blueprint` says, on the ``device`` in it; a ChildError on failure."""
+        """Start the process and make there what a `Runner.spec` says, on the ``device`` in it; a ChildError on failure."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pipedec_cli.evaluate.child"],
             stdin=subprocess.PIPE,

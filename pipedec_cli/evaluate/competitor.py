@@ -12,8 +12,8 @@ from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.timing import Clock, Gain, Output, Pass, Runner, Source, Timing, gain, took, watched
 from pipedec_cli.pipeline.decode import Finished, Method, Row, StepModel, decode
-from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.schedule import Whole
+from pipedec_cli.pipeline.verify import Verify
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import ScoredRun
@@ -172,8 +172,9 @@ class EngineRunner:
         return {
             "kernels": weights.kernels,
             "schedule": method.schedule.name,
-            **({} if self._whole or method.openings else {"explore": method.explore}),
-            **({"start_when": f"{method.start_when:g}"} if method.start_when else {}),
+            **({} if self._whole or method.openings else {"empty_rows": method.empty_rows}),
+            **({"stop_on_repeat": "yes"} if method.stop_on_repeat else {}),
+            **({"min_start_prob": f"{method.min_start_prob:g}"} if method.min_start_prob else {}),
             **{name: str(bound) for name, bound in asdict(method.limits).items() if bound is not None},
             "dtype": str(weights.dtype).removeprefix("torch."),
         }
@@ -201,11 +202,11 @@ class EngineRunner:
         outputs = [Output(tuple(chain(*end.texts)), end.steps, end.row_budget_exhausted) for end in ended]
         return Pass(outputs, meter.calls, told, set_up, rows=meter.rows), ended
 
-    def blueprint(self) -> tuple[str, dict[str, Any]]:
+    def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
         import torch
 
-        return "pipedec_cli.evaluate.competitor:remake", {
+        return "pipedec_cli.evaluate.competitor:from_spec", {
             "name": self.decoder.checkpoint.name,
             "eos": self.decoder.checkpoint.eos,
             "dtype": self.settings["dtype"],
@@ -216,10 +217,10 @@ class EngineRunner:
         }
 
 
-def remake(
+def from_spec(
     *, threads: int, eos: int, choice: dict[str, Any], lengths: dict[str, Any] | None, **loaded: Any
 ) -> EngineRunner:
-    """Load a checkpoint anew, as `pipedec generate` does; see `EngineRunner.blueprint`.
+    """Load a checkpoint anew, as `pipedec generate` does; see `EngineRunner.spec`.
 
     Texts end with the id `eos`, which is another in a chat that the checkpoint does not tell of.
     """

@@ -43,7 +43,7 @@ class ExactRunner(EngineRunner):
     def settings(self) -> Mapping[str, str]:
         """Those of the plain model, and of the draft."""
         drafter = self.drafter.settings if self.drafter else {}
-        drafts = " ".join(drafter[name] for name in ("schedule", "explore") if name in drafter)
+        drafts = " ".join(drafter[name] for name in ("schedule", "empty_rows") if name in drafter)
         by = {"drafted by": drafts} if drafts else {}
         return {**super().settings, "draft": self.exact.kind, **by}
 
@@ -68,12 +68,12 @@ class ExactRunner(EngineRunner):
         calls, drafted = checking.calls + drafting.calls, drafting.calls
         return Pass(outputs, calls, encoding, set_up, draft_calls=drafted, rows=checking.rows)
 
-    def blueprint(self) -> tuple[str, dict[str, Any]]:
+    def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process, which holds both models."""
-        _, plain = super().blueprint()
+        _, plain = super().spec()
         given = {key: plain[key] for key in ("name", "eos", "dtype", "device", "threads")}
         by = self.drafter and (self.drafter.decoder.checkpoint.name, self.drafter.choice)
-        return "pipedec_cli.evaluate.exact:remake", {**given, "draft": by or (self.exact.kind, {})}
+        return "pipedec_cli.evaluate.exact:from_spec", {**given, "draft": by or (self.exact.kind, {})}
 
 
 def make_runner(decoder: Decoder, choice: Mapping[str, Any]) -> EngineRunner:
@@ -85,10 +85,10 @@ def make_runner(decoder: Decoder, choice: Mapping[str, Any]) -> EngineRunner:
     )
 
 
-def remake(
+def from_spec(
     *, name: str, eos: int, draft: tuple[str, dict[str, Any]], threads: int, **loaded: Any
 ) -> ExactRunner:
-    """Load the checkpoints anew, the text of the plain one to end with the id `eos`; see `ExactRunner.blueprint`."""
+    """Load the checkpoints anew, the text of the plain one to end with the id `eos`; see `ExactRunner.spec`."""
     import torch
 
     from pipedec_cli.model.decoder import load

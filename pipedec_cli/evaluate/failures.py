@@ -29,7 +29,7 @@ class Failures(NamedTuple):
     with_dropped: int  # predictions that have fewer subsequences than their reference
     compared: int  # predictions whose reference has known subsequences
     truncated: Mapping[str, int]  # predictions cut short, by what cut them (time_max, sub_max, max_tokens)
-    stopped_on_repeat: int  # predictions that were ended where they began to go in circles
+    stopped_on_repeat: int  # predictions that were ended where they began to repeat themselves
     duplicated_rate: float  # of the predicted subsequences
     dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
     truncated_rate: float  # of the predictions

@@ -15,7 +15,7 @@ from typing import Final, Literal, Self
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.pipeline.decode import Method, Row, StepModel
-from pipedec_cli.pipeline.grid import Explore, Limits, Opening
+from pipedec_cli.pipeline.grid import EmptyRows, Limits, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 
 TOKENS_A_WORD: Final = 4 / 3  # of English prose in T5's vocabulary, about: the paper's Table 1 counts words
@@ -77,20 +77,24 @@ class Lengths:
         return f"{self.source:,} source tokens, {written}{plain} ({self.origin})"
 
     def method(
-        self, bos: int | None, eos: int, delay: int | Literal["together"] | None, explore: Explore = "retry"
+        self,
+        bos: int | None,
+        eos: int,
+        delay: int | Literal["together"] | None,
+        empty_rows: EmptyRows = "retry",
     ) -> Method:
         """How to decode so that nothing but these lengths ends it; without a delay, the whole target as one string.
 
         Fields start ``together``, behind keys of any tokens.
         """
         if delay is None:
-            return Method(Whole(), bos, eos, Limits(None, None, self.tokens + 1), explore)
+            return Method(Whole(), bos, eos, Limits(None, None, self.tokens + 1), empty_rows)
         if delay == "together":
             limits, keys = Limits(max(self.targets) + 1, None), ((_WORD,) * count for count in self.keys)
             return Method(Together(), bos, eos, limits, openings=tuple(map(Opening, keys)))
         usual, needed = Limits(), delay * len(self.targets) + max(self.targets) + 2
         limits = Limits(max(usual.time_max or 0, needed), max(usual.sub_max or 0, len(self.targets) + 1))
-        return Method(Fixed(delay), bos, eos, limits, explore)
+        return Method(Fixed(delay), bos, eos, limits, empty_rows)
 
     def sources(self, count: int, vocabulary: int, eos: int | None, seed: int = 0) -> list[list[int]]:
         """Sources of random tokens below `vocabulary` and above the first few, which are special.

@@ -192,7 +192,7 @@ class Report(Comparison):
 
     @property
     def stopped_on_repeat(self) -> bool:
-        """Whether any text was ended where it began to go in circles."""
+        """Whether any text was ended where it began to repeat itself."""
         return any(one.scored is not None and one.scored.failures.stopped_on_repeat for one in self.entries)
 
     @property

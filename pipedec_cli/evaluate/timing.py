@@ -70,7 +70,7 @@ class Runner(Protocol):
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Generate from sources, each with its <eos>; the clock is for the parts that it times itself."""
 
-    def blueprint(self) -> tuple[str, dict[str, Any]]:
+    def spec(self) -> tuple[str, dict[str, Any]]:
         """``module:function`` and arguments, as JSON can carry them, that make the same in a child process."""
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pipedec_cli.jobs.train import TrainSettings
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
     from pipedec_cli.model.training.trainer import Hyperparameters
-    from pipedec_cli.pipeline.grid import Explore
+    from pipedec_cli.pipeline.grid import EmptyRows
 
 
 def hyperparameters_of(settings: TrainSettings, lessons: Lessons) -> Hyperparameters:
@@ -39,8 +39,13 @@ def method_of(settings: TrainSettings, lessons: Lessons) -> MethodSettings:
         raise UserError(what, todo="leave --delay out")
     asked = {**settings.some("decoder"), **lessons.sources, "segmentation": lessons.segmentation}
     delay = "together" if together else settings.delay
-    taught: Explore = "straight" if lessons.segmentation.level == "sentence" else "once"
-    return MethodSettings(**asked, delay=delay, explore=taught if lessons.teacher else "retry")
+    taught = lessons.teacher is not None
+    return MethodSettings(
+        **asked,
+        delay=delay,
+        empty_rows="stop" if taught else "retry",
+        stop_on_repeat=taught and lessons.segmentation.level == "sentence",
+    )
 
 
 def learner(settings: TrainSettings, lessons: Lessons, method: MethodSettings, seed: int) -> Checkpoint:

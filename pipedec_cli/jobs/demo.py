@@ -96,7 +96,9 @@ def _demo(settings: DemoSettings, talk: Talk) -> None:
 
     talk.say("")
     counts = {}
-    names = {f"pipelined-delay{delay}": f"pipelined-delay{delay}-straight" for delay in compared.delays or ()}
+    names = {
+        f"pipelined-delay{delay}": f"pipelined-delay{delay}-stop-norepeat" for delay in compared.delays or ()
+    }
     for name, file in {**names, "sequential": "sequential"}.items():
         path, count = place.generations(f"{file}-first{settings.test}"), Counter(right=0, wrong=0, missing=0)
         for made in read_predictions(path):

@@ -20,6 +20,7 @@ from pipedec_cli.data.writing import read_whole_lines, to_json
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.loading import load_any, read_inputs
 from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, argument, option
+from pipedec_cli.pipeline.grid import EmptyRows
 from pipedec_cli.view.console import Talk, command_line, visible, write_stdout
 
 EXAMPLES = """
@@ -67,21 +68,26 @@ class GenerateSettings(WorkflowSettings):
         parser=common.parse_delay,
         metavar="N|wait",
     )
-    untrained_delay: bool = _decoding(
+    force: bool = _decoding(
         False, "Allow a delay that the model was not trained for; it is likely to drop text."
     )
-    explore: Literal["retry", "once", "fresh", "straight"] | None = _decoding(
+    empty_rows: EmptyRows | None = _decoding(
         None,
-        "After a subsequence came out empty: leave it and try again at the next start, as the paper does (retry), or "
-        "never (once); or take it back and try the same one afresh (fresh). 'straight' is once, and ends a text where it begins "
-        "to go in circles \\[default: for a model that a teacher taught straight, of other levels than sentence once; else retry; "
-        "fresh with --start-when].",
+        "What to do after a subsequence that came out empty: keep it and try again at the next start, as in the paper "
+        "(retry); keep it and start no more (stop); or take it back and try the same subsequence again (retract) "
+        "\\[default: as trained, which is stop for a model that a teacher taught, else retry; retract with --min-start-prob].",
     )
-    start_when: float | None = _decoding(
+    stop_on_repeat: bool | None = _decoding(
         None,
-        "Start a subsequence early only if its first token has at least this probability, from 0 to 1; above 1 each "
-        "waits for the ones before.",
+        "End the text when it starts to repeat itself \\[default: as trained, which is yes for a model that a teacher taught "
+        "on sentences].",
+        "--stop-on-repeat/--no-stop-on-repeat",
+    )
+    min_start_prob: float | None = _decoding(
+        None,
+        "Start a subsequence early only if its first token has at least this probability, from 0 to 1.",
         min=0,
+        max=1,
         metavar="P",
     )
     exact: str | None = _decoding(
@@ -95,13 +101,13 @@ class GenerateSettings(WorkflowSettings):
         "What the draft of --exact is: the pipelined decoder's text, n-grams of the source and of the text so far, or the "
         "model's own guesses \\[default: pipelined where there is such a model, else source].",
     )
-    free: bool = _decoding(
+    unconstrained: bool = _decoding(
         False, "Let the values of fields be any text, not only what the schema's types and enums allow."
     )
     time_max: int | None = _decoding(
         None,
         "The last time-step \\[default: as trained: what held nearly all targets at Δt up to 3, at least 50; none for "
-        "wait, fresh and sequential].",
+        "wait, retract and sequential].",
         min=1,
     )
     sub_max: int | None = _decoding(
@@ -111,7 +117,7 @@ class GenerateSettings(WorkflowSettings):
         min=1,
     )
     max_tokens: int | None = _decoding(
-        None, "The most tokens \\[default: 512 for wait, fresh and sequential, else no bound].", min=1
+        None, "The most tokens \\[default: 512 for wait, retract and sequential, else no bound].", min=1
     )
     plain: bool = _data(
         False,
@@ -212,7 +218,7 @@ class GenerateSettings(WorkflowSettings):
 def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences of it at the same time.
 
-    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `stopped_on_repeat` (true, where --explore straight has ended the text), `seconds`, `fields` (of a model for objects the object, as `prediction` is in JSON; a value that was cut is null), in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
+    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `stopped_on_repeat` (true, where --stop-on-repeat has ended the text), `seconds`, `fields` (of a model for objects the object, as `prediction` is in JSON; a value that was cut is null), in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
 
     Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
     """

@@ -74,14 +74,15 @@ def load_any(settings: GenerateSettings, talk: Talk) -> Decoder:
     """What the settings ask for: a decoder, or a model with what drafts its text."""
     decoder = load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)
     writer = getattr(decoder, "drafter", decoder)  # None where n-grams or a model's own answers are guessed
-    unused = {"explore", "start_when", "untrained_delay"} | ({"delay"} if settings.delay == "wait" else set())
+    unused = {"empty_rows", "stop_on_repeat", "min_start_prob", "force"}
+    unused |= {"delay"} if settings.delay == "wait" else set()
     unused |= {"time_max", "sub_max", "model"} if writer is None else set()
     if (given := settings.typed & unused) and (writer is None or writer.settings.decoder == "sequential"):
         what = f"--{min(given).replace('_', '-')} is for a pipelined decoder, and there is none"
         raise UserError(what, todo="leave it out" + (", or give --draft pipelined" if settings.exact else ""))
-    if "free" in settings.typed and decoder.fields is None:
+    if "unconstrained" in settings.typed and decoder.fields is None:
         raise UserError(
-            "--free is for a model that writes objects, and this one does not", todo="leave it out"
+            "--unconstrained is for a model that writes objects, and this one does not", todo="leave it out"
         )
     return decoder
 
@@ -160,7 +161,7 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
     longest = settings.max_source_tokens
     announce_compiling(str(choose_device(device)), talk)
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
-    decoder.free = settings.free
+    decoder.unconstrained = settings.unconstrained
     if settings.source_prefix is not None:
         own = decoder.settings.source_prefix
         if decoder.checkpoint.settings is not None and settings.source_prefix != own:

@@ -105,7 +105,7 @@ def _weigh(entries: Sequence[Competitor], batch_size: int, forced: bool, talk: T
         for one in entries:
             size = min(batch_size, one.runner.largest_batch or batch_size)
             try:
-                with Child(*one.runner.blueprint()) as child:
+                with Child(*one.runner.spec()) as child:
                     one.memory = child.peak(one.sources[: size if forced else None], size)
             except ChildError as error:
                 talk.warn(f"the memory of {one.name} could not be measured: {error}")

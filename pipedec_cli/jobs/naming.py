@@ -14,7 +14,7 @@ from pipedec_cli.pipeline.schedule import Whole
 
 
 def name_of(settings: GenerateSettings, method: Method, usual: Limits, draft: str | None) -> str:
-    """Such as ``pipelined-delay2-once-first60``; in exact mode, with a `draft` of some kind, the method is that draft's."""
+    """Such as ``pipelined-delay2-stop-first60``; in exact mode, with a `draft` of some kind, the method is that draft's."""
     plain, data = isinstance(method.schedule, Whole), None
     if settings.data is not None:  # a file's name without its endings, a data set's without its owner
         name = real(settings.data).name
@@ -24,10 +24,11 @@ def name_of(settings: GenerateSettings, method: Method, usual: Limits, draft: st
     parts = [
         draft and "exact",
         kind,
-        method.explore if method.explore != "retry" else None,
-        f"start{method.start_when:g}" if method.start_when else None,
+        method.empty_rows if method.empty_rows != "retry" else None,
+        "norepeat" if method.stop_on_repeat else None,
+        f"minprob{method.min_start_prob:g}" if method.min_start_prob else None,
         *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
-        "free" if settings.free else None,
+        "unconstrained" if settings.unconstrained else None,
         settings.max_source_tokens and f"source{settings.max_source_tokens}",
         settings.dtype if settings.dtype != "float32" else None,
         settings.model and real(settings.model).name,

@@ -23,10 +23,10 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, write_json_lines
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.naming import name_of
+from pipedec_cli.model.batch_size import choose_batch_size
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.engine.torch.block import can_prepack
 from pipedec_cli.model.exact import ExactDecoder
-from pipedec_cli.model.room import choose_batch_size
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 from pipedec_cli.view.console import Talk, many
 from pipedec_cli.view.grid_drawing import BEHIND_PROMPT, BOS
@@ -53,8 +53,8 @@ class Predictions:
         self.exact = decoder if isinstance(decoder, ExactDecoder) else None
         draft = self.exact.kind if self.exact else None
         checkpoint, trained, longest = decoder.checkpoint, decoder.settings, decoder.text.max_source_tokens
-        how = settings.some("explore", "start_when")
-        chosen = partial(decoder.method, settings.delay, untrained=settings.untrained_delay, **how)
+        how = settings.some("empty_rows", "stop_on_repeat", "min_start_prob")
+        chosen = partial(decoder.method, settings.delay, force=settings.force, **how)
         self.method = chosen(**settings.some("time_max", "sub_max", "max_tokens"))
         self.name = name_of(settings, self.method, chosen().limits, draft)
         if settings.batch_size == "auto" and not settings.live:
@@ -68,10 +68,11 @@ class Predictions:
         resolved = {
             "decoder": trained.decoder,
             "delay": schedule.delay if isinstance(schedule, Fixed) else None if plain else schedule.name,
-            "explore": None if plain or together else self.method.explore,
-            "start_when": self.method.start_when or None,
+            "empty_rows": None if plain or together else self.method.empty_rows,
+            "stop_on_repeat": None if plain or together else self.method.stop_on_repeat,
+            "min_start_prob": self.method.min_start_prob or None,
             "exact": draft,
-            **({"free": decoder.free} if fields else {}),
+            **({"unconstrained": decoder.unconstrained} if fields else {}),
             **asdict(self.method.limits),
             **decoder.text.described,
             "dtype": settings.dtype,
@@ -106,12 +107,11 @@ class Predictions:
     def _described(self) -> str:
         delay = self.manifest["settings"]["delay"]
         kind = "waiting schedule" if delay == "wait" else f"Δt = {delay}"
-        early = f", start when {self.method.start_when:g}" if self.method.start_when else ""
-        told = f"{kind}, explore {self.method.explore}{early}"
+        ends = ", stop on repeat" if self.method.stop_on_repeat else ""
+        early = f", min start prob {self.method.min_start_prob:g}" if self.method.min_start_prob else ""
+        told = f"{kind}, empty rows {self.method.empty_rows}{ends}{early}"
         if delay == "together":
-            told = (
-                f"{many(len(self.method.openings), 'field')} at a time{', free' if self.decoder.free else ''}"
-            )
+            told = f"{many(len(self.method.openings), 'field')} at a time{', unconstrained' if self.decoder.unconstrained else ''}"
         if self.exact:
             return f"exact, drafted by {told if self.exact.drafter else self.exact.kind}"
         return told if delay else "sequential decoder"

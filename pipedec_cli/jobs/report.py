@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import typer
 
@@ -19,6 +18,7 @@ from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import find_model
 from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, listed, names_of, numbers, option
+from pipedec_cli.pipeline.grid import EmptyRows
 from pipedec_cli.view.console import Talk, make_console, write_stdout
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 pipedec report --compare sequential            # at the checkpoint's own delay
 pipedec report --open                          # and look at it in a browser
-pipedec report --delays 1,2,3 --explore both   # which delay to take on these data
-pipedec report --delays 1 --starts 0,0.3,0.6,0.9  # how certain a start should be
+pipedec report --delays 1,2,3 --empty-rows retry,stop   # which delay to take on these data
+pipedec report --delays 1 --min-start-probs 0,0.3,0.6,0.9  # how certain a start should be
 pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
 pipedec report --compare exact,prompt-lookup   # the plain model's own text, in fewer calls
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
@@ -52,13 +52,19 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
     return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
 
 
-def parse_starts(value: Any) -> tuple[float, ...]:
-    """Probabilities with commas between them, rising, each once; one above 1 never starts early."""
+def parse_empty_rows(value: Any) -> tuple[EmptyRows, ...]:
+    """Rules for empty rows with commas between them, each once."""
+    rules: tuple[Any, ...] = names_of(value, get_args(EmptyRows))
+    return rules
+
+
+def parse_min_start_probs(value: Any) -> tuple[float, ...]:
+    """Probabilities from 0 to 1 with commas between them, rising, each once."""
     with suppress(ValueError):
         found = sorted(set(map(float, listed(value))))
-        if all(0 <= one < inf for one in found):  # nan is not
+        if all(0 <= one <= 1 for one in found):  # nan is not
             return tuple(found)
-    raise typer.BadParameter("give numbers from 0 up, with commas between them")
+    raise typer.BadParameter("give numbers from 0 to 1, with commas between them")
 
 
 def parse_splits(value: Any) -> tuple[SplitName, ...]:
@@ -84,15 +90,20 @@ class ReportSettings(WorkflowSettings):
         parser=parse_delays,
         metavar="N,N",
     )
-    explore: Literal["retry", "once", "fresh", "straight", "both"] | None = option(
+    empty_rows: tuple[EmptyRows, ...] | None = option(
         None,
-        "The exploration rule; 'both' is retry and the checkpoint's own, else once, side by side \\[default: as in generate].",
+        "Rules for empty rows to compare, commas between: retry, stop, retract \\[default: as in generate].",
+        parser=parse_empty_rows,
+        metavar="RULES",
     )
-    starts: tuple[float, ...] | None = option(
+    stop_on_repeat: bool | None = option(
+        None, "As in generate \\[default: as trained].", "--stop-on-repeat/--no-stop-on-repeat"
+    )
+    min_start_probs: tuple[float, ...] | None = option(
         None,
         "Least probabilities of a first token with which a subsequence may start early, commas between (see "
-        "`generate --start-when`): each at every Δt, beside the exploration rule.",
-        parser=parse_starts,
+        "`generate --min-start-prob`): each at every Δt, beside the rules for empty rows.",
+        parser=parse_min_start_probs,
         metavar="P,P",
     )
     model: str | None = _input(None, "The pipelined checkpoint \\[default: the workspace's].")

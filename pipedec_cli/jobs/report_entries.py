@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipedec_cli.jobs.predicting import Predictions
     from pipedec_cli.jobs.report import ReportSettings
     from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.pipeline.grid import Explore
+    from pipedec_cli.pipeline.grid import EmptyRows
 
     #: Decoders, each with its predictions for every split.
     LineUp = list[tuple[Competitor, list[Predictions]]]
@@ -41,8 +41,8 @@ def line_up(
     talk: Talk,
 ) -> tuple[LineUp, str, str]:
     """Our decoders, the baseline first, with what they make of each split; and the baseline in words, and in short."""
-    shared = settings.some("model", "data", "limit", "batch_size", "dtype", "device", "workspace")
-    usual = GenerateSettings(**shared)
+    shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace", "stop_on_repeat")
+    usual = GenerateSettings(**settings.some(*shared))
     pipelined = load_decoder(usual, talk)
 
     from pipedec_cli.jobs.predicting import Predictions
@@ -64,7 +64,7 @@ def line_up(
     def one(
         name: str, role: Role, options: str, how: GenerateSettings, decoder: Decoder = pipelined
     ) -> tuple[Competitor, list[Predictions]]:
-        runner = make_runner(decoder, how.some("delay", "explore", "start_when"))
+        runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat", "min_start_prob"))
         delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
         delay = "together" if decoder.checkpoint.together else delay
         competitor = Competitor(name, role, runner, options=_asked(options, how, decoder), delay=delay)
@@ -77,11 +77,12 @@ def line_up(
         ours.append(one("fields together", "pipelined", "" if settings.model else PIPELINED, usual))
     for delay, serving in served:
         whose = usual if serving is pipelined else replace(usual, model=serving.checkpoint.name)
-        for way in _ways(settings, trained.explore, serving.settings.explore):
-            how = replace(whose, delay=delay, explore=way.rule, start_when=way.start)
-            name, options = f"Δt = {delay}{way.name}", f"--delay {delay}{way.options}"
+        for way in _ways(settings, trained.empty_rows, serving.settings.empty_rows):
+            how = replace(whose, delay=delay, empty_rows=way.rule, min_start_prob=way.start)
+            options = f"--delay {delay}{way.options}{_stops(settings, serving)}"
+            name = f"Δt = {delay}{way.name}"
             ours.append(one(name, "pipelined", options, how, serving))
-    waiting, wait = _waiting(settings, usual, straight=trained.explore == "straight")
+    waiting, wait = replace(usual, delay="wait"), f"--delay wait{_stops(settings, pipelined)}"
     if plain is not None:
         called = _called(plain, teacher, talk)
         if "wait" in asked:
@@ -98,11 +99,9 @@ def line_up(
         todo = "run `pipedec train --decoder sequential` first, or give --baseline"
         raise UserError(what, where=where, todo=todo)
     baseline = one("waiting schedule", "baseline", wait, waiting)
-    circles = (
-        ", where a text that goes in circles ends" if baseline[1][0].method.explore == "straight" else ""
-    )
+    repeats = ", which ends a text that repeats itself" if baseline[1][0].method.stop_on_repeat else ""
     words = (
-        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}){circles}: not the plain model, which needs "
+        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}){repeats}: not the plain model, which needs "
         "about one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
     )
     return [baseline, *ours], words, "the same checkpoint's waiting schedule"
@@ -110,9 +109,10 @@ def line_up(
 
 def _refuse_others(settings: ReportSettings) -> None:
     """Other starts than all at once are none for fields; what only a recipe asks for is passed over."""
-    if given := settings.typed & {"delays", "explore", "starts"}:
-        what = f"fields start all at once: --{min(given)} does not apply"
-        raise UserError(what, todo=f"leave --{min(given)} out")
+    if given := settings.typed & {"delays", "empty_rows", "stop_on_repeat", "min_start_probs"}:
+        option = f"--{min(given).replace('_', '-')}"
+        what = f"fields start all at once: {option} does not apply"
+        raise UserError(what, todo=f"leave {option} out")
 
 
 def _asked(options: str, how: GenerateSettings, decoder: Decoder) -> str:
@@ -147,40 +147,40 @@ def _where(how: GenerateSettings) -> str:
 def _is_own(one: tuple[Competitor, Sequence[Predictions]]) -> bool:
     """Whether it decodes at a delay, by the rule of its checkpoint."""
     competitor, (first, *_) = one
-    return competitor.delay is not None and first.method.explore == first.decoder.settings.explore
+    method, own = first.method, first.decoder.settings
+    as_trained = (method.empty_rows, method.stop_on_repeat) == (own.empty_rows, own.stop_on_repeat)
+    return competitor.delay is not None and as_trained
 
 
 class _Way(NamedTuple):
     """When a subsequence is tried again and may start, and how that is told behind a delay: in a name, and in options."""
 
-    rule: Explore
+    rule: EmptyRows
     start: float | None
     name: str
     options: str
 
 
-def _ways(settings: ReportSettings, usual: Explore, own: Explore) -> list[_Way]:
+def _ways(settings: ReportSettings, usual: EmptyRows, own: EmptyRows) -> list[_Way]:
     """Those that were asked for, else a checkpoint's `own` rule; the `usual` one, the first's, is named only beside others."""
-    asked, starts = settings.explore or own, settings.starts or ()
-    rules: Sequence[Explore] = ("retry", "once" if own == "retry" else own) if asked == "both" else (asked,)
-    alone = settings.explore in (None, usual) and not starts
+    rules, starts = settings.empty_rows or (own,), settings.min_start_probs or ()
+    alone = settings.empty_rows in (None, (usual,)) and not starts
     ways = [
-        _Way(rule, None, "" if alone else f", {rule}", "" if rule == own else f" --explore {rule}")
+        _Way(rule, None, "" if alone else f", {rule}", "" if rule == own else f" --empty-rows {rule}")
         for rule in rules
     ]
-    return [*ways, *(_Way("fresh", one, f", start {one:g}", f" --start-when {one:g}") for one in starts)]
+    return [
+        *ways,
+        *(_Way("retract", one, f", min start prob {one:g}", f" --min-start-prob {one:g}") for one in starts),
+    ]
 
 
-def _waiting(
-    settings: ReportSettings, usual: GenerateSettings, *, straight: bool
-) -> tuple[GenerateSettings, str]:
-    """How each subsequence of the same checkpoint waits for the one before, and options for it.
-
-    All rules are one there but `straight`, which is the checkpoint's own or not: it is followed as the delays beside it do.
-    """
-    ends = straight if settings.explore in (None, "both") else settings.explore == "straight"
-    rule: Explore | None = None if ends == straight else "straight" if ends else "retry"
-    return replace(usual, delay="wait", explore=rule), "--delay wait" + (f" --explore {rule}" if rule else "")
+def _stops(settings: ReportSettings, decoder: Decoder) -> str:
+    """The option that ends texts that repeat themselves, or does not, where it differs from the checkpoint's setting."""
+    stops = settings.stop_on_repeat
+    if stops in (None, decoder.settings.stop_on_repeat):
+        return ""
+    return " --stop-on-repeat" if stops else " --no-stop-on-repeat"
 
 
 def _exact(

@@ -216,8 +216,8 @@ def _show(runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair
             parts = (metric, *measure.precision_recall.get(metric, ()))
             cells = [_number(values[0][part]) for part in parts]
         rows.append((name, *cells, *[""] * (len(columns) - len(cells))))
-    circles = any(run.failures.stopped_on_repeat for run in runs)
-    wrong = [tables.what_goes_wrong(run.failures, measure.part, _rate, circles=circles) for run in runs]
+    repeats = any(run.failures.stopped_on_repeat for run in runs)
+    wrong = [tables.what_goes_wrong(run.failures, measure.part, _rate, repeats=repeats) for run in runs]
     console, heading = make_console(stderr=False), names if len(runs) > 1 else ("rate",)
     show_sheet(console, Sheet(title, columns, (Section("", tuple(rows)),), spare=(2,)))
     show_sheet(

@@ -27,7 +27,7 @@ from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.model.training.processes import count
-from pipedec_cli.pipeline.grid import before_circles
+from pipedec_cli.pipeline.grid import before_repeats
 from pipedec_cli.view.console import Talk, command_line, many
 from pipedec_cli.view.progress import track
 
@@ -148,7 +148,7 @@ def _told(one: Generated) -> Record:
 def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, talk: Talk) -> list[Record]:
     """Records cut into subsequences; sentences as far as decoding goes by what is taught, others each learnt once.
 
-    Where a text of sentences goes in circles it ends, for a model that learns to go in circles does not end, either; one
+    Where a text of sentences repeats itself it ends, for a model that learns to repeat itself does not end, either; one
     that a limit cut before is left out.
     """
     how, lessons, stopped_on_repeat = prepare.segmentation, list[Record](), 0
@@ -156,17 +156,17 @@ def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, talk: T
         record, whole = structs.replace(_told(one), target_segments=None), one.truncated is None
         if how.level == "sentence":
             segments = prepare.segmenter.cut(one.text)
-            straight = segments[: before_circles(segments)]
-            if len(straight) < len(segments):
+            kept = segments[: before_repeats(segments)]
+            if len(kept) < len(segments):
                 stopped_on_repeat, whole = stopped_on_repeat + 1, True
-                record = structs.replace(record, target=how.joiner.join(straight), target_segments=straight)
+                record = structs.replace(record, target=how.joiner.join(kept), target_segments=kept)
         if whole:
             lessons.append(prepare.segment(record))
     if left := len(told) - len(lessons):
         talk.say(f"{left:,} of the teacher's {many(len(told), 'text')} for {split} were cut short: left out")
     if stopped_on_repeat:
         talk.say(
-            f"{stopped_on_repeat:,} of the teacher's {many(len(told), 'text')} for {split} went in circles: learnt up to there"
+            f"{stopped_on_repeat:,} of the teacher's {many(len(told), 'text')} for {split} began to repeat themselves: learnt up to there"
         )
     return lessons
 

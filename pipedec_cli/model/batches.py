@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
+from pipedec_cli.model.batch_size import choose_batch_size
 from pipedec_cli.model.decoder import load
-from pipedec_cli.model.room import choose_batch_size
 
 _MADE = pa.schema(
     {

@@ -23,7 +23,7 @@ from pipedec_cli.model.backbone import OPENERS, Backbone, backbone_of, backbones
 from pipedec_cli.model.engine.native.bare import bare_model
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
 from pipedec_cli.model.training import lora
-from pipedec_cli.pipeline.grid import Explore
+from pipedec_cli.pipeline.grid import EmptyRows
 
 _CONFIG: Final = "config.json"
 _KEY: Final = "pipedec"  # of the method's settings in config.json
@@ -45,7 +45,8 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     The delay is Δt, ``any`` after training over random schedules, or ``together`` for fields; it has no meaning for
     ``sequential``. The
-    segmentation's joiner puts predictions together again; time_max is the last time-step and `explore` the rule by default.
+    segmentation's joiner puts predictions together again; time_max is the last time-step; `empty_rows` and
+    `stop_on_repeat` are the rules where none are asked for.
     """
 
     decoder: DecoderKind
@@ -56,7 +57,8 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     chat: bool = False  # within its chat template
     max_source_tokens: Positive = 2048
     time_max: Positive = 50
-    explore: Explore = "retry"
+    empty_rows: EmptyRows = "retry"
+    stop_on_repeat: bool = False
 
     @property
     def usual_delay(self) -> int:

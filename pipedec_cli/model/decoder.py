@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,9 +27,9 @@ from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.exact import Verify
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Explore, Grid, Limits
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, Grid, Limits
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Waiting, Whole
+from pipedec_cli.pipeline.verify import Verify
 
 #: Sources are sorted by length within this many batches: far enough to even the lengths out, and bounded.
 SORTED_BATCHES: Final = 16
@@ -80,7 +79,7 @@ class Decoder:
             self.text.max_source_tokens = longest
         self.batch_size = whole("batch_size", batch_size) or 1
         #: Whether values of fields may be any text, rather than what the schema allows.
-        self.free = False
+        self.unconstrained = False
         self._consume, self._quantize = consume, quantize
         self._engines: dict[int, Engine] = {}
 
@@ -143,81 +142,92 @@ class Decoder:
         self,
         delay: Delay | None = None,
         *,
-        explore: Explore | None = None,
-        start_when: float | None = None,
+        empty_rows: EmptyRows | None = None,
+        stop_on_repeat: bool | None = None,
+        min_start_prob: float | None = None,
         time_max: int | None = None,
         sub_max: int | None = None,
         max_tokens: int | None = None,
-        untrained: bool = False,
+        force: bool = False,
     ) -> Method:
         """How to decode: by the checkpoint's own settings where nothing is given.
 
         The delay is Δt, or ``wait`` for the schedule that waits; by default as trained, 2 if trained for any. An
-        ordinary model takes none. `explore` is the checkpoint's by default, ``fresh`` with a `start_when`, which is a probability and
-        needs that rule. sub_max is the checkpoint's by default (an ordinary model has none); so is time_max under a fixed delay
-        with any rule but ``fresh``, where max_tokens is not bounded; else max_tokens is 512 by default, and time_max has
-        no bound. One that writes fields starts all rows together, within time_max. A UserError where the checkpoint was not trained for that delay or, trained for one alone, is to
-        start at other times, and `untrained` does not allow it.
+        ordinary model takes none. `empty_rows` and `stop_on_repeat` are the checkpoint's by default, but ``retract`` with
+        a `min_start_prob`, a probability from 0 to 1, which needs that rule. sub_max is the checkpoint's by default (an
+        ordinary model has none); so is time_max under a fixed delay with any rule but ``retract``, where max_tokens is
+        not bounded; else max_tokens is 512 by default, and time_max has no bound. A model that writes fields starts all
+        rows together, within time_max. A UserError where the checkpoint was not trained for that delay or, trained for
+        a single delay, is to start rows at other times, unless `force` allows it.
         """
         usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
         for name, limit in {"time_max": time_max, "sub_max": sub_max, "max_tokens": max_tokens}.items():
             whole(name, limit)
         if self.checkpoint.together:
-            given = {"delay": delay, "explore": explore, "start_when": start_when, "sub_max": sub_max}
+            given = {
+                "delay": delay,
+                "empty_rows": empty_rows,
+                "stop_on_repeat": stop_on_repeat,
+                "min_start_prob": min_start_prob,
+                "sub_max": sub_max,
+            }
             if other := next((name for name, value in given.items() if value is not None), None):
                 option = f"--{other.replace('_', '-')}"
                 what = f"{self.checkpoint.name} writes fields, a row for each and all at once: {option} does not apply"
                 raise UserError(what, todo=f"leave {option} out")
             assert self.fields is not None
-            limits, openings = (
-                Limits(time_max or usual.time_max, None, max_tokens),
-                self.fields.openings(free=self.free),
-            )
+            openings = self.fields.openings(unconstrained=self.unconstrained)
+            limits = Limits(time_max or usual.time_max, None, max_tokens)
             return Method(Together(), *ends, limits, openings=openings)
         if delay != "wait":
             whole("delay", delay, "wait")
-        schedule = self._schedule(delay, untrained)
-        # Where one waits for the end of all before it, all rules end at the first empty one.
-        own = usual.explore == "straight" or isinstance(schedule, Fixed)
-        trained: Explore = usual.explore if own else "retry"
-        rule: Explore = explore or (trained if start_when is None else "fresh")
-        if rule not in get_args(Explore):
-            raise UserError(f"there is no rule {rule!r}", todo=f"use one of {', '.join(get_args(Explore))}")
-        if start_when is not None and (
-            rule != "fresh" or not isinstance(start_when, int | float) or not 0 <= start_when < math.inf
-        ):
-            told = "is no probability" if rule == "fresh" else f"does not go with --explore {rule}"
-            raise UserError(
-                f"--start-when {start_when} {told}", todo="use --explore fresh and a number from 0 on"
-            )
-        if start_when is not None and isinstance(schedule, Waiting):
-            what = f"--start-when {start_when} says when to start early, and with --delay wait nothing does"
-            raise UserError(what, todo="leave one of them out")
+        schedule = self._schedule(delay, force)
+        # Where a row waits for the end of all before it, all rules for empty rows are the same.
+        trained: EmptyRows = usual.empty_rows if isinstance(schedule, Fixed) else "retry"
+        rule: EmptyRows = empty_rows or (trained if min_start_prob is None else "retract")
+        if rule not in get_args(EmptyRows):
+            todo = f"use one of {', '.join(get_args(EmptyRows))}"
+            raise UserError(f"there is no rule {rule!r} for empty rows", todo=todo)
+        if min_start_prob is not None:
+            self._check_min_start_prob(min_start_prob, rule, schedule)
         if isinstance(schedule, Whole):
             limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
             return Method(schedule, *ends, limits, "retry")
+        repeats = usual.stop_on_repeat if stop_on_repeat is None else stop_on_repeat
         sub_max = sub_max or usual.segmentation.sub_max
-        if rule != "fresh" and isinstance(schedule, Fixed):
-            return Method(schedule, *ends, Limits(time_max or usual.time_max, sub_max, max_tokens), rule)
-        if rule == "fresh" and usual.delay != "any" and not untrained:
+        if rule != "retract" and isinstance(schedule, Fixed):
+            limits = Limits(time_max or usual.time_max, sub_max, max_tokens)
+            return Method(schedule, *ends, limits, rule, repeats)
+        if rule == "retract" and usual.delay != "any" and not force:
             only = f"{self.checkpoint.name} was trained for delay {usual.delay} only, and attempts start at any time"
-            todo = "train with --delay any, or leave them out: --explore fresh, --start-when, a report's --starts"
+            todo = "train with --delay any, or leave --empty-rows retract and --min-start-prob out"
             raise UserError(only, todo=todo)
         limits = Limits(time_max, sub_max, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
-        return Method(schedule, *ends, limits, rule, start_when or 0.0)
+        return Method(schedule, *ends, limits, rule, repeats, min_start_prob or 0.0)
 
-    def _schedule(self, delay: Delay | None, untrained: bool) -> Schedule:
+    @staticmethod
+    def _check_min_start_prob(value: float, rule: EmptyRows, schedule: Schedule) -> None:
+        asked = f"--min-start-prob {value}"
+        if rule != "retract":
+            todo = "use --empty-rows retract, or leave one of them out"
+            raise UserError(f"{asked} does not go with --empty-rows {rule}", todo=todo)
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise UserError(f"{asked} is no probability", todo="use a number from 0 to 1")
+        if isinstance(schedule, Waiting):
+            what = f"{asked} says when to start early, and with --delay wait nothing does"
+            raise UserError(what, todo="leave one of them out")
+
+    def _schedule(self, delay: Delay | None, force: bool) -> Schedule:
         if self.settings.decoder == "sequential":
             if delay not in (None, "wait"):
                 todo = "leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined"
                 raise UserError(f"{self.checkpoint.name} is an ordinary model and has no delay", todo=todo)
             return Whole()
         trained, wanted = self.settings.delay, delay or self.settings.usual_delay
-        if trained not in ("any", wanted) and not untrained:
+        if trained not in ("any", wanted) and not force:
             only = f"{self.checkpoint.name} was trained for delay {trained} only"
             loss = "it would take the first later exploration for the end and drop the rest of the text"
-            insist = "insist with `pipedec generate --untrained-delay`"
-            todo = f"use delay {trained}, train with --delay any, or {insist}"
+            todo = f"use delay {trained}, train with --delay any, or insist with `pipedec generate --force`"
             raise UserError(f"{only}; at {wanted} {loss}", todo=todo)
         return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 
@@ -293,7 +303,7 @@ class Decoder:
         values = None
         if self.fields is not None:
             texts = self._values(event, self.fields)
-            values = self.fields.read(texts, free=self.free)
+            values = self.fields.read(texts, unconstrained=self.unconstrained)
             text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
         else:
             text, segments = self.joined(event)

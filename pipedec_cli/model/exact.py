@@ -1,4 +1,4 @@
-"""Exact mode: a plain model's own greedy text, faster, since a draft tells what may follow; see `pipeline.exact`."""
+"""Exact mode: a plain model's own greedy text, faster, since a draft tells what may follow; see `pipeline.verify`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pipedec_cli.model.arguments import several, whole
 from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine
 from pipedec_cli.pipeline.decode import Event, Method, Row
-from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Slot
+from pipedec_cli.pipeline.verify import Verify
 
 #: What is timed to know what guesses cost: rows a call of each example, in turn and so often, or for so many seconds,
 #: beside a source of so many tokens.
@@ -46,7 +46,7 @@ class ExactDecoder(Decoder):
         if not isinstance(draft, Decoder) and draft not in ("source", "jacobi"):
             raise UserError(f"the draft is {draft!r}", todo="give a decoder, 'source' or 'jacobi'")
         super().__init__(plain.checkpoint, batch_size=plain.batch_size)
-        self.text, self.free = plain.text, plain.free
+        self.text, self.unconstrained = plain.text, plain.unconstrained
         self.plain, self.drafter = plain, draft if isinstance(draft, Decoder) else None
         self.kind = "pipelined" if isinstance(draft, Decoder) else draft  # of draft, as --draft names it
         #: What guesses cost, as `measured` gives it; a run that goes on has the figures that it was begun with.

@@ -44,17 +44,17 @@ class FieldCodec:
         """The tokens of each row that are known, behind <bos>."""
         return self.codec.ids([field.opening for field in self.fields])
 
-    def openings(self, *, free: bool = False) -> tuple[Opening, ...]:
-        """How each row begins and, unless values are `free`, what it may go on with."""
+    def openings(self, *, unconstrained: bool = False) -> tuple[Opening, ...]:
+        """How each row begins and, unless they are `unconstrained`, what it may go on with."""
         rows = zip(self.known, self.fields, strict=True)
         return tuple(
-            Opening(tuple(known)) if free else Opening(tuple(known), self._choice(field))
+            Opening(tuple(known)) if unconstrained else Opening(tuple(known), self._choice(field))
             for known, field in rows
         )
 
-    def read(self, texts: Sequence[str | None], *, free: bool = False) -> dict[str, Value | None]:
+    def read(self, texts: Sequence[str | None], *, unconstrained: bool = False) -> dict[str, Value | None]:
         """The object that the texts of all values say; see `read_values`."""
-        values, _ = read_values(texts, self._spelled, free=free)
+        values, _ = read_values(texts, self._spelled, unconstrained=unconstrained)
         return {name: _meant(value, self._forms[name]) for name, value in values.items()}
 
     def plain(self, values: Mapping[str, Value | None]) -> str:

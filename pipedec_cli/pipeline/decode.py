@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from pipedec_cli.pipeline.exact import Verification, Verify
-from pipedec_cli.pipeline.grid import Explore, Grid, Limits, Opening, Slot, Step, Truncated
+from pipedec_cli.pipeline.grid import EmptyRows, Grid, Limits, Opening, Slot, Step, Truncated
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence
+from pipedec_cli.pipeline.verify import Verification, Verify
 
 
 class Row(NamedTuple):
@@ -46,7 +46,7 @@ class Method:
     """How to decode: everything but the model and the sources; `bos` opens a subsequence, `eos` ends it.
 
     Without a `bos` the source's last token opens the one there is, as a decoder-only model goes on behind its prompt.
-    `start_when` is the least probability with which a subsequence may start early, and `openings` are the rows that are
+    `min_start_prob` is the least probability with which a subsequence may start early, and `openings` are the rows that are
     known to come; see `Grid`.
     """
 
@@ -54,14 +54,16 @@ class Method:
     bos: int | None
     eos: int
     limits: Limits = field(default_factory=Limits)
-    explore: Explore = "retry"
-    start_when: float = 0.0
+    empty_rows: EmptyRows = "retry"
+    stop_on_repeat: bool = False
+    min_start_prob: float = 0.0
     openings: tuple[Opening, ...] = ()
 
     def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Grid:
         """An empty grid under this method."""
         ids: dict[str, Any] = {"bos": opened(self.bos, source)[1], "eos": self.eos, "openings": self.openings}
-        return Grid(self.schedule, self.limits, self.explore, start_when=self.start_when, **ids)
+        how: Any = {"stop_on_repeat": self.stop_on_repeat, "min_start_prob": self.min_start_prob}
+        return Grid(self.schedule, self.limits, self.empty_rows, **how, **ids)
 
 
 def opened(bos: int | None, source: Sequence[int]) -> tuple[Sequence[int], int]:
@@ -164,7 +166,7 @@ def decode(
             if ended:
                 continue  # whoever waits takes their places before the next call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
-            answers, certainty = _ask(model, rows, certainty=method.start_when > 0)
+            answers, certainty = _ask(model, rows, certainty=method.min_start_prob > 0)
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]

@@ -15,10 +15,9 @@ from typing import Literal, NamedTuple
 
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
 
-#: What becomes of an exploration that comes out empty: the paper's ``retry`` and ``once`` leave it in the grid, and
-#: go on or stop; ``fresh`` takes it back and tries the same subsequence again; ``straight`` is ``once`` and stops, too,
-#: where a text begins to go in circles.
-Explore = Literal["retry", "once", "fresh", "straight"]
+#: What happens after an exploration came out empty. ``retry``, the paper's rule, leaves it in the grid and goes on;
+#: ``stop`` leaves it and starts no other row; ``retract`` takes it back and tries the same subsequence again.
+EmptyRows = Literal["retry", "stop", "retract"]
 Truncated = Literal["time_max", "sub_max", "max_tokens"]
 
 
@@ -80,17 +79,18 @@ class Grid:
     """The subsequences of one example, and the clock. It starts with nothing established, at time 0.
 
     `subsequences` are those established, empty ones included but for those taken back, which are counted; `time` is that
-    of the newest tokens, `steps` counts decoder calls; `stopped_on_repeat` is whether rows were dropped with which the text went in
-    circles. Under ``fresh``, an attempt made while something is live is kept only if its first token has at least the probability `start_when`. Where there are `openings`, there is a row for each
+    of the newest tokens, `steps` counts decoder calls; `stopped_on_repeat` is whether rows were dropped with which the text
+    repeated itself, which only `stop_on_repeat` does. Under ``retract``, an attempt made while something is live is kept only if its first token has at least the probability `min_start_prob`. Where there are `openings`, there is a row for each
     and no other: nothing is explored, and sub_max does not apply.
     """
 
     schedule: Schedule
     limits: Limits
-    explore: Explore
+    empty_rows: EmptyRows
+    stop_on_repeat: bool = field(default=False, kw_only=True)
     bos: int = field(kw_only=True)
     eos: int = field(kw_only=True)
-    start_when: float = field(default=0.0, kw_only=True)
+    min_start_prob: float = field(default=0.0, kw_only=True)
     openings: Sequence[Opening] = field(default=(), kw_only=True)
     subsequences: list[Subsequence] = field(default_factory=list, init=False)
     time: int = field(default=0, init=False)
@@ -107,15 +107,15 @@ class Grid:
     )  # such an attempt, made while nothing was live, came out empty
 
     def __post_init__(self) -> None:
-        if self.explore == "fresh" and isinstance(self.schedule, Whole):
+        if self.empty_rows == "retract" and isinstance(self.schedule, Whole):
             raise ValueError("the whole text is one subsequence, and no other is ever tried")
-        if self.explore == "fresh" and self.openings:
+        if self.empty_rows == "retract" and self.openings:
             raise ValueError("rows that are known to come are no attempts, to be taken back")
-        if self.explore == "straight" and self.openings:
+        if self.stop_on_repeat and self.openings:
             raise ValueError("rows that are known to come may well say the same")
-        if self.start_when and self.explore != "fresh":
+        if self.min_start_prob and self.empty_rows != "retract":
             raise ValueError(
-                f"start_when needs attempts that can be taken back, which {self.explore!r} does not"
+                f"min_start_prob needs attempts that can be taken back, which {self.empty_rows!r} does not"
             )
 
     @property
@@ -144,13 +144,21 @@ class Grid:
         stood = len(self.subsequences) == self.limits.sub_max and explored
         if stood and not self.subsequences[-1].empty:
             return "sub_max"
-        return "time_max" if self.explore == "fresh" and not self._over else None
+        return (
+            "time_max"
+            if self.empty_rows == "retract" and not (self._over or self.stopped_on_repeat)
+            else None
+        )
 
     @property
     def row_budget_exhausted(self) -> bool:
         """Whether empty explorations had, in the end, taken up places of sub_max when another one was due."""
         rows = self.subsequences
-        if self.explore != "retry" or len(rows) != self.limits.sub_max or not any(row.empty for row in rows):
+        if (
+            self.empty_rows != "retry"
+            or len(rows) != self.limits.sub_max
+            or not any(row.empty for row in rows)
+        ):
             return False
         due = self.schedule.next_start(rows)
         end = max(row.start + len(row.tokens) for row in rows)
@@ -199,12 +207,12 @@ class Grid:
     def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place and let the clock tick; some rows ignore theirs.
 
-        Their probabilities are needed where `start_when` is not 0. The row of an attempt that is taken back was the last
+        Their probabilities are needed where `min_start_prob` is not 0. The row of an attempt that is taken back was the last
         of those planned.
         """
         if len(answers) != len(self._planned) or not self._planned:
             raise ValueError(f"{len(answers)} answers to {len(self._planned)} planned rows")
-        if self.start_when and len(probabilities) != len(answers):
+        if self.min_start_prob and len(probabilities) != len(answers):
             raise ValueError(f"{len(probabilities)} probabilities of {len(answers)} answers")
         self.time += 1
         self.steps += 1
@@ -217,13 +225,13 @@ class Grid:
             subsequence.tokens.append(token)
             subsequence.ended = token == self.eos
             made.append(Slot(slot.subsequence, self.time, token))
-        certain = not self.start_when or probabilities[-1] >= self.start_when
+        certain = not self.min_start_prob or probabilities[-1] >= self.min_start_prob
         gone: tuple[Slot, ...] = ()
-        if self.explore == "fresh" and self._take_back(certain=certain):
+        if self.empty_rows == "retract" and self._take_back(certain=certain):
             made.pop()
             gone = self._planned[-1:]
-        if self.explore == "straight" and any(slot.token == self.eos for slot in made):
-            self._leave_circles()
+        if self.stop_on_repeat and any(slot.token == self.eos for slot in made):
+            self._stop_at_repeat()
         step = Step(self.steps, self.time, self._planned, tuple(made), gone)
         self._planned = ()
         return step
@@ -238,11 +246,11 @@ class Grid:
         self.subsequences.pop()
         return True
 
-    def _leave_circles(self) -> None:
-        """Drop the rows from where the text begins to go in circles. No row sees a later one: they leave no trace."""
+    def _stop_at_repeat(self) -> None:
+        """Drop the rows from where the text begins to repeat itself. No row sees a later one: they leave no trace."""
         rows = [tuple(row.tokens) if row.ended and not row.empty else None for row in self.subsequences]
-        if (straight := before_circles(rows)) < len(rows):
-            del self.subsequences[straight:]
+        if (kept := before_repeats(rows)) < len(rows):
+            del self.subsequences[kept:]
             self.stopped_on_repeat = True
 
     @property
@@ -258,9 +266,9 @@ class Grid:
             return 0
         if self.openings:
             return self.schedule.next_start(self.subsequences)
-        if self.explore == "fresh":
+        if self.empty_rows == "retract":
             return self._next_attempt()
-        over = self.subsequences[-1].empty and (self.explore != "retry" or not self.live)
+        over = self.subsequences[-1].empty and (self.empty_rows != "retry" or not self.live)
         return None if over else self.schedule.next_start(self.subsequences)
 
     def _next_attempt(self) -> int | None:
@@ -273,8 +281,8 @@ class Grid:
         )
 
 
-def before_circles(subsequences: Sequence[Hashable]) -> int:
-    """How many subsequences of a text stand before it goes in circles: one comes again at once, or two in a row do.
+def before_repeats(subsequences: Sequence[Hashable]) -> int:
+    """How many subsequences of a text stand before it repeats itself: one comes again at once, or two in a row do.
 
     One by itself may well be said of another thing. None stands for one that is empty, or not known to its end.
     """
@@ -288,7 +296,7 @@ def before_circles(subsequences: Sequence[Hashable]) -> int:
 
 
 def replay(
-    lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, explore: Explore = "retry"
+    lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, empty_rows: EmptyRows = "retry"
 ) -> Grid:
     """The grid of a text that is known beforehand, whose subsequences have m_i ≥ 1 tokens, <bos> and <eos> not counted.
 
@@ -297,7 +305,7 @@ def replay(
     """
     word, bos, eos = 2, 0, 1
     wanted = dict(enumerate([sum(lengths)] if isinstance(schedule, Whole) else lengths, start=1))
-    grid = Grid(schedule, limits or Limits(), explore, bos=bos, eos=eos)
+    grid = Grid(schedule, limits or Limits(), empty_rows, bos=bos, eos=eos)
     while rows := grid.plan():
         made = {number: len(row.tokens) for number, row in enumerate(grid.subsequences, start=1)}
         numbers = [slot.subsequence for slot in rows]

@@ -208,7 +208,7 @@ class Tally:
     truncated: Counter[str] = field(default_factory=Counter)  # examples by what cut them short
     lost: int = 0  # values of objects that are null, having been cut or being none that the schema allows
     exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
-    stopped_on_repeat: int = 0  # examples that were ended where they began to go in circles
+    stopped_on_repeat: int = 0  # examples that ended where they began to repeat themselves
     cut: Marked = field(default_factory=Marked)  # examples whose source was cut,
     unknown: Marked = field(default_factory=Marked)  # those whose source holds unknown characters,
     beyond: Marked = field(default_factory=Marked)  # and those that went beyond the model's positions
@@ -306,11 +306,11 @@ class Tally:
             reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
             yield f"cut short: {reasons}, of {self.examples:,}"
         if self.stopped_on_repeat:
-            yield f"{self.stopped_on_repeat:,} of {self.examples:,} went in circles: each ends where it began to"
+            yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
         if self.lost:
             yield f"{many(self.lost, 'value')} of fields null: cut short, or none that the schema allows"
         if self.exhausted:
             yield (
                 f"empty explorations used up all {limits.sub_max} subsequences in {self.exhausted:,} of "
-                f"{self.examples:,}: text may be missing there; see --explore once, a larger --delay or --sub-max"
+                f"{self.examples:,}: text may be missing there; see --empty-rows stop, a larger --delay or --sub-max"
             )

@@ -79,11 +79,11 @@ def figures(*headings: str) -> list[Column]:
 
 
 def what_goes_wrong(
-    failures: Failures | None, part: str, write: Callable[[float | None], str], *, circles: bool
+    failures: Failures | None, part: str, write: Callable[[float | None], str], *, repeats: bool
 ) -> list[tuple[str, str]]:
     """Cells by label: how many parts a text has, of how many in its target, and rates; `part` is what one is called.
 
-    Texts that were ended where they went in `circles` are told where there are any, of this decoder or another.
+    Texts that were ended where they began to repeat themselves are shown if `repeats`: of this decoder or another.
     """
     lengths = NONE
     if failures is not None and failures.compared:
@@ -93,7 +93,7 @@ def what_goes_wrong(
         f"duplicated {part}s": "duplicated_rate",
         f"dropped {part}s": "dropped_rate",
         "truncated predictions": "truncated_rate",
-        **({"ended in circles": "stopped_on_repeat_rate"} if circles else {}),
+        **({"stopped on repeat": "stopped_on_repeat_rate"} if repeats else {}),
         "alike predictions": "alike_rate",
     }
     return [(f"{part}s a text", lengths), *told(failures, write, rates)]

@@ -99,10 +99,15 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
         "max_source_tokens": 2048,
         "time_max": 50,
     }
-    assert settings_for("generate") == {"delay": "1", "explore": "retry", **GRID}
+    assert settings_for("generate") == {"delay": "1", "empty_rows": "retry", "stop_on_repeat": False, **GRID}
     assert settings_for("score") == score
     delays = "1,2,3" if delay_rows(name) else "1"
-    assert settings_for("report") == {"delays": delays, "explore": "retry", **score}
+    assert settings_for("report") == {
+        "delays": delays,
+        "empty_rows": "retry",
+        "stop_on_repeat": False,
+        **score,
+    }
     assert settings_for("demo") == {}
 
 

@@ -146,7 +146,7 @@ AGAIN = "and read some predictions, before you compare again."
             *(5.0, "trade"),
             "Every delay that saves time costs quality. Δt = 2 (`pipedec generate --delay 2`) costs least: 2.5 times as "
             "fast as the plain model, ROUGE-L -1.2, 95 % interval -1.6 to -0.8. Take it if the speed is worth that, try "
-            "larger delays or --starts, which give some quality back, or stay with the plain model.",
+            "larger delays or --min-start-probs, which give some quality back, or stay with the plain model.",
         ),
         (
             [tried(2, 2.5, -4.4, spread=5.0)],
@@ -199,11 +199,11 @@ def test_a_start_is_chosen_like_a_delay():
         tried(1, speedup, quality) for speedup, quality in ((4.0, -2.0), (3.1, -0.4), (3.0, 0.1), (1.5, 0.2))
     ]
     for one, start in zip(ways, (0, 0.3, 0.6, 0.9), strict=True):
-        one.name, one.options = f"Δt = 1, start {start}", f"--delay 1 --start-when {start}"
+        one.name, one.options = f"Δt = 1, start {start}", f"--delay 1 --min-start-prob {start}"
     advice = ask(*ways)
-    assert (advice.verdict, advice.options) == ("take", "--delay 1 --start-when 0.6")
+    assert (advice.verdict, advice.options) == ("take", "--delay 1 --min-start-prob 0.6")
     assert advice.text.startswith(
-        "Take Δt = 1, start 0.6 (`pipedec generate --delay 1 --start-when 0.6`): 3.0 times as"
+        "Take Δt = 1, start 0.6 (`pipedec generate --delay 1 --min-start-prob 0.6`): 3.0 times as"
     )
 
 
@@ -300,7 +300,7 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
             {},
             "30% of its texts are cut short by time_max: `pipedec generate` takes a larger --time-max.",
         ),
-        ({"row_budget_exhausted": 0.25}, {}, "--explore once"),
+        ({"row_budget_exhausted": 0.25}, {}, "--empty-rows stop"),
         ({"truncated": 0.3}, {"truncated": 0.6}, "cut short in 60% of its texts"),
         ({"tokens": 2.8}, {}, "2.8 times as many tokens"),
         ({"batched": 0.8}, {}, "That is at batch size 1; at 4 it is 0.8 times as fast."),

@@ -27,7 +27,7 @@ def test_a_turn_ends_in_a_child_as_here(decoder, tmp_path, kind):
         "exact": lambda: make_runner(ExactDecoder(decoder, "source"), {}),
         "transformers": lambda: make_peer("transformers", decoder.checkpoint, tmp_path),
     }[kind]()
-    factory, payload = runner.blueprint()
+    factory, payload = runner.spec()
     module, _, name = factory.partition(":")
     again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(payload)))
     checkpoint = again.checkpoint if kind == "transformers" else again.decoder.checkpoint

@@ -106,7 +106,7 @@ def test_the_peak_does_not_grow_with_the_number_of_examples(tmp_path, batch_size
     sources = lengths.sources(200, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos)
 
     def added(count):
-        with Child(*runner.blueprint()) as child:
+        with Child(*runner.spec()) as child:
             memory = child.peak(sources[:count], batch_size)
         return memory.peak_bytes - memory.ready_bytes
 

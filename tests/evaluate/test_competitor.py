@@ -6,7 +6,7 @@ import time
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.competitor import Agreement, EngineRunner, Totals, remake
+from pipedec_cli.evaluate.competitor import Agreement, EngineRunner, Totals, from_spec
 from pipedec_cli.evaluate.timing import Output, time_together
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import TOLD, tiny_checkpoint
@@ -64,12 +64,12 @@ def test_parts_add_up_to_no_more_than_the_whole(decoder, sources):
 
 
 def test_settings_tell_the_schedule_and_a_child_process_decodes_in_the_same_way(decoder, sources, tmp_path):
-    runner = EngineRunner(decoder, {"delay": 3, "explore": "once"})
-    told = [runner.settings[name] for name in ("schedule", "explore", "time_max", "dtype")]
-    assert told == ["delay3", "once", "50", "float32"]
-    factory, payload = runner.blueprint()
-    assert factory.endswith(":remake")
-    again = remake(**json.loads(json.dumps(payload)))
+    runner = EngineRunner(decoder, {"delay": 3, "empty_rows": "stop"})
+    told = [runner.settings[name] for name in ("schedule", "empty_rows", "time_max", "dtype")]
+    assert told == ["delay3", "stop", "50", "float32"]
+    factory, payload = runner.spec()
+    assert factory.endswith(":from_spec")
+    again = from_spec(**json.loads(json.dumps(payload)))
     assert again.settings == runner.settings
     made = [one.run(sources, 2, time.perf_counter).outputs for one in (again, runner)]
     assert made[0] == made[1]

@@ -8,7 +8,7 @@ import pytest
 from pipedec_cli.evaluate.advice import where_no_word_may_change
 from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.competitor import EngineRunner
-from pipedec_cli.evaluate.exact import BETWEEN, ExactRunner, make_runner, remake, source_ids
+from pipedec_cli.evaluate.exact import BETWEEN, ExactRunner, from_spec, make_runner, source_ids
 from pipedec_cli.evaluate.timing import Gain, time_together
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.exact import ExactDecoder
@@ -42,9 +42,9 @@ def test_the_tokens_are_the_plain_ones_and_drafting_counts(decoders, draft):
         if size == 1:
             assert made.decoder_calls == sum(one.steps for one in made.outputs)
             assert usual.rows_per_call == 1
-    factory, payload = runner.blueprint()
-    assert factory.endswith("exact:remake")
-    again = remake(**json.loads(json.dumps(payload)))
+    factory, payload = runner.spec()
+    assert factory.endswith("exact:from_spec")
+    again = from_spec(**json.loads(json.dumps(payload)))
     assert again.settings == runner.settings
     made = [one.run(sources, 2, time.perf_counter).outputs for one in (again, runner)]
     assert [one.tokens for one in made[0]] == [one.tokens for one in made[1]]

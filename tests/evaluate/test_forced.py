@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.competitor import EngineRunner, remake
+from pipedec_cli.evaluate.competitor import EngineRunner, from_spec
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.peers import Absent, make_peer
 from pipedec_cli.model.decoder import load
@@ -107,7 +107,7 @@ def test_our_decoders_make_these_lengths_on_any_checkpoint_in_a_child_process_to
     made = runner.run(sources(decoder, 3), 2, time.perf_counter)
     assert [len(output.tokens) for output in made.outputs] == [7, 7, 7]
     assert {output.steps for output in made.outputs} == {calls}
-    again = remake(**json.loads(json.dumps(runner.blueprint()[1])))
+    again = from_spec(**json.loads(json.dumps(runner.spec()[1])))
     assert again.run(sources(decoder, 3), 2, time.perf_counter).outputs == made.outputs
 
 
@@ -120,7 +120,7 @@ def test_fields_are_forced_behind_their_keys_and_the_plain_text_has_a_length_of_
         made = runner.run(some, 1, time.perf_counter)
         assert [len(output.tokens) for output in made.outputs] == [tokens, tokens]
         assert (made.calls, made.rows) == (2 * calls, 2 * rows)
-        again = remake(**json.loads(json.dumps(runner.blueprint()[1])))
+        again = from_spec(**json.loads(json.dumps(runner.spec()[1])))
         assert again.run(some, 1, time.perf_counter).outputs == made.outputs
 
 

@@ -62,7 +62,7 @@ def test_peer_makes_the_tokens_of_our_sequential_decoder_here_in_batches_and_in_
     made = peer.run(sources, 1, time.perf_counter)
     assert Agreement.between(made.outputs, ours.outputs) == Agreement(len(sources), len(sources))
     assert made.calls == sum(output.steps for output in made.outputs)
-    factory, payload = peer.blueprint()
+    factory, payload = peer.spec()
     module, _, name = factory.partition(":")
     again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(payload)))
     told = again.run(sources, 1, time.perf_counter).outputs
@@ -165,7 +165,7 @@ def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_errors(plain, so
     assert peer.run(sources[:1], 1, time.perf_counter).outputs
     peer.device = "cuda"  # its memory there is not known rather than wrong
     with pytest.raises(ChildError, match="no counter"):
-        peer.blueprint()
+        peer.spec()
 
 
 def test_ctranslate2_in_a_dtype_that_is_named_shares_what_was_converted_or_is_absent(

@@ -52,11 +52,11 @@ def test_every_line_has_an_object_that_the_schema_allows(workspace):
         assert isinstance(line["fields"].get("stars"), int | None)
         assert line["steps"] <= 6
     settings = read_json(path.with_name("pipelined-together-timemax6.manifest.json"))["settings"]
-    assert (settings["delay"], settings["explore"], settings["free"]) == ("together", None, False)
+    assert (settings["delay"], settings["empty_rows"], settings["unconstrained"]) == ("together", None, False)
     lost = [value for line in lines_of(path) for value in line["fields"].values()].count(None)
     assert lost
     assert f"{lost} values of fields null" in told
-    free = run("generate", "-w", workspace, "--time-max", 6, "--free", "--text", "Aromi", "--json")
+    free = run("generate", "-w", workspace, "--time-max", 6, "--unconstrained", "--text", "Aromi", "--json")
     assert isinstance(json.loads(free.stdout)["fields"], dict)
 
 
@@ -93,7 +93,7 @@ def test_the_report_compares_values_and_steps(workspace):
     plain, pipelined, exact = (one["totals"]["steps_per_example"] for one in content["decoders"])
     assert pipelined <= 50 <= plain
     assert content["decoders"][1]["settings"]["schedule"] == "together"
-    assert "explore" not in content["decoders"][1]["settings"]
+    assert "empty_rows" not in content["decoders"][1]["settings"]
     assert content["decoders"][2]["text_agreement"]["equal"] == content["decoders"][2]["text_agreement"]["of"]
     assert exact
 
@@ -103,11 +103,11 @@ def test_the_report_compares_values_and_steps(workspace):
     [
         (("train", "--delay", 2, *QUICK, "--overwrite"), "--delay 2 does not apply"),
         (("generate", "--delay", 1), "--delay does not apply"),
-        (("generate", "--explore", "once"), "--explore does not apply"),
-        (("generate", "--start-when", 0.5), "--start-when does not apply"),
+        (("generate", "--empty-rows", "stop"), "--empty-rows does not apply"),
+        (("generate", "--min-start-prob", 0.5), "--min-start-prob does not apply"),
         (("generate", "--sub-max", 3), "--sub-max does not apply"),
         (("report", "--delays", "1,2"), "--delays does not apply"),
-        (("report", "--starts", "0.5"), "--starts does not apply"),
+        (("report", "--min-start-probs", "0.5"), "--min-start-probs does not apply"),
     ],
 )
 def test_what_does_not_go_with_fields_is_refused(workspace, command, told):

@@ -71,11 +71,11 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspa
     assert asked["settings"]["model"] == asked["settings"]["teacher"]["name"] == str(teacher)
     assert len(asked["settings"]["teacher"]["sha256"]) == 64
     assert str(kept) in [one["path"] for one in asked["inputs"]]
-    assert read_json(student / "config.json")["pipedec"]["explore"] == "straight"
+    assert read_json(student / "config.json")["pipedec"]["stop_on_repeat"] is True
     made = run("generate", "-w", workspace, "--delay", "1", "--limit", "1", "--device", "cpu").stderr
-    assert "explore straight" in made and "pipelined-delay1-straight-first1.jsonl" in made
+    assert "empty rows stop, stop on repeat" in made and "pipelined-delay1-stop-norepeat-first1.jsonl" in made
     paper = ("--recipe", "paper", "--limit", "1", "--device", "cpu")
-    assert "explore retry" in run("generate", "-w", workspace, *paper).stderr
+    assert "empty rows retry;" in run("generate", "-w", workspace, *paper).stderr
     card = (student / "README.md").read_text()
     assert "started from its teacher's weights" in card and "with the texts of my-t5 for targets" in card
     assert f"loading the teacher {teacher} …" in talk
@@ -105,18 +105,18 @@ def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, tea
     assert "the same command goes on" in stopped.stderr, "and knows no --resume before a first checkpoint"
 
 
-def test_texts_that_go_in_circles_are_learnt_up_to_there_and_those_that_were_cut_before_left_out(
+def test_texts_that_repeat_themselves_are_learnt_up_to_there_and_those_that_were_cut_before_left_out(
     workspace, teacher
 ):
     train(workspace, "--teacher", teacher)
     first, second, third, *rows = lines_of(written(workspace))
-    circles = {**second, "prediction": " ".join([second["prediction"]] * 3)}
+    repeats = {**second, "prediction": " ".join([second["prediction"]] * 3)}
     cut = {**third, "prediction": " ".join([third["prediction"]] * 30), "truncated": "max_tokens"}
-    write_lines(written(workspace), {**first, "truncated": "max_tokens"}, circles, cut, *rows)
+    write_lines(written(workspace), {**first, "truncated": "max_tokens"}, repeats, cut, *rows)
     talk = train(workspace, "--teacher", teacher, "--overwrite")
     texts = f"of the teacher's {len(rows) + 3} texts for train"
     assert f"1 {texts} were cut short: left out" in talk
-    assert f"2 {texts} went in circles: learnt up to there" in talk
+    assert f"2 {texts} began to repeat themselves: learnt up to there" in talk
     assert "had said before" not in talk
     assert f"{len(rows) + 2} examples, 1 updates" in talk
     lessons = lessons_of(workspace, teacher).train

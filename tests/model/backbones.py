@@ -80,5 +80,5 @@ def family_engine(kind, stepping, sequences):
     return engine
 
 
-def method_of(schedule, limits, explore="retry", start_when=0.0, *, plain=False):
-    return Method(schedule, None if plain else BOS, EOS, limits, explore, start_when)
+def method_of(schedule, limits, empty_rows="retry", *more, plain=False):
+    return Method(schedule, None if plain else BOS, EOS, limits, empty_rows, *more)

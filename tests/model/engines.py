@@ -100,13 +100,13 @@ STEPPINGS = [
 
 
 @cache
-def expected_of(kind, schedule, explore, source, start_when=0.0):
+def expected_of(kind, schedule, empty_rows, source, *more):
     """The oracle's answer, kept for the tests that ask again."""
-    return ask_oracle(small_model(kind), SOURCES[source], *SCHEDULES[schedule], explore, start_when)
+    return ask_oracle(small_model(kind), SOURCES[source], *SCHEDULES[schedule], empty_rows, *more)
 
 
-def ask_oracle(model, source, schedule, limits, explore, start_when=0.0):
-    return fakes.ask_oracle(next_logits_of(model, source), schedule, limits, explore, start_when)
+def ask_oracle(model, source, schedule, limits, empty_rows, *more):
+    return fakes.ask_oracle(next_logits_of(model, source), schedule, limits, empty_rows, *more)
 
 
 @cache
@@ -123,8 +123,8 @@ def make_engine(kind, stepping, sequences):
     return engine
 
 
-def method_of(schedule, explore="retry", start_when=0.0):
-    return Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], explore, start_when)
+def method_of(schedule, empty_rows="retry", *more):
+    return Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], empty_rows, *more)
 
 
 def grid_rows(sequence, count, first=0):
@@ -149,9 +149,11 @@ def outcome_of(result):
     return result.rows, result.steps, result.truncated
 
 
-def expected_outcomes(kind, schedule, explore="retry", count=None):
+def expected_outcomes(kind, schedule, empty_rows="retry", *more, count=None):
     """The oracle's outcomes of the sources, none of which has a near-tie."""
-    results = [expected_of(kind, schedule, explore, number) for number in range(count or len(SOURCES))]
+    results = [
+        expected_of(kind, schedule, empty_rows, number, *more) for number in range(count or len(SOURCES))
+    ]
     assert min(result.gap for result in results) >= TIE
     return [outcome_of(result) for result in results]
 

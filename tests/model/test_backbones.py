@@ -11,9 +11,9 @@ from pipedec_cli.model.engine.torch import operators
 from pipedec_cli.model.training.collate import Encoded, collate
 from pipedec_cli.model.training.loss import TeacherForcing, full_logits
 from pipedec_cli.pipeline.decode import Method, decode
-from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
+from pipedec_cli.pipeline.verify import Verify
 from tests import fakes
 from tests.model.backbones import (
     BOS,
@@ -40,12 +40,12 @@ LONG = Limits(None, None, 14)
 
 
 @cache
-def expected(kind, schedule, explore="retry", start_when=0.0):
+def expected(kind, schedule, empty_rows="retry", *more):
     """The oracle's outcomes of three sources, none of which has a near-tie; kept for the tests that ask again."""
     results = []
     for number in range(3):
         answers = next_logits_of(family_model(kind), source_of(kind, number))
-        results.append(fakes.ask_oracle(answers, *SCHEDULES[schedule], explore, start_when, BOS, EOS))
+        results.append(fakes.ask_oracle(answers, *SCHEDULES[schedule], empty_rows, *more, bos=BOS, eos=EOS))
     assert min(result.gap for result in results) >= TIE
     assert min(result.doubt for result in results) >= 1e-5
     return [outcome_of(result) for result in results]
@@ -70,13 +70,13 @@ def test_what_the_oracle_says_is_worth_asking():
         assert len({len(tokens) for tokens in texts}) > 2
 
 
-@pytest.mark.parametrize("start_when", [0.0, 0.3])
+@pytest.mark.parametrize("min_start_prob", [0.0, 0.3])
 @pytest.mark.parametrize(("kind", "stepping"), STEPPINGS)
-def test_attempts_that_are_taken_back_get_the_oracles_tokens(kind, stepping, start_when):
+def test_attempts_that_are_taken_back_get_the_oracles_tokens(kind, stepping, min_start_prob):
     sources = [source_of(kind, number) for number in range(3)]
-    method = method_of(*SCHEDULES["2"], "fresh", start_when)
+    method = method_of(*SCHEDULES["2"], "retract", False, min_start_prob)
     assert run_engine(family_engine(kind, stepping, 3), sources, method) == expected(
-        kind, "2", "fresh", start_when
+        kind, "2", "retract", False, min_start_prob
     )
 
 
@@ -199,7 +199,7 @@ def test_a_long_prompt_is_read_in_parts_to_the_same_effect(kind, monkeypatch):
     monkeypatch.setattr(operators, "PROMPT_TOKENS", 8)
     assert run_engine(family_engine(kind, "plain", 4), prompts, method) == whole
     answers = fakes.ask_oracle(
-        next_logits_of(family_model(kind), prompts[0]), *SCHEDULES["2"], "retry", 0.0, BOS, EOS
+        next_logits_of(family_model(kind), prompts[0]), *SCHEDULES["2"], bos=BOS, eos=EOS
     )
     assert whole[0] == outcome_of(answers)
 

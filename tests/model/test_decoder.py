@@ -18,13 +18,13 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model import decoder
 from pipedec_cli.model.arguments import DTYPES, choose_device, choose_dtype
+from pipedec_cli.model.batch_size import MOST_ON_CPU, bytes_per_example, choose_batch_size
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
 from pipedec_cli.model.decoder import (
     SORTED_BATCHES,
     Decoder,
     load,
 )
-from pipedec_cli.model.room import MOST_ON_CPU, bytes_per_example, choose_batch_size
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
@@ -92,7 +92,7 @@ def test_the_grid_holds_what_the_steps_made(pipelined):
 
 
 def test_attempts_that_were_taken_back_are_told_beside_the_grid(pipelined):
-    items = list(pipelined.run(SOURCES, pipelined.method(2, explore="fresh"), 2))
+    items = list(pipelined.run(SOURCES, pipelined.method(2, empty_rows="retract"), 2))
     steps = [(item.example, item.step) for item in items if isinstance(item, Stepped)]
     for result in (item for item in items if isinstance(item, Generated)):
         own = [step for example, step in steps if example == result.index]
@@ -180,7 +180,7 @@ def test_a_decoder_can_be_used_again_after_it_was_left_half_way(pipelined):
 
 def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_it_waits(pipelined, tmp_path):
     method = pipelined.method()
-    assert (method.schedule, method.explore) == (Fixed(2), "retry")
+    assert (method.schedule, method.empty_rows) == (Fixed(2), "retry")
     assert method.limits == Limits(time_max=50, sub_max=20, max_tokens=None)
     waiting = pipelined.method("wait")  # bounded by tokens
     assert (waiting.schedule, waiting.limits) == (Waiting(), Limits(None, 20, max_tokens=512))
@@ -189,30 +189,33 @@ def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_
     assert decoder.method(time_max=7).limits.time_max == 7
 
 
-def test_fresh_attempts_are_bounded_as_the_schedule_that_waits_is_and_go_with_start_when(pipelined, tmp_path):
-    fresh = pipelined.method(3, explore="fresh")
-    assert (fresh.schedule, fresh.limits) == (Fixed(3), Limits(None, 20, max_tokens=512))
-    assert pipelined.method(1, start_when=0.6) == replace(fresh, schedule=Fixed(1), start_when=0.6)
-    assert pipelined.method(time_max=40, start_when=0).limits == Limits(40, 20, max_tokens=512)
-    for rule in ("retry", "once"):
-        with pytest.raises(UserError, match=f"--start-when 0.5 does not go with --explore {rule}"):
-            pipelined.method(explore=rule, start_when=0.5)
+def test_retracted_attempts_are_bounded_as_the_schedule_that_waits_is_and_go_with_min_start_prob(
+    pipelined, tmp_path
+):
+    retract = pipelined.method(3, empty_rows="retract")
+    assert (retract.schedule, retract.limits) == (Fixed(3), Limits(None, 20, max_tokens=512))
+    assert pipelined.method(1, min_start_prob=0.6) == replace(retract, schedule=Fixed(1), min_start_prob=0.6)
+    assert pipelined.method(time_max=40, min_start_prob=0).limits == Limits(40, 20, max_tokens=512)
+    for rule in ("retry", "stop"):
+        with pytest.raises(UserError, match=f"--min-start-prob 0.5 does not go with --empty-rows {rule}"):
+            pipelined.method(empty_rows=rule, min_start_prob=0.5)
     decoder = tiny_decoder(tmp_path, delay=1)
-    for chosen in ({"explore": "fresh"}, {"start_when": 0.5}):
+    for chosen in ({"empty_rows": "retract"}, {"min_start_prob": 0.5}):
         with pytest.raises(UserError, match="trained for delay 1 only, and attempts start at any time"):
             decoder.method(**chosen)
-        assert decoder.method(**chosen, untrained=True).explore == "fresh"
+        assert decoder.method(**chosen, force=True).empty_rows == "retract"
 
 
-def test_a_checkpoint_that_goes_straight_does_so_where_subsequences_wait_too(tmp_path):
-    decoder = tiny_decoder(tmp_path, explore="straight")
-    assert [decoder.method(delay).explore for delay in (1, 3, "wait")] == ["straight"] * 3
-    assert decoder.method("wait", explore="retry").explore == "retry"
-    assert tiny_decoder(tmp_path / "other", explore="once").method("wait").explore == "retry"
+def test_a_checkpoint_that_stops_on_repeat_does_so_where_subsequences_wait_too(tmp_path):
+    decoder = tiny_decoder(tmp_path, empty_rows="stop", stop_on_repeat=True)
+    rules = [(how.empty_rows, how.stop_on_repeat) for how in map(decoder.method, (1, 3, "wait"))]
+    assert rules == [("stop", True), ("stop", True), ("retry", True)]
+    assert not decoder.method("wait", stop_on_repeat=False).stop_on_repeat
+    assert tiny_decoder(tmp_path / "other", empty_rows="stop").method("wait").empty_rows == "retry"
 
 
 def test_rows_that_were_taken_back_are_counted_and_not_in_the_grid(pipelined):
-    for result in pipelined.texts(SOURCES, pipelined.method(1, start_when=1.1)):
+    for result in pipelined.texts(SOURCES, pipelined.method(1, min_start_prob=1)):
         assert all(tokens != (pipelined.checkpoint.eos,) for _, tokens in result.grid)
         assert result.empty > len(result.segments) > 0
 
@@ -233,8 +236,8 @@ def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_insi
     for delay in (2, "wait"):
         with pytest.raises(UserError, match="was trained for delay 1 only") as raised:
             decoder.method(delay)
-        assert "--untrained-delay" in str(raised.value.todo)
-    assert decoder.method(2, untrained=True).schedule == Fixed(2)
+        assert "--force" in str(raised.value.todo)
+    assert decoder.method(2, force=True).schedule == Fixed(2)
 
 
 def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_lie(tmp_path):
@@ -323,13 +326,13 @@ def test_dtypes_are_chosen_by_name_and_the_batch_size_is_bounded_by_examples_and
     assert 0 < short < long / 16  # the scores of the encoder grow with the square
 
 
-def test_of_a_text_that_went_in_circles_the_time_of_every_call_is_told(tmp_path, monkeypatch):
+def test_of_a_text_that_repeated_itself_the_time_of_every_call_is_told(tmp_path, monkeypatch):
     decoder = tiny_decoder(tmp_path)
     told = [[5, 6], [7], [5, 6], [7, 5, 6, 7]]
     monkeypatch.setattr(decoder, "engine", lambda size: ScriptedModel(defaultdict(lambda: told)))
-    (plain,) = decoder.texts(["x"], decoder.method(3, explore="straight"))
+    (plain,) = decoder.texts(["x"], decoder.method(3, empty_rows="stop", stop_on_repeat=True))
     assert not (plain.stopped_on_repeat or plain.calls)
     told[3] = told[1]
-    (made,) = decoder.texts(["x"], decoder.method(3, explore="straight"))
+    (made,) = decoder.texts(["x"], decoder.method(3, empty_rows="stop", stop_on_repeat=True))
     assert made.stopped_on_repeat and [tokens for _, tokens in made.grid] == [(5, 6, EOS), (7, EOS)]
     assert len(made.calls) == made.steps > len({*range(1, 3), 4, 5})  # more than the rows that stayed took

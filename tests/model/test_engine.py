@@ -39,14 +39,14 @@ from tests.model.engines import (
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("sequences", [1, 2, 3, 8])
-@pytest.mark.parametrize("explore", ["retry", "once", "straight"])
+@pytest.mark.parametrize("rule", [("retry",), ("stop",), ("stop", True)])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_tokens_are_the_oracles(schedule, explore, sequences, stepping):
+def test_tokens_are_the_oracles(schedule, rule, sequences, stepping):
     """With fewer sequences than sources, examples leave and enter at different times."""
     order = random.Random(f"{schedule} {sequences}").sample(range(len(SOURCES)), len(SOURCES))
     engine = make_engine("t5", stepping, sequences)
-    outcomes = run_engine(engine, [SOURCES[number] for number in order], method_of(schedule, explore))
-    expected = expected_outcomes("t5", schedule, explore)
+    outcomes = run_engine(engine, [SOURCES[number] for number in order], method_of(schedule, *rule))
+    expected = expected_outcomes("t5", schedule, *rule)
     assert outcomes == [expected[number] for number in order]
 
 
@@ -63,24 +63,24 @@ def test_every_family_gets_the_oracles_tokens(kind, schedule, stepping):
 
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
-@pytest.mark.parametrize("start_when", [0.0, 0.1, 0.15, 0.5, 1.1])
+@pytest.mark.parametrize("min_start_prob", [0.0, 0.1, 0.15, 0.5, 1.1])
 @pytest.mark.parametrize("schedule", ["1", "2", "wait"])
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
-def test_attempts_that_are_taken_back_get_the_oracles_tokens(kind, schedule, start_when, stepping):
+def test_attempts_that_are_taken_back_get_the_oracles_tokens(kind, schedule, min_start_prob, stepping):
     """Alone, and three at a time, each on its own clock."""
-    results = [expected_of(kind, schedule, "fresh", number, start_when) for number in range(3)]
+    results = [expected_of(kind, schedule, "retract", number, False, min_start_prob) for number in range(3)]
     assert all(result.gap > TIE and result.doubt > 1e-5 for result in results)
     for sequences in (1, 3):
         engine = make_engine(kind, stepping, sequences)
-        outcomes = run_engine(engine, SOURCES[:3], method_of(schedule, "fresh", start_when))
+        outcomes = run_engine(engine, SOURCES[:3], method_of(schedule, "retract", False, min_start_prob))
         assert outcomes == [outcome_of(result) for result in results]
 
 
 def test_what_is_taken_back_is_worth_testing():
     """Attempts that came out empty, those that were not certain enough, and those that were."""
 
-    def results(start_when):
-        return [expected_of("t5", "1", "fresh", number, start_when) for number in range(3)]
+    def results(min_start_prob):
+        return [expected_of("t5", "1", "retract", number, False, min_start_prob) for number in range(3)]
 
     never, few, more = (sum(result.taken_back for result in results(when)) for when in (0.0, 0.1, 0.15))
     assert 0 < never < few < more
@@ -105,8 +105,8 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, schedule, s
     sources = [example.source for example in examples_of(trained)][:5]
     chosen, limits = SCHEDULES[schedule][0], Limits(time_max=None, sub_max=6, max_tokens=40)
     limits = limits if schedule == "wait" else Limits(time_max=14, sub_max=6)
-    outcomes = run_engine(Engine(trained.model, sequences), sources, Method(chosen, BOS, EOS, limits, "once"))
-    results = [ask_oracle(trained.model, source, chosen, limits, "once") for source in sources]
+    outcomes = run_engine(Engine(trained.model, sequences), sources, Method(chosen, BOS, EOS, limits, "stop"))
+    results = [ask_oracle(trained.model, source, chosen, limits, "stop") for source in sources]
     assert min(result.gap for result in results) > 100 * TIE
     assert outcomes == [outcome_of(result) for result in results]
 
@@ -114,7 +114,7 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, schedule, s
 @pytest.mark.usefixtures("kernels")
 def test_bfloat16_says_what_a_trained_model_has_learnt(trained):
     sources = [example.source for example in examples_of(trained)]
-    method = Method(Fixed(2), BOS, EOS, Limits(time_max=14, sub_max=6), "once")
+    method = Method(Fixed(2), BOS, EOS, Limits(time_max=14, sub_max=6), "stop")
     exact = run_engine(Engine(trained.model, 3), sources, method)
     rough = run_engine(Engine(copy.deepcopy(trained.model).to(torch.bfloat16), 3), sources, method)
     assert sum(one == other for one, other in zip(exact, rough, strict=True)) >= len(sources) - 1
@@ -172,7 +172,7 @@ def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(trained, sc
     """To 3 % of the logits' spread, on a trained model; the engine sums up in float32 what the layers add."""
     half = copy.deepcopy(trained.model).to(torch.bfloat16)
     sources = [example.source for example in examples_of(trained)][4:6]
-    method = Method(SCHEDULES[schedule][0], BOS, EOS, Limits(time_max=24, sub_max=6), "once")
+    method = Method(SCHEDULES[schedule][0], BOS, EOS, Limits(time_max=24, sub_max=6), "stop")
     recorder = Recorder(Engine(half, 2), sources, method)
     for sequence in (0, 1):
         for model in (trained.model, half):

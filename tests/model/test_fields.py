@@ -150,7 +150,7 @@ def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_appl
     assert [one.fields for one in decoder.texts(SOURCES)] == list(OBJECTS)
     method = decoder.method(time_max=9, max_tokens=30)
     assert (method.schedule, method.limits) == (Together(), Limits(9, None, 30))
-    for name, value in {"delay": 2, "explore": "fresh", "start_when": 0.5, "sub_max": 3}.items():
+    for name, value in {"delay": 2, "empty_rows": "retract", "min_start_prob": 0.5, "sub_max": 3}.items():
         with pytest.raises(UserError, match=f"--{name.replace('_', '-')} does not apply"):
             decoder.method(**{name: value})
 
@@ -238,7 +238,7 @@ def test_a_thousand_random_texts_hold_no_value_that_the_schema_does_not_allow():
     assert all(isinstance(value, int | float | None) for value in seen["price"])
     assert sum(len(values) > 1 for values in seen.values()) >= 3
     assert {one.truncated for one in found} <= {None, "time_max"}
-    decoder.free = True
+    decoder.unconstrained = True
     (free,) = decoder.texts(sources[:1], decoder.method(time_max=7))
     assert all(opening.allowed([]) == () for opening in decoder.method().openings)
     assert free.truncated

@@ -28,8 +28,9 @@ FOUR = [[token] * 5 for token in (A, B, C, D)]
 SCRIPTS = [[[A] * 3, [B]], [], [[A] * 12], [[C], [D]], FOUR, [[E]], [[A] * 8, [], [B]]]
 
 
-def method(schedule=None, limits=None, explore="retry", start_when=0.0):
-    return Method(schedule or Fixed(1), BOS, EOS, limits or Limits(), explore, start_when)
+def method(schedule=None, limits=None, empty_rows="retry", stop_on_repeat=False, min_start_prob=0.0):
+    how = (empty_rows, stop_on_repeat, min_start_prob)
+    return Method(schedule or Fixed(1), BOS, EOS, limits or Limits(), *how)
 
 
 def numbered(scripts):
@@ -126,22 +127,22 @@ schedules = st.one_of(
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=5),
     schedules,
     st.builds(Limits, time_max=st.integers(1, 12), sub_max=st.integers(1, 5)),
-    st.sampled_from(["retry", "once", "straight"]),
+    st.tuples(st.sampled_from(["retry", "stop"]), st.booleans()),
     st.integers(1, 6),
 )
 def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_everything(
-    sources, schedule, limits, explore, sequences
+    sources, schedule, limits, rule, sequences
 ):
     model = HashedModel()
     numbered = [(70 - index, source) for index, source in enumerate(sources)]  # examples keep their numbers
-    events = list(decode(model, numbered, method(schedule, limits, explore), sequences))
+    events = list(decode(model, numbered, method(schedule, limits, *rule), sequences))
     for example, source in numbered:
         first, *between, end = [event for event in events if event.example == example]
         assert isinstance(first, Admitted)
         assert isinstance(end, Finished)
         steps = [event.step for event in between if isinstance(event, Stepped)]
         assert [step.number for step in steps] == list(range(1, len(between) + 1))
-        oracle = ask_oracle(hashed_next_logits(source), schedule, limits, explore)
+        oracle = ask_oracle(hashed_next_logits(source), schedule, limits, *rule)
         assert rows_of(end.grid) == oracle.rows
         assert (end.steps, end.truncated) == (oracle.steps, oracle.truncated)
         assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
@@ -169,15 +170,15 @@ bounds = st.one_of(
     st.integers(1, 6),
 )
 def test_attempts_that_are_taken_back_leave_no_trace_in_any_batch(
-    sources, schedule, limits, start_when, size
+    sources, schedule, limits, min_start_prob, size
 ):
     """Of the oracle's grid, which is made anew for every answer, they are simply no part; nor of its count of places."""
     model = HashedModel()
-    how = method(schedule, limits, "fresh", start_when)
+    how = method(schedule, limits, "retract", min_start_prob=min_start_prob)
     ends = [event for event in decode(model, enumerate(sources), how, size) if isinstance(event, Finished)]
     for end in ends:
         answers = hashed_next_logits(sources[end.example])
-        oracle = ask_oracle(answers, schedule, limits, "fresh", start_when)
+        oracle = ask_oracle(answers, schedule, limits, "retract", min_start_prob=min_start_prob)
         assume(oracle.doubt > 1e-5)
         assert rows_of(end.grid) == oracle.rows
         assert (end.steps, end.truncated, end.grid.taken_back) == (
@@ -191,7 +192,7 @@ def test_attempts_that_are_taken_back_leave_no_trace_in_any_batch(
 @settings(max_examples=60)
 @given(sources, st.integers(1, 4), bounds)
 def test_above_1_nothing_starts_early_which_is_the_schedule_that_waits(sources, delay, limits):
-    how = method(Fixed(delay), limits, "fresh", 1.1), method(Waiting(), limits, "once")
+    how = method(Fixed(delay), limits, "retract", min_start_prob=1.1), method(Waiting(), limits, "stop")
     never, waiting = (
         {
             event.example: event
@@ -207,11 +208,11 @@ def test_above_1_nothing_starts_early_which_is_the_schedule_that_waits(sources, 
 
 
 def test_a_bound_on_certainty_needs_attempts_that_can_be_taken_back_and_probabilities():
-    with pytest.raises(ValueError, match="start_when"):
-        method(start_when=0.5).new_grid()
+    with pytest.raises(ValueError, match="min_start_prob"):
+        method(min_start_prob=0.5).new_grid()
     with pytest.raises(ValueError, match="whole text"):
-        method(Whole(), explore="fresh").new_grid()
-    grid = method(explore="fresh", start_when=0.5).new_grid()
+        method(Whole(), empty_rows="retract").new_grid()
+    grid = method(empty_rows="retract", min_start_prob=0.5).new_grid()
     grid.plan()
     with pytest.raises(ValueError, match="0 probabilities of 1 answers"):
         grid.commit([A])
@@ -219,5 +220,5 @@ def test_a_bound_on_certainty_needs_attempts_that_can_be_taken_back_and_probabil
 
 def test_a_method_is_the_papers_unless_told_otherwise():
     how = Method(Fixed(1), bos=BOS, eos=EOS)
-    assert (how.limits, how.explore) == (Limits(time_max=50, sub_max=20, max_tokens=None), "retry")
+    assert (how.limits, how.empty_rows) == (Limits(time_max=50, sub_max=20, max_tokens=None), "retry")
     assert Limits(time_max=None, sub_max=None, max_tokens=512) == SEQUENTIAL_LIMITS

@@ -31,7 +31,9 @@ PAPER = [[5] * 30, [], [2, 3], [], *[[6] * m for m in range(12, 0, -1)], [], [7]
 # Tokens 2 and up: <eos> is where a text ends. <bos> (0) may be made like any other token.
 texts = st.lists(st.lists(st.sampled_from([BOS, *range(2, VOCABULARY)]), max_size=6), max_size=8)
 lengths = st.lists(st.integers(1, 7), max_size=7)
-explorations = st.sampled_from(["retry", "once", "straight"])
+#: What follows an empty row, and whether a text ends where it repeats itself.
+RETRY, STOP, NO_REPEAT = ("retry", False), ("stop", False), ("stop", True)
+rules = st.tuples(st.sampled_from(["retry", "stop"]), st.booleans())
 schedules = st.one_of(
     st.builds(Fixed, st.integers(1, 9)),
     st.just(Waiting()),
@@ -46,49 +48,47 @@ def fed(steps):
     return [[(slot.subsequence, slot.time, slot.token) for slot in step.fed] for step in steps]
 
 
-@given(texts, schedules, time_limits, explorations)
-@example([[2]], Fixed(9), Limits(time_max=5), "retry")
-@example([[A], DE], Fixed(5), Limits(), "retry")  # the clock runs on: a short first one does not end the text
-@example([], Fixed(1), Limits(), "once")  # an empty text takes one step
-@example([LONG, [], [], [D]], Fixed(1), Limits(), "retry")  # explores again after an empty subsequence
-@example([LONG, [], [], [D]], Fixed(1), Limits(), "once")  # and does not
-@example([LONG, [D] * 4, []], Fixed(1), Limits(), "once")  # the live ones finish
-@example([[A] * 3, [], DE], Fixed(2), Limits(), "retry")  # all are complete before the next is due
-@example([[A] * 4, [], DE], Fixed(2), Limits(), "retry")  # and one token later it is
-@example([[A, BOS, B]], Fixed(2), Limits(), "retry")  # <bos> made by the model is a token like any other
-@example([ABC, DE, [A]], Drawn((NEVER,)), Limits(), "retry")  # never early: the schedule that waits
-@example([LONG], Fixed(1), Limits(time_max=6), "retry")  # <eos> would stand at time 7
-@example([LONG[1:]], Fixed(1), Limits(time_max=6), "retry")  # <eos> stands at time_max
-@example([[A] * 5, ABC], Fixed(3), Limits(time_max=6), "retry")
-@example(
-    [LONG, DE, DE], Fixed(3), Limits(time_max=3), "retry"
-)  # none is established without room for a token
-@example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2), "retry")  # cut by sub_max
-@example([ABC, DE], Fixed(1), Limits(sub_max=3), "retry")  # not cut: the last established was empty
-@example([LONG, DE], Fixed(1), Limits(time_max=5, sub_max=2), "retry")  # time_max rather than sub_max
-@example(PAPER, Fixed(1), Limits(), "retry")  # under the paper's limits
-@example(PAPER, Fixed(2), Limits(), "once")
-@example(PAPER, Fixed(3), Limits(), "retry")
-@example([ABC, DE, DE, [A]], Fixed(1), Limits(), "straight")
-@example([ABC, DE, [A], ABC, DE, LONG], Fixed(2), Limits(sub_max=5), "straight")
-@example([DE, LONG, ABC, DE, ABC, DE, [A], LONG], Fixed(1), Limits(), "straight")
-@example([LONG, DE, DE], Fixed(1), Limits(time_max=5), "straight")
-def test_the_grid_equals_the_oracle(texts, schedule, limits, explore):
+@given(texts, schedules, time_limits, rules)
+@example([[2]], Fixed(9), Limits(time_max=5), RETRY)
+@example([[A], DE], Fixed(5), Limits(), RETRY)  # the clock runs on: a short first one does not end the text
+@example([], Fixed(1), Limits(), STOP)  # an empty text takes one step
+@example([LONG, [], [], [D]], Fixed(1), Limits(), RETRY)  # explores again after an empty subsequence
+@example([LONG, [], [], [D]], Fixed(1), Limits(), STOP)  # and does not
+@example([LONG, [D] * 4, []], Fixed(1), Limits(), STOP)  # the live ones finish
+@example([[A] * 3, [], DE], Fixed(2), Limits(), RETRY)  # all are complete before the next is due
+@example([[A] * 4, [], DE], Fixed(2), Limits(), RETRY)  # and one token later it is
+@example([[A, BOS, B]], Fixed(2), Limits(), RETRY)  # <bos> made by the model is a token like any other
+@example([ABC, DE, [A]], Drawn((NEVER,)), Limits(), RETRY)  # never early: the schedule that waits
+@example([LONG], Fixed(1), Limits(time_max=6), RETRY)  # <eos> would stand at time 7
+@example([LONG[1:]], Fixed(1), Limits(time_max=6), RETRY)  # <eos> stands at time_max
+@example([[A] * 5, ABC], Fixed(3), Limits(time_max=6), RETRY)
+@example([LONG, DE, DE], Fixed(3), Limits(time_max=3), RETRY)  # none is established without room for a token
+@example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2), RETRY)  # cut by sub_max
+@example([ABC, DE], Fixed(1), Limits(sub_max=3), RETRY)  # not cut: the last established was empty
+@example([LONG, DE], Fixed(1), Limits(time_max=5, sub_max=2), RETRY)  # time_max rather than sub_max
+@example(PAPER, Fixed(1), Limits(), RETRY)  # under the paper's limits
+@example(PAPER, Fixed(2), Limits(), STOP)
+@example(PAPER, Fixed(3), Limits(), RETRY)
+@example([ABC, DE, DE, [A]], Fixed(1), Limits(), NO_REPEAT)
+@example([ABC, DE, [A], ABC, DE, LONG], Fixed(2), Limits(sub_max=5), NO_REPEAT)
+@example([DE, LONG, ABC, DE, ABC, DE, [A], LONG], Fixed(1), Limits(), NO_REPEAT)
+@example([LONG, DE, DE], Fixed(1), Limits(time_max=5), NO_REPEAT)
+def test_the_grid_equals_the_oracle(texts, schedule, limits, rule):
     """Rows that do not answer are told garbage, which must turn up nowhere."""
-    grid, steps = drive(texts, schedule, limits, explore)
-    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
+    grid, steps = drive(texts, schedule, limits, *rule)
+    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, *rule)
     assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
     assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
 
 
-@given(texts, st.sampled_from([Whole(), Waiting()]), token_limits, explorations)
-@example([LONG], Whole(), Limits(None, None, 4), "retry")
-@example([[A], [B], [C, C, C]], Waiting(), Limits(None, None, 4), "retry")  # over all, <eos> left out
-@example([[A], [B], [C]], Waiting(), Limits(None, None, 4), "retry")
-@example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, "retry")
-def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, explore):
-    grid, _ = drive(texts, schedule, limits, explore)
-    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, explore)
+@given(texts, st.sampled_from([Whole(), Waiting()]), token_limits, rules)
+@example([LONG], Whole(), Limits(None, None, 4), RETRY)
+@example([[A], [B], [C, C, C]], Waiting(), Limits(None, None, 4), RETRY)  # over all, <eos> left out
+@example([[A], [B], [C]], Waiting(), Limits(None, None, 4), RETRY)
+@example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, RETRY)
+def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, rule):
+    grid, _ = drive(texts, schedule, limits, *rule)
+    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, *rule)
     assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
 
 
@@ -96,17 +96,17 @@ def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, explo
     texts,
     st.one_of(st.builds(Fixed, st.integers(1, 9)), st.just(Waiting())),
     st.one_of(time_limits, token_limits),
+    st.booleans(),
 )
-@example([[A], DE], Fixed(5), Limits())  # at once when nothing is live: the clock need not run on
-@example(
-    [LONG, [], [], [D]], Fixed(1), Limits()
-)  # the same subsequence again: the empty ones are no more there
-@example([[A] * 3, [], DE], Fixed(2), Limits())
-@example([LONG, []], Fixed(1), Limits(time_max=6))  # no time for the last attempt
-@example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2))
-def test_fresh_attempts_equal_the_oracle(texts, schedule, limits):
-    grid, steps = drive(texts, schedule, limits, "fresh")
-    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, "fresh")
+@example([[A], DE], Fixed(5), Limits(), False)  # at once when nothing is live: the clock need not run on
+@example([LONG, [], [], [D]], Fixed(1), Limits(), False)  # the same subsequence is tried again
+@example([[A] * 3, [], DE], Fixed(2), Limits(), False)
+@example([LONG, []], Fixed(1), Limits(time_max=6), False)  # no time for the last attempt
+@example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2), False)
+@example([LONG, DE, DE, [A]], Fixed(1), Limits(), True)
+def test_retracted_attempts_equal_the_oracle(texts, schedule, limits, stop_on_repeat):
+    grid, steps = drive(texts, schedule, limits, "retract", stop_on_repeat)
+    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, "retract", stop_on_repeat)
     assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
     assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
     assert sum(len(step.taken_back) for step in steps) == grid.taken_back == oracle.taken_back
@@ -131,10 +131,10 @@ def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
     assert (grid.steps, grid.tokens, grid.truncated) == (4, 5, None)
 
 
-def test_a_text_that_goes_in_circles_ends_where_it_begins_to_and_is_not_cut():
+def test_a_text_that_repeats_itself_ends_where_it_begins_to_and_is_not_cut():
     round_and_round = [ABC, DE, [A], DE] * 9
     for delay, steps in ((1, 8), (2, 13)):
-        grid, _ = drive(round_and_round, Fixed(delay), Limits(sub_max=8), "straight")
+        grid, _ = drive(round_and_round, Fixed(delay), Limits(sub_max=8), *NO_REPEAT)
         assert [row.text_tokens for row in grid.subsequences] == [
             ABC,
             DE,
@@ -142,22 +142,22 @@ def test_a_text_that_goes_in_circles_ends_where_it_begins_to_and_is_not_cut():
             DE,
         ]  # DE by itself may come twice
         assert (grid.truncated, grid.stopped_on_repeat, grid.steps) == (None, True, steps)
-        assert drive(round_and_round, Fixed(delay), Limits(sub_max=8), "once")[0].truncated == "sub_max"
-    grid, _ = drive([LONG, DE, DE, DE], Fixed(1), Limits(), "straight")  # the first one is still live by then
+        assert drive(round_and_round, Fixed(delay), Limits(sub_max=8), "stop")[0].truncated == "sub_max"
+    grid, _ = drive([LONG, DE, DE, DE], Fixed(1), Limits(), *NO_REPEAT)  # the first one is still live by then
     assert [row.text_tokens for row in grid.subsequences] == [LONG, DE] and grid.truncated is None
 
 
 @given(texts, schedules, time_limits)
-def test_what_is_straight_is_the_beginning_of_what_is_tried_once_and_the_same_without_circles(
+def test_a_text_stopped_on_repeat_is_a_beginning_of_the_other_and_the_same_without_repeats(
     texts, schedule, limits
 ):
-    once, _ = drive(texts, schedule, limits, "once")
-    straight, _ = drive(texts, schedule, limits, "straight")
-    said = [row.tokens for row in once.subsequences]
-    kept = [row.tokens for row in straight.subsequences]
+    whole, _ = drive(texts, schedule, limits, *STOP)
+    stopped, _ = drive(texts, schedule, limits, *NO_REPEAT)
+    said = [row.tokens for row in whole.subsequences]
+    kept = [row.tokens for row in stopped.subsequences]
     assert kept == said[: len(kept)]
     if len({*map(str, pairwise(said))}) == len(said) - 1 and all(one != two for one, two in pairwise(said)):
-        assert kept == said and straight.truncated == once.truncated
+        assert kept == said and stopped.truncated == whole.truncated
 
 
 class Pairs:
@@ -207,7 +207,7 @@ def test_limits_that_make_no_sense_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("texts", "sub_max", "schedule", "explore", "expected"),
+    ("texts", "sub_max", "schedule", "empty_rows", "expected"),
     [
         (([A] * 25, *[[]] * 19, DE), 20, Fixed(1), "retry", True),  # one long first sentence uses up all 20
         ((LONG, [], []), 3, Fixed(1), "retry", True),  # the first is still being written when a fourth is due
@@ -216,23 +216,23 @@ def test_limits_that_make_no_sense_are_refused():
         ((LONG, []), 20, Fixed(1), "retry", False),  # places were left
         (([A], [A], []), 3, Fixed(1), "retry", False),  # all had ended before another was due
         ((LONG, [], []), None, Fixed(1), "retry", False),
-        ((LONG, [], []), 2, Fixed(1), "once", False),
+        ((LONG, [], []), 2, Fixed(1), "stop", False),
         ((LONG, [], []), 2, Waiting(), "retry", False),
         ((LONG, [], []), 1, Whole(), "retry", False),
     ],
 )
 def test_places_are_used_up_when_empty_ones_took_them_and_another_was_due(
-    texts, sub_max, schedule, explore, expected
+    texts, sub_max, schedule, empty_rows, expected
 ):
-    grid, _ = drive(texts, schedule, Limits(50, sub_max), explore)
+    grid, _ = drive(texts, schedule, Limits(50, sub_max), empty_rows)
     assert grid.row_budget_exhausted is expected
 
 
-@given(lengths, schedules, time_limits, explorations)
+@given(lengths, schedules, time_limits, st.sampled_from(["retry", "stop"]))
 @example([3, 2], Fixed(1), Limits(), "retry")
-def test_replay_does_what_the_grid_does_without_a_model(lengths, schedule, limits, explore):
-    grid, _ = drive([[2] * m for m in lengths], schedule, limits, explore)
-    assert replay(lengths, schedule, limits, explore) == grid
+def test_replay_does_what_the_grid_does_without_a_model(lengths, schedule, limits, empty_rows):
+    grid, _ = drive([[2] * m for m in lengths], schedule, limits, empty_rows)
+    assert replay(lengths, schedule, limits, empty_rows) == grid
 
 
 def test_the_sequential_decoder_is_not_cut_by_sub_max_and_replay_takes_its_text_as_one():

@@ -103,7 +103,7 @@ def test_a_model_that_sees_the_keys_says_what_the_oracle_says(sequences, sources
 
 def test_rows_that_are_known_cannot_be_taken_back():
     with pytest.raises(ValueError, match="rows that are known"):
-        Grid(Together(), Limits(), "fresh", bos=BOS, eos=EOS, openings=[Opening((8,))])
+        Grid(Together(), Limits(), "retract", bos=BOS, eos=EOS, openings=[Opening((8,))])
 
 
 def test_the_oracle_sees_the_keys_of_all_rows_above():

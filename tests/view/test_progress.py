@@ -53,7 +53,7 @@ def watch(
 ) -> Iterator[Event]:
     """The events of three examples of 5, 2 and 1 tokens, after each of which so many seconds went by, once shown."""
     model = ScriptedModel([[[2, 3, 4], [5, 6]], [[2, 3]], [[4]]])
-    method = Method(Fixed(1), bos=BOS, eos=EOS, explore="once")
+    method = Method(Fixed(1), bos=BOS, eos=EOS, empty_rows="stop")
     with progress:
         for event in decode(model, [(index, [index]) for index in range(3)], method, sequences):
             clock.now += seconds
@@ -194,4 +194,4 @@ def test_texts_that_were_ended_where_they_went_in_circles_are_counted_and_told()
             Generated(text="a", segments=("a",), steps=2, tokens=1, stopped_on_repeat=stopped_on_repeat)
         )
     assert tally.as_json()["stopped_on_repeat"] == 2
-    assert "2 of 3 went in circles: each ends where it began to" in [*tally.lines(1.0, Limits())]
+    assert "2 of 3 began to repeat themselves: each ends there" in [*tally.lines(1.0, Limits())]

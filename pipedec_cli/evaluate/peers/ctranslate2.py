@@ -155,7 +155,7 @@ class CTranslate2Process(Child):
         most = {"most_threads": self._threads}
         super().__init__("pipedec_cli.evaluate.peers.ctranslate2:Fastest", self._options | most)
 
-    def blueprint(self) -> tuple[str, dict[str, Any]]:
+    def spec(self) -> tuple[str, dict[str, Any]]:
         """The same, with all threads, for another child process; a ChildError on a GPU, where nothing counts memory."""
         if self.device != "cpu":
             raise ChildError("it has no counter of the GPU's memory")

@@ -61,11 +61,11 @@ class Transformers:
                 reading += decoding[before]
         return Pass(outputs, len(decoding), sum(encoding) + reading)
 
-    def blueprint(self) -> tuple[str, dict[str, Any]]:
+    def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
         import torch
 
-        return "pipedec_cli.evaluate.peers.transformers:remake", {
+        return "pipedec_cli.evaluate.peers.transformers:from_spec", {
             "checkpoint": self.checkpoint.name,
             "eos": self.checkpoint.eos,
             "dtype": self.settings["dtype"],
@@ -102,8 +102,10 @@ def _still() -> float:
     return 0.0
 
 
-def remake(*, checkpoint: str, eos: int, dtype: str, device: str, threads: int, **more: Any) -> Transformers:
-    """Load a checkpoint anew; see `Transformers.blueprint`."""
+def from_spec(
+    *, checkpoint: str, eos: int, dtype: str, device: str, threads: int, **more: Any
+) -> Transformers:
+    """Load a checkpoint anew; see `Transformers.spec`."""
     import torch
 
     from pipedec_cli.model.checkpoint import load_checkpoint

@@ -133,7 +133,7 @@ def _column(one: Competitor, report: Report) -> Iterator[tuple[Label, str]]:
     if report.paper or any(each.memory for each in report.entries):
         yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
     failures = one.scored.failures if one.scored else None
-    cells = tables.what_goes_wrong(failures, report.part, rate, circles=report.stopped_on_repeat)
+    cells = tables.what_goes_wrong(failures, report.part, rate, repeats=report.stopped_on_repeat)
     cells += [("sub_max used up", rate(one.row_budget_exhausted))] if report.explored else []
     yield from under("what goes wrong", cells)
 
@@ -162,7 +162,7 @@ def _notes(report: Report) -> Iterator[str]:
     blind = report.first.scored is not None and report.first.scored.is_blind
     yield f"alike predictions: the same text for different sources{'' if blind else ' with different right answers'}"
     if report.stopped_on_repeat:
-        yield "ended in circles: texts that end where they began to say the same in turn, by the rule `straight`"
+        yield "stopped on repeat: texts that end where they began to repeat themselves, by --stop-on-repeat"
     if report.explored:
         yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
     if any(one.role == "exact" for one in report.entries):

@@ -126,10 +126,13 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
         ("--trace", "trace was false and is now true"),
         ("--dtype bfloat16", 'dtype was "float32" and is now "bfloat16"'),
         ("--limit 2", "limit was null and is now 2; the data changed"),
-        ("--explore once --sub-max 9", 'explore was "retry" and is now "once"; sub_max was 20'),
-        ("--explore fresh", 'explore was "retry" and is now "fresh"; time_max was 50 and is now null'),
-        ("--start-when 0.6", "start_when was null and is now 0.6"),
-        ("--model other --untrained-delay", "the model changed"),
+        ("--empty-rows stop --sub-max 9", 'empty_rows was "retry" and is now "stop"; sub_max was 20'),
+        (
+            "--empty-rows retract",
+            'empty_rows was "retry" and is now "retract"; time_max was 50 and is now null',
+        ),
+        ("--min-start-prob 0.6", "min_start_prob was null and is now 0.6"),
+        ("--model other --force", "the model changed"),
         ("", "cannot go on: the data changed"),
     ],
 )
@@ -240,7 +243,7 @@ def test_generate_takes_the_first_lines_of_a_longer_run_without_a_decoder_step(p
     assert "are taken" not in done("--limit", "3").stderr
 
 
-@pytest.mark.parametrize("other", [["--explore", "once"], ["--limit", "2"], ["--sub-max", "5"]])
+@pytest.mark.parametrize("other", [["--empty-rows", "stop"], ["--limit", "2"], ["--sub-max", "5"]])
 def test_a_run_of_other_settings_or_too_few_lines_is_none_to_take_from(place, other):
     done(*other, "--out", place / "generations" / "pipelined-delay2.jsonl")
     assert complete(limit=3)[1] == 3

@@ -30,7 +30,7 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
     ("options", "what"),
     [
         ("--text=", "--text 1: is empty"),
-        ("--start-when 0.5 --explore once", "--start-when 0.5 does not go with --explore once"),
+        ("--min-start-prob 0.5 --empty-rows stop", "--min-start-prob 0.5 does not go with --empty-rows stop"),
         ("--draft source", "--draft is for --exact alone"),
         ("--exact x --decoder sequential", "--exact and --decoder are both given"),
         ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
@@ -43,9 +43,9 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
                 f"--exact pipedec-workspace/models/sequential --draft source {option}",
                 f"{option.split()[0]} is for a",
             )
-            for option in ("--time-max 3", "--sub-max 2", "--explore once", "--start-when 0.9")
+            for option in ("--time-max 3", "--sub-max 2", "--empty-rows stop", "--min-start-prob 0.9")
         ),
-        ("--decoder sequential --start-when 0.9", "--start-when is for a pipelined decoder"),
+        ("--decoder sequential --min-start-prob 0.9", "--min-start-prob is for a pipelined decoder"),
         ("--source-field text", "--source-field says what DATA is, and there is none"),
         ("--text a --split dev", "--split says what DATA is, and there is none"),
         ("--text a --set-aside", "--set-aside says what DATA is, and there is none"),
@@ -75,11 +75,11 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
                 f"--exact pipedec-workspace/models/sequential --draft source {option}",
                 f"{option.split()[0]} is for a pipel",
             )
-            for option in ("--model nowhere", "--delay wait", "--untrained-delay")
+            for option in ("--model nowhere", "--delay wait", "--force")
         ),
         ("--decoder sequential --delay wait", "--delay is for a pipelined decoder"),
-        ("--free", "--free is for a model that writes objects"),
-        ("--delay wait --start-when 0.6", "says when to start early, and with --delay wait nothing does"),
+        ("--unconstrained", "--unconstrained is for a model that writes objects"),
+        ("--delay wait --min-start-prob 0.6", "says when to start early, and with --delay wait nothing does"),
     ],
 )
 def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options, what):
@@ -105,7 +105,7 @@ def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place, mode
     model, told = ("--model", models / "delay1", "--limit", "1"), "was trained for delay 1 only"
     assert told in refused(*model, "--delay", "3")
     assert "warning: " not in done(*model).stderr
-    assert told in done(*model, "--delay", "3", "--untrained-delay", "--quiet").stderr
+    assert told in done(*model, "--delay", "3", "--force", "--quiet").stderr
 
 
 def test_the_summary_as_json_is_all_that_is_on_stdout(place):
@@ -135,7 +135,7 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place):
 )
 def test_what_went_short_is_counted(place, options, told):
     assert told in done(*options.split()).stderr
-    assert "used up" not in done(*options.split(), "--explore", "once").stderr
+    assert "used up" not in done(*options.split(), "--empty-rows", "stop").stderr
 
 
 def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_spared(place):
@@ -147,7 +147,10 @@ def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_s
 
 
 def test_a_start_that_waits_for_certainty_is_announced(place):
-    assert "Δt = 1, explore fresh, start when 0.6" in done("--delay", "1", "--start-when", "0.6").stderr
+    assert (
+        "Δt = 1, empty rows retract, min start prob 0.6"
+        in done("--delay", "1", "--min-start-prob", "0.6").stderr
+    )
 
 
 def test_nothing_of_the_libraries_noise_is_on_the_terminal(place):

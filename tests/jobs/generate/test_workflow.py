@@ -47,7 +47,7 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
     assert [len(file["sha256"]) for file in content["inputs"]] == [64]
     assert content["versions"]["torch"]
     wanted = {"delay": 3, "batch_size": 2, "dtype": "float32", "device": "cpu", "time_max": 50, "limit": 1}
-    assert {**wanted, "explore": "retry"}.items() <= content["settings"].items()
+    assert {**wanted, "empty_rows": "retry"}.items() <= content["settings"].items()
     assert content["settings"]["threads"] >= 1
 
 
@@ -58,9 +58,9 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("--delay 1", "pipelined-delay1"),
         ("--delay sequential", "pipelined-wait"),
         ("--decoder sequential", "sequential"),
-        ("--explore once", "pipelined-delay2-once"),
-        ("--start-when 0.60", "pipelined-delay2-fresh-start0.6"),
-        ("--start-when 0", "pipelined-delay2-fresh"),
+        ("--empty-rows stop", "pipelined-delay2-once"),
+        ("--min-start-prob 0.60", "pipelined-delay2-retract-minprob0.6"),
+        ("--min-start-prob 0", "pipelined-delay2-retract"),
         ("--sub-max 4 --time-max 30", "pipelined-delay2-timemax30-submax4"),
         ("--sub-max 20 --max-source-tokens 99", "pipelined-delay2-source99"),
         ("--dtype bfloat16", "pipelined-delay2-bfloat16"),

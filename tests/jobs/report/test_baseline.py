@@ -23,25 +23,25 @@ def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(
 
 
 @pytest.mark.parametrize(
-    ("own", "asked", "options", "circles"),
+    ("own", "asked", "options", "stops"),
     [
-        ("straight", None, "", True),
-        ("straight", "both", "", True),
-        ("straight", "retry", " --explore retry", False),
-        ("retry", None, "", False),
-        ("retry", "straight", " --explore straight", True),
+        (True, None, "", True),
+        (True, "--empty-rows retry,stop", "", True),
+        (True, "--no-stop-on-repeat", " --no-stop-on-repeat", False),
+        (False, None, "", False),
+        (False, "--stop-on-repeat", " --stop-on-repeat", True),
     ],
 )
 def test_the_waiting_schedule_follows_the_rule_that_the_delays_beside_it_do(
-    workspace, own, asked, options, circles
+    workspace, own, asked, options, stops
 ):
     remove(workspace / "models/sequential")
     path = workspace / "models/pipelined/config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "explore": own})
-    reported("--delays", "1", *(("--explore", asked) if asked else ()))
+    change(path, pipedec={**read_json(path)["pipedec"], "empty_rows": "stop", "stop_on_repeat": own})
+    reported("--delays", "1", *(asked or "").split())
     content, decoders = report_of(workspace)
     assert decoders["waiting schedule"]["options"] == f"--delay wait{options}"
-    assert ("where a text that goes in circles ends" in content["baseline"]["is"]) == circles
+    assert ("ends a text that repeats itself" in content["baseline"]["is"]) == stops
 
 
 def taught_by(teacher, model="pipedec-workspace/models/pipelined"):

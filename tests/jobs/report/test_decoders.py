@@ -213,25 +213,27 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace)
 
 
 def test_exploration_rules_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):
-    result = reported("--delays", "1", "--explore", "both", "--json", "--quiet", "--out", "elsewhere")
+    result = reported(
+        "--delays", "1", "--empty-rows", "retry,stop", "--json", "--quiet", "--out", "elsewhere"
+    )
     content = json.loads(result.stdout)
     _, _, once = content["decoders"]
     names = [entry["name"] for entry in content["decoders"]]
-    assert names == ["sequential", "Δt = 1, retry", "Δt = 1, once"]
-    assert (once["options"], once["row_budget_exhausted"]) == ("--delay 1 --explore once", 0.0)
+    assert names == ["sequential", "Δt = 1, retry", "Δt = 1, stop"]
+    assert (once["options"], once["row_budget_exhausted"]) == ("--delay 1 --empty-rows stop", 0.0)
     assert content == read_json("elsewhere/report.json")
     assert not (workspace / "report").exists()
     assert "timing" not in result.stderr
 
 
 def test_starts_stand_beside_the_rule_with_the_options_that_give_them(workspace):
-    result = reported("--delays", "1", "--starts", "0.6,0,1.1", "--json", "--quiet")
+    result = reported("--delays", "1", "--min-start-probs", "0.6,0,1", "--json", "--quiet")
     decoders = json.loads(result.stdout)["decoders"][1:]
     assert {entry["name"]: entry["options"] for entry in decoders} == {
         "Δt = 1, retry": "--delay 1",
-        "Δt = 1, start 0": "--delay 1 --start-when 0",
-        "Δt = 1, start 0.6": "--delay 1 --start-when 0.6",
-        "Δt = 1, start 1.1": "--delay 1 --start-when 1.1",
+        "Δt = 1, min start prob 0": "--delay 1 --min-start-prob 0",
+        "Δt = 1, min start prob 0.6": "--delay 1 --min-start-prob 0.6",
+        "Δt = 1, min start prob 1": "--delay 1 --min-start-prob 1",
     }
     steps = [entry["totals"]["steps"] for entry in decoders[1:]]
     assert steps == sorted(steps)

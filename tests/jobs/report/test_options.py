@@ -8,7 +8,7 @@ from tests.checkpoints import change
 from tests.jobs.report.running import report_of, reported, train_for
 from tests.running import read_json, run
 
-TELLING = ("decoder", "delay", "explore", "exact", "source_prefix", "max_source_tokens")
+TELLING = ("decoder", "delay", "empty_rows", "exact", "source_prefix", "max_source_tokens")
 
 
 def made_with(manifest):
@@ -52,16 +52,16 @@ def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(work
     shutil.copytree(workspace / "models/pipelined", other)
     train_for(workspace / "models/pipelined", 1)
     path = other / "config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "delay": 2, "explore": "once"})
+    change(path, pipedec={**read_json(path)["pipedec"], "delay": 2, "empty_rows": "stop"})
     reported("--delays", "1,2")
     two = f"--model {other} --delay 2"
     options = options_of_all(workspace)
     assert [options[name] for name in ("Δt = 1", "Δt = 2")] == ["--delay 1", two]
-    rules = [one["settings"].get("explore") for one in report_of(workspace)[1].values()]
-    assert rules == [None, "retry", "once"]
-    reported("--delays", "1,2", "--explore", "once")
+    rules = [one["settings"].get("empty_rows") for one in report_of(workspace)[1].values()]
+    assert rules == [None, "retry", "stop"]
+    reported("--delays", "1,2", "--empty-rows", "stop")
     options = options_of_all(workspace)
-    assert [options[f"Δt = {n}, once"] for n in (1, 2)] == ["--delay 1 --explore once", two]
+    assert [options[f"Δt = {n}, stop"] for n in (1, 2)] == ["--delay 1 --empty-rows stop", two]
 
 
 def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told(workspace):

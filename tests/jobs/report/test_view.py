@@ -75,7 +75,7 @@ def test_what_nobody_was_asked_for_or_can_have_has_no_row():
     sheet = sheets(report)[0]
     shown = {label for section in sheet.sections for label, *_ in section.rows}
     assert "dropped subsequences" in shown
-    assert not shown & {"sub_max used up", "ended in circles", "peak, MB"}
+    assert not shown & {"sub_max used up", "stopped on repeat", "peak, MB"}
     assert not any("sub_max" in note for note in (*sheet.notes, *report.notes))
 
 
@@ -87,8 +87,8 @@ def test_texts_that_were_ended_where_they_went_in_circles_are_told():
     rates = [
         f"{100 * each.scored.failures.stopped_on_repeat_rate:.1f}%" for each in report.entries if each.scored
     ]
-    assert list(side(report, "ended in circles"))[: len(rates)] == rates and len({*rates}) == 2
-    assert any(note.startswith("ended in circles: texts that end") for note in sheets(report)[0].notes)
+    assert list(side(report, "stopped on repeat"))[: len(rates)] == rates and len({*rates}) == 2
+    assert any(note.startswith("stopped on repeat: texts that end") for note in sheets(report)[0].notes)
 
 
 def test_where_objects_are_compared_their_parts_are_called_fields():

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from pipedec_cli.pipeline.decode import Event, Method, decode
-from pipedec_cli.pipeline.grid import Explore, Limits
+from pipedec_cli.pipeline.grid import EmptyRows, Limits
 from pipedec_cli.pipeline.schedule import Schedule
 from pipedec_cli.view.grid_drawing import GridDrawing
 from pipedec_cli.view.live import LiveGrid
@@ -35,11 +35,11 @@ class Script:
         self,
         schedule: Schedule,
         *,
-        explore: Explore = "once",
+        empty_rows: EmptyRows = "stop",
         limits: Limits | None = None,
         sequences: int = 1,
     ) -> Iterator[Event]:
-        method = Method(schedule, bos=BOS, eos=EOS, limits=limits or Limits(), explore=explore)
+        method = Method(schedule, bos=BOS, eos=EOS, limits=limits or Limits(), empty_rows=empty_rows)
         sources = [(index, [index]) for index in range(len(self.scripts))]
         return decode(ScriptedModel(self.scripts), sources, method, sequences)
 

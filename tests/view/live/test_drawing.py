@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pipedec_cli.pipeline.decode import Method, decode
-from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
+from pipedec_cli.pipeline.verify import Verify
 from pipedec_cli.view.grid_drawing import BEHIND_PROMPT
 from pipedec_cli.view.live import LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
@@ -96,7 +96,7 @@ def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there
 def test_an_attempt_that_was_taken_back_is_seen_until_the_next_step():
     script = Script([["A", "B", "C"], ["D"]])
     view, drawn = script.view(), []
-    for event in script.events(Fixed(1), explore="fresh"):
+    for event in script.events(Fixed(1), empty_rows="retract"):
         finished = view.on(event)
         drawn.append(shown(finished or view))
     third = [line.split() for line in drawn[3]]
@@ -250,7 +250,7 @@ TOKENS = st.text(max_size=20) | st.sampled_from(["[/]", "\x1b[2J", "👩‍👩�
 def test_no_text_and_no_size_makes_the_drawing_overflow(example, delay, calls, width, height):
     script, finished = Script(example), None
     view = script.view()
-    for event in islice(script.events(Fixed(delay), explore="retry"), 1 + calls):
+    for event in islice(script.events(Fixed(delay), empty_rows="retry"), 1 + calls):
         finished = view.on(event)
     lines = shown(view, width, height)
     assert all(cell_len(line) <= width for line in lines)

@@ -16,9 +16,9 @@ from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.report import Report
 from pipedec_cli.evaluate.scoring import LoadedRun, score_run
 from pipedec_cli.pipeline.decode import Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Whole
+from pipedec_cli.pipeline.verify import Verify
 from tests.evaluate.decoders import timing
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.report.reports import make_report
@@ -36,8 +36,8 @@ LIMITS = Limits(None, None, 50)
 #: What there is to decode with, by name.
 METHODS: dict[str, Method | Verify] = {
     "sequential": Method(Whole(), BOS, EOS, LIMITS),
-    "Δt = 1": Method(Fixed(1), BOS, EOS, Limits(6), "once"),
-    "Δt = 2, fresh": Method(Fixed(2), BOS, EOS, LIMITS, "fresh"),
+    "Δt = 1": Method(Fixed(1), BOS, EOS, Limits(6), "stop"),
+    "Δt = 2, retract": Method(Fixed(2), BOS, EOS, LIMITS, "retract"),
     "exact-source": Verify(BOS, EOS, LIMITS),
 }
 

@@ -21,7 +21,7 @@ LONG = "word " * 100_000
 def test_every_decoders_grid_is_there_with_what_it_took_back_and_the_time_of_its_calls():
     data = replay(traced_report()).data
     assert [(one["name"], one["role"]) for one in data["decoders"]] == [
-        *(("sequential", "baseline"), ("Δt = 1", "pipelined"), ("Δt = 2, fresh", "pipelined")),
+        *(("sequential", "baseline"), ("Δt = 1", "pipelined"), ("Δt = 2, retract", "pipelined")),
         ("exact-source", "exact"),
     ]
     assert data["decoders"][1]["clock"] == [50.0, 50.0]  # 0.5 s and 1 s of ten examples, in 20 calls
@@ -48,7 +48,7 @@ def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_play
     assert "not Δt = 1: the predictions were made with --no-trace or by an older version" in section.body
     assert [one["name"] for one in section.data["decoders"]] == [
         "sequential",
-        "Δt = 2, fresh",
+        "Δt = 2, retract",
         "exact-source",
     ]
     assert [example["runs"][0] is None for example in section.data["examples"]] == [True, True, True, False]
@@ -69,7 +69,7 @@ def test_rows_that_are_known_to_come_begin_with_what_is_known():
 
 def test_texts_stand_beside_the_targets_with_scores_and_what_went_wrong():
     data = examples(traced_report()).data
-    assert data["decoders"] == ["sequential", "Δt = 1", "Δt = 2, fresh"]
+    assert data["decoders"] == ["sequential", "Δt = 1", "Δt = 2, retract"]
     assert data["metrics"][data["metric"]] == "ROUGE-L"
     _, ships, birds, _ = data["examples"]
     plain, own, _ = ships["runs"]

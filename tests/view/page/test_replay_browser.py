@@ -66,11 +66,11 @@ def test_the_replay_ends_with_exactly_the_tokens_of_the_trace(visit, html, clock
 
 def test_step_by_step_each_call_adds_what_it_made_and_shows_what_it_took_back(visit, html):
     page = visit(html)
-    choose(page, "replay", "decoder", "Δt = 2, fresh")
+    choose(page, "replay", "decoder", "Δt = 2, retract")
     seen, gone = [], []
     for _ in range(8):
         press(page, "step")
-        seen.append(set(tokens(page, "Δt = 2, fresh")) - {(1, 0)})
+        seen.append(set(tokens(page, "Δt = 2, retract")) - {(1, 0)})
         gone.append(page.locator("#replay .runs .gone:not(.later)").count())
     for call, places in enumerate(seen, start=1):
         wanted = {(1, time) for time in range(1, min(call, 6) + 1)}
@@ -227,7 +227,7 @@ def test_a_very_long_token_is_shortened_in_its_column_and_whole_in_its_title_and
 def test_paper_has_the_whole_grid_within_its_margins_and_nothing_that_only_a_screen_can_do(visit):
     long = ["One two three four five six seven eight nine ten eleven twelve thirteen ."] * 2
     page = visit(page_of(traced_report([("a", long, [*long, "x" * 60])])), 718, color_scheme="dark")
-    choose(page, "replay", "decoder", "Δt = 2, fresh")
+    choose(page, "replay", "decoder", "Δt = 2, retract")
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("#replay .runs .later:not(.gone)").count() == 0
@@ -240,7 +240,7 @@ def test_paper_has_the_whole_grid_within_its_margins_and_nothing_that_only_a_scr
 
 
 def test_a_page_of_few_decoders_and_no_grid_has_its_examples(visit):
-    report = traced_report(EXAMPLES, untraced=["sequential", "Δt = 1", "Δt = 2, fresh", "exact-source"])
+    report = traced_report(EXAMPLES, untraced=["sequential", "Δt = 1", "Δt = 2, retract", "exact-source"])
     page = visit(page_of(report))
     assert page.locator("#replay").count() == 0
     assert page.locator('#examples [name="replay"]').is_hidden()

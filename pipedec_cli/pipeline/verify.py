@@ -193,7 +193,7 @@ class Verify:
     jacobi: bool = False
     costs: Sequence[float] = FLAT
     drafts: dict[int, Sequence[int]] = field(default_factory=dict)
-    start_when: float = 0.0
+    min_start_prob: float = 0.0
 
     def new_grid(self, example: int, source: Sequence[int]) -> Verification:
         """A text of which nothing is written yet."""
