@@ -56,9 +56,9 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
     [
         ("", "pipelined-delay2"),
         ("--delay 1", "pipelined-delay1"),
-        ("--delay sequential", "pipelined-wait"),
+        ("--delay wait", "pipelined-wait"),
         ("--decoder sequential", "sequential"),
-        ("--empty-rows stop", "pipelined-delay2-once"),
+        ("--empty-rows stop", "pipelined-delay2-stop"),
         ("--min-start-prob 0.60", "pipelined-delay2-retract-minprob0.6"),
         ("--min-start-prob 0", "pipelined-delay2-retract"),
         ("--sub-max 4 --time-max 30", "pipelined-delay2-timemax30-submax4"),

@@ -10,7 +10,7 @@ from tests.jobs.report.running import QUICK, remove, report_of, reported
 from tests.running import read_json, refused, write_lines
 
 
-@pytest.mark.parametrize(("there", "wait"), [("nothing", "wait"), ("unfinished", "sequential")])
+@pytest.mark.parametrize(("there", "wait"), [("nothing", "wait"), ("unfinished", "wait")])
 def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(workspace, there, wait):
     remove(workspace / ("models/sequential" if there == "nothing" else "models/sequential/config.json"))
     result = reported("--delays", f"2,{wait}")

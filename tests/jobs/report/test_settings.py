@@ -64,7 +64,7 @@ def test_values_that_are_none_are_a_usage_error(options, said):
     assert said in run("report", *options.split(), exit_code=2).output
 
 
-@pytest.mark.parametrize("written", ["2", '"2,1,sequential"', '[2, 1, "wait"]'])
+@pytest.mark.parametrize("written", ["2", '"2,1,wait"', '[2, 1, "wait"]'])
 def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
     monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda settings: "")
     asked = []
