@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pipedec_cli.jobs.train import TrainSettings
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
     from pipedec_cli.model.training.trainer import Hyperparameters
-    from pipedec_cli.pipeline.grid import EmptyRows
 
 
 def hyperparameters_of(settings: TrainSettings, lessons: Lessons) -> Hyperparameters:
