@@ -1,9 +1,9 @@
-"""The figures of the README beside what its commands print today.
+"""Run the commands of README and docs again, and compare what they print with the figures that stand there.
 
-``python -m tests.trials.readme [--data FOLDER] [--write] [BLOCK...]`` runs the commands of the README's blocks of figures, each in a
-fresh folder with the files of FOLDER/BLOCK, and compares: line by line, in order, white space aside. Counts and
-steps must be equal; what a model that was trained in the block says may differ by `TOLERANCE`; times and what follows of them are the
-machine's own, and are only shown. ``--write`` puts the new figures into the README.
+``python -m tests.trials.readme [--data FOLDER] [--write] [BLOCK...]`` takes the blocks that are marked ``<!-- figures: NAME -->``. It
+runs the commands of each block in a fresh folder that holds the files of FOLDER/NAME. It compares line by line, in order, and ignores
+white space. Counts and steps must be equal. Figures of a model that was trained in the block may differ by `TOLERANCE`. Times and
+what follows from them belong to the machine: they are shown, and not compared. ``--write`` puts the new figures into the page.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
-README: Final = Path(__file__).parents[2] / "README.md"
-#: After a training on another machine: so large a share, or so many units.
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+#: How far a figure may be off after a training on another machine: a share of it, or so many units.
 TOLERANCE: Final = (0.05, 1.0)
 _BLOCK: Final = re.compile(r"(<!-- figures: (\S+) -->\n+```\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 _NUMBER: Final = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
-_MACHINES_OWN: Final = re.compile(r"×|times as fast|\bms\b|/s\b|GB|threads|trained in|: about")
+_OF_THE_MACHINE: Final = re.compile(r"×|times as fast|\bms\b|/s\b|GB|threads|trained in|: about")
 
 
-class Line(NamedTuple):
-    """A line of a block, the same with the figures that are printed now, None if it is not, and whether that will do."""
+@dataclass(frozen=True)
+class Line:
+    """A line of a block, the same line with today's figures (None if it was not printed), and whether it holds."""
 
     shown: str
     now: str | None
@@ -38,17 +41,17 @@ class Line(NamedTuple):
 
 
 def blocks(text: str) -> dict[str, list[str]]:
-    """The lines of each block of figures, by name."""
+    """The lines of each block of figures, by its name."""
     return {name: body.splitlines() for _, name, body in _BLOCK.findall(text)}
 
 
 def commands(lines: Sequence[str]) -> list[str]:
-    """The commands of a block, which stand behind a `$`."""
+    """The commands of a block. They stand behind a `$`."""
     return [line[2:] for line in lines if line.startswith("$ ")]
 
 
 def printed(lines: Sequence[str], folder: Path) -> str:
-    """What the commands of a block print in a folder, all of it."""
+    """All that the commands of a block print when they run in a folder."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
     options = {"check": True, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -57,17 +60,17 @@ def printed(lines: Sequence[str], folder: Path) -> str:
 
 
 def compared(lines: Sequence[str], output: str) -> Iterator[Line]:
-    """Each line of a block beside the next one of the output that has the same words."""
-    text, at, trained = " ".join(output.replace("─", "").split()), 0, False
+    """Compare each line of a block with the next line of the output that has the same words."""
+    text, at, trained = _words(output), 0, False
     for line in lines:
-        words = " ".join(line.replace("─", "").split())
+        words = _words(line)
         if line.startswith("$ ") or not words:
             trained |= any(command in line for command in ("pipedec train", "pipedec demo"))
             yield Line(line, line, holds=True)
             continue
         pattern = re.compile(f"({_NUMBER.pattern})".join(map(re.escape, _NUMBER.split(words))))
         old = _NUMBER.findall(words)
-        # Of several lines with these words the one that begins with these figures, else the next one.
+        # Several lines may have these words. Take the line that begins with these figures, else the next line.
         likely = max(pattern.finditer(text, at), key=lambda found: _alike(old, found.groups()), default=None)
         if likely is None:
             yield Line(line, None, holds=False)
@@ -76,11 +79,15 @@ def compared(lines: Sequence[str], output: str) -> Iterator[Line]:
         pairs = zip(old, likely.groups(), strict=True)
         same = all(before == now or (trained and _near(before, now)) for before, now in pairs)
         now = _NUMBER.sub(lambda _, new=new: next(new), line)  # type: ignore[misc]
-        yield Line(line, now, same or bool(_MACHINES_OWN.search(line)))
+        yield Line(line, now, same or bool(_OF_THE_MACHINE.search(line)))
+
+
+def _words(text: str) -> str:
+    return " ".join(text.replace("─", "").split())
 
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many figures from the first on are equal."""
+    """How many figures are equal, counted from the first."""
     return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))))
 
 
@@ -90,28 +97,35 @@ def _near(old: str, now: str) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compare, and give the exit code."""
+    """Compare all pages. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("blocks", nargs="*", help="all of them if none is named")
-    parser.add_argument("--data", type=Path, help="a folder of folders of files, one for a block with data")
+    parser.add_argument("blocks", nargs="*", help="names of blocks; without any, all of them")
+    parser.add_argument(
+        "--data", type=Path, help="a folder with a folder of files for each block that needs data"
+    )
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args(arguments)
-    text, failed = README.read_text(encoding="utf-8"), False
+    held = [_compare_page(page, asked) for page in PAGES]
+    return int(not all(held))
+
+
+def _compare_page(page: Path, asked: argparse.Namespace) -> bool:
+    text, held = page.read_text(encoding="utf-8"), True
     for name, lines in blocks(text).items():
         if asked.blocks and name not in asked.blocks:
             continue
         with TemporaryDirectory() as folder:
             if asked.data and (asked.data / name).is_dir():
                 shutil.copytree(asked.data / name, folder, dirs_exist_ok=True)
-            made = list(compared(lines, printed(lines, Path(folder))))
-        for line in made:
+            found = list(compared(lines, printed(lines, Path(folder))))
+        for line in found:
             mark = " " if line.shown == line.now else "~" if line.holds else "!"
             print(mark, line.shown, *([] if mark == " " else [f"\n{mark} {line.now or 'not printed'}"]))
-        failed |= not all(line.holds for line in made)
-        text = text.replace("\n".join(lines), "\n".join(line.now or line.shown for line in made))
+        held &= all(line.holds for line in found)
+        text = text.replace("\n".join(lines), "\n".join(line.now or line.shown for line in found))
     if asked.write:
-        README.write_text(text, encoding="utf-8")
-    return int(failed)
+        page.write_text(text, encoding="utf-8")
+    return held
 
 
 if __name__ == "__main__":
