@@ -68,7 +68,7 @@ def step_bytes(model: Any, *, item: int, source: int, cached: int) -> int:
     """
     from torch import nn
 
-    from pipedec_cli.model.backbone import backbone_of
+    from pipedec_cli.model.families import backbone_of
 
     backbone = backbone_of(model.config)
     unread = {*chain.from_iterable(backbone.parts.source_projections(model))}  # its keys and values are there

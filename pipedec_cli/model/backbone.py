@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import torch
 from msgspec import Meta, Struct
 from torch import nn
 
-if TYPE_CHECKING:
-    from pipedec_cli.model.engine.torch.block import Blocks
-    from pipedec_cli.model.engine.torch.modules import Modules
-
+from pipedec_cli.model.engine.torch.block import Blocks
+from pipedec_cli.model.engine.torch.modules import Modules
 
 #: What a config.json may hold.
 TokenId = Annotated[int, Meta(ge=0)]
@@ -36,7 +34,8 @@ def eos_of(config: Any) -> int:
     return int(eos[0] if isinstance(eos, list) else eos)
 
 
-class Sizes(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sizes:
     """Of a decoder: its layers, the heads and the heads' width of its keys and values, and the widths that buffers take."""
 
     layers: int
@@ -87,16 +86,3 @@ class Backbone:
         import transformers
 
         return getattr(transformers, self.auto_class).from_config(config, dtype=torch.float32)
-
-
-def backbones() -> dict[str, Backbone]:
-    """Every family there is, by what transformers calls its members."""
-    from pipedec_cli.model.families import FAMILIES
-    from pipedec_cli.model.t5 import T5
-
-    return {name: family for family in (T5, *FAMILIES) for name in family.model_types}
-
-
-def backbone_of(config: Any) -> Backbone:
-    """The family of a model, by its config."""
-    return backbones()[config.model_type]

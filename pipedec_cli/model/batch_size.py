@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import torch
 
-from pipedec_cli.model.backbone import backbone_of
+from pipedec_cli.model.families import backbone_of
 
 #: Beyond this many examples a step is bound by arithmetic, and more of them gain little.
 MOST_ON_CPU, MOST_ON_GPU = 8, 64

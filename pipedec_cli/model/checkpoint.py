@@ -19,8 +19,9 @@ from pipedec_cli.data.records import DecoderKind, Segmentation, whole
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import ADAPTER, UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
-from pipedec_cli.model.backbone import OPENERS, Backbone, backbone_of, backbones, eos_of
+from pipedec_cli.model.backbone import OPENERS, Backbone, eos_of
 from pipedec_cli.model.engine.native.bare import bare_model
+from pipedec_cli.model.families import FAMILIES, backbone_of
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
@@ -240,11 +241,11 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
     raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
     if (kind := raw.get("model_type")) is None:
         raise ValueError("its config.json names no model_type")
-    if kind not in (families := backbones()):
-        todo = f"use a checkpoint of one of these families: {', '.join(families)}"
+    if kind not in FAMILIES:
+        todo = f"use a checkpoint of one of these families: {', '.join(FAMILIES)}"
         raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
     given = {**transformers.AutoConfig.for_model(kind).to_dict(), **raw}
-    encoded = not families[kind].prompted
+    encoded = not FAMILIES[kind].prompted
     if encoded and given.get(OPENERS[0]) is None:
         with suppress(OSError):  # there need not be one
             made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
@@ -252,7 +253,7 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
         named = (given.get(name) for name in OPENERS)
         given[OPENERS[0]] = next((one for one in named if one is not None), None)
     try:
-        checked = msgspec.to_builtins(msgspec.convert(given, families[kind].config))
+        checked = msgspec.to_builtins(msgspec.convert(given, FAMILIES[kind].config))
     except msgspec.ValidationError as error:
         what, todo = f"no {kind} can be built of it: {error}", "take the file that belongs to the weights"
         raise UserError(what, where=f"{name}/config.json", todo=todo) from error

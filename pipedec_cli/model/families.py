@@ -1,4 +1,4 @@
-"""Families that are driven through transformers' modules: decoder-only ones, and encoder-decoders that are no T5."""
+"""The table of all families, and those that run through transformers' modules: decoder-only ones, BART and T5Gemma."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds, eos_of
 from pipedec_cli.model.engine.torch.block import Function
 from pipedec_cli.model.engine.torch.modules import Modules
+from pipedec_cli.model.t5 import T5
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(gt=0, le=1e9)]
@@ -263,7 +264,8 @@ BART: Final = Backbone(
     ),
 )
 
-FAMILIES: Final = (
+_ALL = (
+    T5,
     _prompted("Llama", "llama", Llama),
     _prompted("Qwen3", "qwen3"),
     _prompted("SmolLM3", "smollm3"),
@@ -271,3 +273,10 @@ FAMILIES: Final = (
     T5GEMMA,
     BART,
 )
+#: Every family, by the names that transformers gives to its members.
+FAMILIES: Final[dict[str, Backbone]] = {name: family for family in _ALL for name in family.model_types}
+
+
+def backbone_of(config: Any) -> Backbone:
+    """The family of a model, by its config."""
+    return FAMILIES[config.model_type]

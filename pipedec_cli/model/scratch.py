@@ -12,8 +12,8 @@ from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.records import Family, Record
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import FRESH, require_start
-from pipedec_cli.model.backbone import backbones
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
+from pipedec_cli.model.families import FAMILIES
 
 
 class Shape(NamedTuple):
@@ -134,7 +134,7 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
     sizes = _SIZES.get(shape.family, _rotary)(shape)
     for half in {"encoder", "decoder"} & sizes.keys():  # which are configurations of their own
         sizes[half] |= common
-    return backbones()[kind].fresh(transformers.AutoConfig.for_model(kind, **common, **sizes))
+    return FAMILIES[kind].fresh(transformers.AutoConfig.for_model(kind, **common, **sizes))
 
 
 def _t5(shape: Shape) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_one_whole_text_is_that_of_transformers_greedy():
 
 def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(monkeypatch):
     """The cache grows on the way, with two sequences in flight."""
-    monkeypatch.setattr("pipedec_cli.model.engine.torch.operators.FIRST_ROOM", 4)
+    monkeypatch.setattr("pipedec_cli.model.engine.torch.context.FIRST_ROOM", 4)
     model = copy.deepcopy(small_model("t5"))
     with torch.no_grad():
         model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends

@@ -9,7 +9,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.engine import Engine, lay_out, make_encoder
 from pipedec_cli.model.engine.native.library import BuildError, compiled, is_compiled
 from pipedec_cli.model.engine.native.weights import TOKENS_TOGETHER, NativeEncoder, pack_native
-from pipedec_cli.model.engine.torch.operators import Matrices
+from pipedec_cli.model.engine.torch.block_layers import BlockLayers
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import KINDS, SOURCES, grid_rows, needs_kernels, odd_model, small_model, weights_of
@@ -244,10 +244,10 @@ def test_without_kernels_the_encoder_of_a_bfloat16_model_is_in_the_faster_dtype_
 
 
 def test_the_environment_and_an_argument_switch_the_kernels_off(monkeypatch):
-    assert isinstance(lay_out(small_model("t5"), native=False).stepping, Matrices)
+    assert isinstance(lay_out(small_model("t5"), native=False).stepping, BlockLayers)
     monkeypatch.setenv("PIPEDEC_NATIVE", "0")
     weights = lay_out(small_model("t5"))
-    assert isinstance(weights.stepping, Matrices)
+    assert isinstance(weights.stepping, BlockLayers)
     assert "PIPEDEC_NATIVE is 0" in weights.kernels
     with pytest.raises(BuildError, match="PIPEDEC_NATIVE"):  # asked for, and not to be had
         lay_out(small_model("t5"), native=True)

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
-from pipedec_cli.model.engine.torch import operators
-from pipedec_cli.model.engine.torch.block import can_prepack, laid_out
-from pipedec_cli.model.engine.torch.operators import VARIABLE, Matrices, bucket, wants_graphs
+from pipedec_cli.model.engine.torch import context, operators
+from pipedec_cli.model.engine.torch.block import can_prepack, step_form
+from pipedec_cli.model.engine.torch.block_layers import BlockLayers
+from pipedec_cli.model.engine.torch.operators import VARIABLE, bucket, wants_graphs
 from pipedec_cli.model.t5 import distance_buckets, layers, output_scale
 from tests.model.engines import (
     KINDS,
@@ -44,7 +45,7 @@ def test_a_packed_matrix_gives_the_plain_product_for_any_number_of_rows(dtype, t
     module = nn.Linear(1, 1, bias=False)
     module.weight = nn.Parameter(weight)
     with torch.inference_mode():
-        product = laid_out(dtype, 1e-6, prepack=True).linear(module)(x)
+        product = step_form(dtype, 1e-6, prepack=True).linear(module)(x)
     assert product.dtype == dtype
     torch.testing.assert_close(product, F.linear(x, weight), rtol=tolerance, atol=10 * tolerance)
 
@@ -63,7 +64,9 @@ def test_wo_in_a_wider_dtype_is_computed_there():
     dense = model.decoder.block[0].layer[-1].DenseReluDense
     dense.wo.float()
     with torch.inference_mode():
-        assert Matrices(model).blocks[0].feed(torch.randn(2, 32, dtype=torch.bfloat16)).dtype == torch.float32
+        assert (
+            BlockLayers(model).blocks[0].feed(torch.randn(2, 32, dtype=torch.bfloat16)).dtype == torch.float32
+        )
 
 
 # --- What is T5's -----------------------------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ def test_the_output_scale_is_the_familys_and_only_umt5_has_a_bias_in_every_layer
     for stack in (model.encoder, model.decoder):
         first, second = layers(stack)
         assert (first.bias is not second.bias) == (kind == "umt5")
-    first, second = Matrices(model).tables  # one column for each distance, and one for what is not visible
+    first, second = BlockLayers(model).tables  # one column for each distance, and one for what is not visible
     assert (first is not second) == (kind == "umt5")
     assert first.shape == (4, 12 + 2)
 
@@ -101,7 +104,8 @@ def test_the_output_scale_is_the_familys_and_only_umt5_has_a_bias_in_every_layer
 
 def test_buffers_that_grow_on_the_way_change_nothing(monkeypatch):
     usual = run_engine(make_engine("t5", "fixed", 2), SOURCES, method_of("1"))
-    for name, value in (("FIRST_ROOM", 2), ("COLUMNS", 3), ("SOURCE_TOKENS", 2)):
+    monkeypatch.setattr(context, "FIRST_ROOM", 2)
+    for name, value in (("COLUMNS", 3), ("SOURCE_TOKENS", 2)):
         monkeypatch.setattr(operators, name, value)
     assert run_engine(make_engine("t5", "fixed", 2), SOURCES, method_of("1")) == usual
 
@@ -130,7 +134,7 @@ def test_what_stands_in_the_spare_column_is_never_looked_at():
         engine = make_engine("t5", "fixed", 2)
         engine.admit(list(enumerate(SOURCES[:2])))
         engine.step(grid_rows(1, 2))
-        for both in engine.stepper.grid:
+        for both in engine.stepper.cache.grid:
             both[..., -1, :] = filling
         logits.append([engine.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
     torch.testing.assert_close(*logits, rtol=0, atol=0)

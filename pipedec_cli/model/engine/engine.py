@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import NativeWeights
 from pipedec_cli.model.engine.native.stepper import NativeStepper
@@ -27,9 +26,10 @@ from pipedec_cli.model.engine.native.weights import (
     pack_native,
 )
 from pipedec_cli.model.engine.torch.block import Blocks
-from pipedec_cli.model.engine.torch.matrices import Matrices
-from pipedec_cli.model.engine.torch.modules import ModuleLayers
+from pipedec_cli.model.engine.torch.block_layers import BlockLayers
+from pipedec_cli.model.engine.torch.module_layers import ModuleLayers
 from pipedec_cli.model.engine.torch.operators import TorchStepper
+from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
 
 #: Rows that a call computes at once: memory grows with their number times that of the columns.
@@ -40,7 +40,7 @@ MOST_ROWS: Final = 1024
 class DecoderWeights:
     """All that decoding needs of a model: an encoder, and the decoder packed for the compiled kernels or for torch's."""
 
-    stepping: NativeWeights | Matrices | ModuleLayers
+    stepping: NativeWeights | BlockLayers | ModuleLayers
     encoder: PaddingEncoder | NativeEncoder | None  # None where the decoder itself reads its source, a prompt
     vocabulary: int  # rows of the embedding
     kernels: str  # which compute the steps, for tables and logs, and why no faster ones
@@ -81,7 +81,7 @@ def lay_out(
                 raise
             reason = f"; not compiled: {error}" if device.type == "cpu" else ""
     blocks = isinstance(backbone.parts, Blocks)
-    layers = Matrices(model, prepack=prepack) if blocks else ModuleLayers(model)
+    layers = BlockLayers(model, prepack=prepack) if blocks else ModuleLayers(model)
     layers.kernels += reason
     encoder = None if backbone.prompted else make_encoder(model)
     return DecoderWeights(layers, encoder, vocabulary, layers.kernels, dtype, device)

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipedec_cli.model.backbone import backbone_of
-from pipedec_cli.model.engine.torch import modules
 from pipedec_cli.model.engine.torch.block import MODULES, Block, Blocks
+from pipedec_cli.model.engine.torch.modules import Modules
+from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.attention import distance, position, visible
 
 
@@ -29,10 +29,12 @@ def full_logits(
     the grid is as in `decoder_logits`.
     """
     backbone = backbone_of(model.config)
+    parts = backbone.parts
     if backbone.encoder is None:
-        return modules.prompted_logits(model, input_ids, attention_mask, tokens, subsequence, time)
+        assert isinstance(parts, Modules), f"{backbone.name} has no encoder, and its layers are blocks"
+        return parts.prompted_logits(model, input_ids, attention_mask, tokens, subsequence, time)
     memory = backbone.encoder(model)(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-    run = decoder_logits if isinstance(backbone.parts, Blocks) else modules.decoder_logits
+    run = decoder_logits if isinstance(parts, Blocks) else parts.decoder_logits
     return run(model, tokens, subsequence, time, memory, attention_mask)
 
 

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import backbone_of
+from pipedec_cli.model.families import backbone_of
 
 #: One file: large models, which have several, gain little.
 _WEIGHTS: Final = "model.safetensors"

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.engine.native.library import BuildError
+from pipedec_cli.model.families import backbone_of
 
 #: Kinds of rotary embedding whose frequencies depend on no text's length.
 STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")

@@ -12,7 +12,7 @@ from torch import Tensor
 from pipedec_cli.model.engine.native.packing import NativeWeights
 from pipedec_cli.model.engine.native.structures import CacheStruct
 from pipedec_cli.model.engine.prompts import Prompts
-from pipedec_cli.model.engine.torch.operators import FIRST_ROOM
+from pipedec_cli.model.engine.torch.context import FIRST_ROOM
 from pipedec_cli.pipeline.decode import Row
 
 #: Tokens of prompts that are read in one call: enough to use the arithmetic fully, few enough for the buffers to stay small.

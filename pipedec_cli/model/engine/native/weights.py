@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import backbone_of
 from pipedec_cli.model.engine.native.causal import pack_causal
 from pipedec_cli.model.engine.native.kinds import kind_of
 from pipedec_cli.model.engine.native.library import BuildError, Library
@@ -23,6 +22,7 @@ from pipedec_cli.model.engine.native.packing import (
 )
 from pipedec_cli.model.engine.native.structures import ACTIVATIONS, LayerStruct, ModelStruct
 from pipedec_cli.model.engine.torch.block import Blocks
+from pipedec_cli.model.families import backbone_of
 from pipedec_cli.model.t5 import distance_buckets, layers, offset_buckets, output_scale
 
 #: Tokens that are encoded together, unless a single source has more: enough to use the arithmetic fully, few enough

@@ -1,4 +1,4 @@
-"""A T5's decoder layer as functions, written once for training and for stepping; what differs is their form."""
+"""The decoder layer of a T5 as functions. It is written once; its form differs in training and in decoding steps."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from torch import Tensor, nn
 
 #: From states to states: [..., in] → [..., out].
 Function = Callable[[Tensor], Tensor]
-#: Rows for which a weight is packed; one packing serves any number of rows.
+#: Rows for which oneDNN packs a weight. The packed weight serves any number of rows.
 PACKED_ROWS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """In which form the parts of a model compute: as its modules, which are trained, or laid out for stepping."""
+    """How the modules of a layer become functions."""
 
     linear: Callable[[Any], Function]
     apart: Callable[..., Callable[[Tensor], Sequence[Tensor]]]  # one input times several matrices of one size
-    norm: Callable[[Any, float], Function]  # a norm, and a factor for its result
+    norm: Callable[[Any, float], Function]  # the result is multiplied by the number
     dropout: Callable[[Any], Function]
 
 
+#: The form for training: the modules themselves.
 MODULES: Final = Form(
     linear=lambda module: module,
     apart=lambda *modules: lambda x: [module(x) for module in modules],
@@ -36,27 +37,29 @@ MODULES: Final = Form(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer of a decoder that looks at a source, as functions; the caller says how attention is computed."""
+    """A layer of a decoder with self-attention, attention over a source, and a feed-forward part."""
 
     norm: Function
-    qkv: Callable[[Tensor], Sequence[Tensor]]  # of the grid's tokens
+    qkv: Callable[[Tensor], Sequence[Tensor]]  # query, key and value of the grid's tokens
     out: Function
     source_norm: Function
     source_q: Function
-    source_kv: Callable[[Tensor], Sequence[Tensor]]  # of the source's states
+    source_kv: Callable[[Tensor], Sequence[Tensor]]  # key and value of the source's states
     source_out: Function
     feed_norm: Function
     feed: Function  # without norm and residual
-    drop: Function  # of what each of the three parts adds
-    bias: nn.Embedding  # buckets × heads; layers may share one
+    drop: Function  # dropout of what each of the three parts adds
+    bias: nn.Embedding  # buckets × heads; layers may share it
 
     def __call__(
         self, hidden: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor], attend_source: Function
     ) -> Tensor:
-        """From the states of the layer before, [..., d_model], to this one's.
+        """Compute the next states, [..., d_model].
 
-        `attend` takes query, key and value, [..., heads · d] each, to what the grid's tokens see; `attend_source` takes
-        queries to what they see of the source.
+        Args:
+            hidden: the states of the layer before, [..., d_model].
+            attend: self-attention of query, key and value, [..., heads · width] each.
+            attend_source: attention of queries over the source.
         """
         hidden = hidden + self.drop(self.out(attend(*self.qkv(self.norm(hidden)))))
         hidden = hidden + self.drop(self.source_out(attend_source(self.source_q(self.source_norm(hidden)))))
@@ -65,17 +68,21 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A decoder in such layers, as functions that find its parts."""
+    """Functions that find the parts of a T5's decoder."""
 
-    dropout: Callable[[Any], Function]  # the one after the embedding
+    dropout: Callable[[Any], Function]  # the dropout behind the embedding
     layers: Callable[[Any, Form], list[Block]]  # first to last
-    head: Callable[[Any, Form], Function]  # from the last states to logits, the family's scale included
-    buckets: Callable[[Any], Tensor]  # each distance's, int64 [farthest + 1]; the last goes on
-    source_projections: Callable[[Any], list[tuple[Any, Any]]]  # layer by layer, to keys and values
+    head: Callable[[Any, Form], Function]  # from last states to logits, with the family's scale
+    buckets: Callable[
+        [Any], Tensor
+    ]  # the bucket of each distance, int64 [farthest + 1]; the last is for all beyond
+    source_projections: Callable[
+        [Any], list[tuple[Any, Any]]
+    ]  # for each layer, the modules to keys and values
 
 
 def can_prepack(dtype: torch.dtype) -> bool:
-    """Whether this build and CPU have oneDNN's prepacked linear for a dtype."""
+    """Whether this build of torch and this CPU have oneDNN's prepacked linear layer for a dtype."""
     if not torch._C._has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
     if dtype == torch.bfloat16:
@@ -84,11 +91,11 @@ def can_prepack(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-def laid_out(dtype: torch.dtype, epsilon: float, *, prepack: bool) -> Form:
-    """The form for stepping: the residual stream in float32, products in the matrices' dtype, nothing left out.
+def step_form(dtype: torch.dtype, epsilon: float, *, prepack: bool) -> Form:
+    """The form for decoding steps: states are summed in float32, products are in `dtype`, and there is no dropout.
 
-    A step at batch 1 reads every weight once for a few rows: it is bound by memory, and plain `F.linear` is far from
-    the bound on a CPU. Weights laid out once for oneDNN's kernels (`prepack`) are about twice as fast in float32.
+    A step at batch 1 reads every weight once for a few rows, so memory bounds it. On a CPU plain `F.linear` is far from
+    that bound. Weights that are packed once for oneDNN (`prepack`) are about twice as fast in float32.
     """
 
     def linear(*modules: Any) -> Function:

@@ -1,0 +1,80 @@
+"""Decoding steps through transformers' own modules, with the cache of the grid in the place of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, EncoderDecoderCache
+
+from pipedec_cli.model.engine.torch.context import StepContext
+from pipedec_cli.model.engine.torch.modules import Modules
+from pipedec_cli.model.families import backbone_of
+
+
+class ModuleLayers:
+    """A decoder of `Modules` as a stepper drives it; see `StepLayers`."""
+
+    kernels = "transformers' modules"
+
+    def __init__(self, model: Any) -> None:
+        backbone = backbone_of(model.config)
+        assert isinstance(backbone.parts, Modules), f"the layers of {backbone.name} are blocks"
+        self.model, self.parts, self.prompted = model, backbone.parts, backbone.prompted
+        embedding = backbone.embedding(model).weight
+        self.dtype, self.device = embedding.dtype, embedding.device
+        sizes = backbone.sizes(model.config)
+        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
+        self.head = self.parts.head(model)
+
+    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
+        """Give for each layer keys and values of source states, [tokens, heads · width] each."""
+        for key, value in self.parts.source_projections(self.model):
+            yield key(states), value(states)
+
+    def states(self, context: StepContext) -> Tensor:
+        """Run the layers: last states of the rows, [rows, width]."""
+        given: dict[str, Any] = {"cache": _StepCache(context), "key_position": context.key_position}
+        if not self.prompted:
+            seen = ~context.source_hidden
+            # The modules ask for source states but do not read them: keys and values are in the cache.
+            memory = torch.zeros(*seen.shape, 1, dtype=self.dtype, device=self.device)
+            given |= {"cache": _with_sources(context, self.layers), "memory": memory, "memory_mask": seen}
+        tokens, position = context.spread(context.tokens), context.spread(context.position)
+        return context.rows(self.parts.states(self.model, tokens, position, context.sees, **given))
+
+
+class _StepCache(Cache):  # type: ignore[misc]
+    """The cache of a grid as transformers' modules use it."""
+
+    def __init__(self, context: StepContext) -> None:
+        super().__init__(layers=[])
+        self.context = context
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write new keys and values, [n, heads, queries, width], and give all that the call reads."""
+        key, value = (self.context.rows(states.transpose(1, 2)) for states in (key_states, value_states))
+        return self.context.keep(layer_idx, key, value)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Always 0: modules must not count positions, since each token comes with its own."""
+        return 0
+
+
+@dataclass(slots=True)
+class _SourceLayer:
+    keys: Tensor
+    values: Tensor
+
+
+def _with_sources(context: StepContext, layers: int) -> EncoderDecoderCache:
+    sources = _StepCache(context)
+    sources.layers = [_SourceLayer(*context.source(layer)) for layer in range(layers)]
+    both = EncoderDecoderCache(_StepCache(context), sources)
+    both.is_updated = dict.fromkeys(range(layers), True)
+    return both
