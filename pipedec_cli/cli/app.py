@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from pipedec_cli.cli import bench, demo, generate, import_, report, score, segment, train
+from pipedec_cli.cli.options import add
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.jobs import bench, demo, generate, import_, report, score, segment, train
-from pipedec_cli.jobs.settings import add
 from pipedec_cli.model.training import processes
 from pipedec_cli.view.console import Talk, tame_libraries
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.data.records import Family
+from pipedec_cli.data.wording import many
 from pipedec_cli.jobs import settings as common
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import Dtype, Settings, names_of, option
-from pipedec_cli.view.console import Talk, make_console, many, write_stdout
-from pipedec_cli.view.tables import show_sheet
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import Bench
@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.peers import PeerName
     from pipedec_cli.evaluate.projection import Acceptance
     from pipedec_cli.model.decoder import Decoder
-
-EXAMPLES = """
-pipedec bench                                  # T5-Base's shape, the lengths of WikiHowQA, against the sequential decoder
-pipedec bench --compare transformers,ctranslate2:int8 \\
-  --dtypes float32,bfloat16,int8
-pipedec bench --shape pubmed --delays 1,2,3 --batch-sizes 1,16
-pipedec bench --subsequences 8 --tokens 12 --source 512
-pipedec bench --model scratch-qwen3-0.6b --compare transformers,ctranslate2
-pipedec bench --model scratch-base --family llama
-pipedec bench --acceptance pipedec-workspace/report/report.json  # and exact mode, projected
-pipedec bench --model google-t5/t5-large --device cuda --json \\
-  > bench.json
-"""
 
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes", "fields"]
 #: Source tokens of these shapes, and of an object.
@@ -68,7 +55,7 @@ class BenchSettings(Settings):
         "scratch-base",
         "scratch-tiny, -small, -base, -large or -qwen3-0.6b (fresh weights), a folder or a hub name; no training is needed.",
     )
-    family: Family | None = common.family_option()
+    family: Family | None = common.family_key()
     compare: str = option(
         "sequential,transformers",
         "With whom, commas between: sequential (always takes part), transformers, ctranslate2, ctranslate2:int8, "
@@ -97,27 +84,22 @@ class BenchSettings(Settings):
         False, "Measure the peak memory of each decoder in a process of its own.", "--memory/--no-memory"
     )
     device: str = common.device_option(panel="Speed")
-    threads: int | None = common.threads_option(panel="Speed")
+    threads: int | None = common.threads_key()
     seed: int = _speed(0, "Of fresh weights and random sources.")
     html: Path | None = option(None, "Write the figures, drawn, to this HTML file as well.")
     out: Path | None = option(None, "Keep the measurements in this JSON file.")
     config: Path | None = common.config_option()
+    set_keys: tuple[str, ...] = common.set_option()
     quiet: bool = common.quiet_option()
     as_json: bool = common.json_option()
 
 
-def bench(settings: BenchSettings) -> None:
-    """See in a minute what the method can give on this machine: speed without training, on forced lengths.
-
-    The model computes every step in earnest and is told when to end each subsequence; so are the others. Times are split into encoder, set-up and decoding, gains into fewer calls (the schedule) and faster calls (kernels); single steps stand beside the limit that the machine's memory sets.
-    """
-    from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
+def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any]]:
+    """Time decoders on forced lengths, without training. Gives the result, and all of it as plain values."""
+    from pipedec_cli.data.writing import manifest, write_json
     from pipedec_cli.evaluate.forced import Lengths
     from pipedec_cli.jobs.measuring import parse_compared
-    from pipedec_cli.view.page.command_pages import bench_page
-    from pipedec_cli.view.sheets.bench import bench_sheets
 
-    talk = Talk(quiet=settings.quiet)
     peers, drafts = parse_compared(settings.compare)
     if drafts or "prompt-lookup" in peers:
         what = "--compare: what exact mode and prompt lookup give depends on the text, and here texts mean nothing"
@@ -142,7 +124,7 @@ def bench(settings: BenchSettings) -> None:
         require_place(path)
     keep_apart(read, out + html, "name another file")
     keep_apart(out, html, "name another file")
-    measured = run(settings, lengths, peers, accepted, talk)
+    measured = run(settings, lengths, peers, accepted, notify)
     whom = settings.some("model", "family", "delays", "dtypes", "batch_sizes", "rows")
     how = settings.some("repeats", "device", "memory", "seed")
     resolved = {"lengths": asdict(lengths), "peers": peers, **whom, **how}
@@ -150,16 +132,8 @@ def bench(settings: BenchSettings) -> None:
     content = measured.as_json() | {"manifest": manifest(resolved, inputs=inputs)}
     if settings.out is not None:
         write_json(settings.out, content)
-        talk.say(f"saved {settings.out}")
-    sheets = bench_sheets(measured)
-    if settings.html is not None:
-        write_text(settings.html, bench_page(measured, sheets))
-        talk.say(f"saved {settings.html}, to be looked at in a browser")
-    if settings.as_json:
-        write_stdout(to_json(content, indent=2) + "\n")
-    else:
-        for sheet in sheets:
-            show_sheet(make_console(stderr=False), sheet)
+        notify.say(f"saved {settings.out}")
+    return measured, content
 
 
 def _with_acceptance(settings: BenchSettings) -> tuple[BenchSettings, list[Acceptance]]:
@@ -183,10 +157,10 @@ def run(
     lengths: Lengths,
     peers: Sequence[PeerName],
     accepted: Sequence[Acceptance],
-    talk: Talk,
+    notify: Notify,
 ) -> Bench:
     """Time our decoders in every dtype and the peers on forced lengths, then single steps; project exact mode from these."""
-    talk.say(f"loading {settings.model} …")
+    notify.say(f"loading {settings.model} …")
 
     from pipedec_cli.evaluate.bench import Bench, MemoryProbe, StepSpeed, time_steps
     from pipedec_cli.evaluate.competitor import Competitor, EngineRunner
@@ -195,11 +169,10 @@ def run(
     from pipedec_cli.jobs.measuring import measure
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.scratch import shape_of
-    from pipedec_cli.view.progress import stage
 
     device = str(choose_device(settings.device))
     repeats, clock = settings.repeats, device_clock(device)
-    with _decoders(settings, device, talk) as decoders:
+    with _decoders(settings, device, notify) as decoders:
         first = decoders[0].checkpoint
         if first.places is not None and lengths.source > first.places:
             what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
@@ -218,7 +191,7 @@ def run(
                 name += f", {runner.settings['dtype']}"
             ours.append(Competitor(name, role, runner, delay=delay, sources=sources))
         probe, steps = MemoryProbe(clock, device=device), list[StepSpeed]()
-        talk.say(f"forced lengths: {lengths.line}")
+        notify.say(f"forced lengths: {lengths.line}")
 
         def rest() -> None:
             pause()
@@ -226,13 +199,13 @@ def run(
 
         def step() -> None:
             rows = sorted({*settings.rows, *rows_of(accepted)})
-            talk.say(f"timing single steps of {', '.join(map(str, rows))} rows: {many(repeats, 'repeat')}")
+            notify.say(f"timing single steps of {', '.join(map(str, rows))} rows: {many(repeats, 'repeat')}")
             engines = [(decoder.engine(), decoder.checkpoint.model) for decoder in decoders]
-            with stage(talk, "timing steps", len(engines) * len(rows) * (1 + repeats)) as advance:
+            with notify.stage("timing steps", len(engines) * len(rows) * (1 + repeats)) as advance:
                 steps.extend(time_steps(engines, rows, sources[0], probe, repeats, clock, pause, advance))
 
         longest = lengths.tokens + 1  # ours make an <eos> too
-        found = measure(settings, ours, peers, first, longest, talk, forced=True, rest=rest, then=step)
+        found = measure(settings, ours, peers, first, longest, notify, forced=True, rest=rest, then=step)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
         shape = shape_of(settings.model, settings.family)
         fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
@@ -245,7 +218,7 @@ def run(
 
 
 @contextmanager
-def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list[Decoder]]:
+def _decoders(settings: BenchSettings, device: str, notify: Notify) -> Iterator[list[Decoder]]:
     """The model in each dtype; fresh weights lie in a folder while they are needed, so that peers can convert them."""
     import torch
 
@@ -258,7 +231,7 @@ def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list
     with TemporaryDirectory(prefix="pipedec-bench-") as folder:
         name = settings.model
         if (shape := shape_of(name, settings.family)) is not None:
-            talk.say(f"making {name} with fresh weights")
+            notify.say(f"making {name} with fresh weights")
             torch.manual_seed(settings.seed)
             name = folder
             # The tokenizer knows few words, since nothing is read; the vocabulary has its whole size.
@@ -266,5 +239,5 @@ def _decoders(settings: BenchSettings, device: str, talk: Talk) -> Iterator[list
             method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))
             model = make_model(shape, shape.vocabulary)
             save_checkpoint(Checkpoint(model, tokenizer, method, settings.model), Path(folder))
-        announce_compiling(torch.device(device).type, talk)
+        announce_compiling(torch.device(device).type, notify)
         yield [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]

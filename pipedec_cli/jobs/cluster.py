@@ -31,16 +31,18 @@ from pipedec_cli.data.merging import whole_job
 from pipedec_cli.data.predictions import GenerationFiles, Inputs, differences
 from pipedec_cli.data.rows import STDIN
 from pipedec_cli.data.shards import Shard
+from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_text
+from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings, job_folder
 from pipedec_cli.jobs.loading import load_any, read_inputs
 from pipedec_cli.jobs.predicting import Predictions
+from pipedec_cli.jobs.tally import Tally
 from pipedec_cli.jobs.threads import settle_threads
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.view.console import Talk, command_line, many
-from pipedec_cli.view.progress import Tally, stage
 
 #: Enough for the workers to end at about the same time, and few enough that each shard is worth its while.
 SHARDS_A_WORKER, FEWEST_RECORDS = 16, 64
@@ -62,12 +64,12 @@ class ShardWorker:
     @cached_property
     def inputs(self) -> Inputs:
         """All records, kept where the system has its temporary files: each shard starts at its first one at once."""
-        return read_inputs(self.settings, Talk(quiet=True), keep=Path(gettempdir()))
+        return read_inputs(self.settings, Notify(), keep=Path(gettempdir()))
 
     @cached_property
     def decoder(self) -> Decoder:
         """Loaded with the first shard, so that what goes wrong is told as what goes wrong with a shard."""
-        return load_any(self.settings, Talk(quiet=True))
+        return load_any(self.settings, Notify())
 
     def __call__(self, row: Mapping[str, Any]) -> Row:
         """Make one shard; gives its number, the pickled tally, and what went wrong."""
@@ -83,7 +85,7 @@ class ShardWorker:
     def make(self, shard: Shard) -> Tally:
         """Write a shard's file, whole; a `UserError` if what this worker sees is not the job."""
         os.chdir(self.place)  # which paths are relative to
-        made = Predictions(self.settings, self.decoder, self.inputs.part(shard), Talk(quiet=True))
+        made = Predictions(self.settings, self.decoder, self.inputs.part(shard), Notify())
         if changed := "; ".join(differences(self.job, {**made.manifest, "shard": None})):
             raise UserError(
                 f"{socket.gethostname()} has another job: {changed}", todo="is it the same data and model?"
@@ -112,7 +114,7 @@ class ShardWorker:
             note.unlink()
 
 
-def generate_on_ray(settings: GenerateSettings, talk: Talk) -> dict[str, Any]:
+def generate_on_ray(settings: GenerateSettings, notify: Notify) -> dict[str, Any]:
     """Make all shards of a job that are not whole yet; gives what was done, as plain values."""
     folder = job_folder(settings)
     if settings.live or settings.data == STDIN or settings.shard:
@@ -122,13 +124,13 @@ def generate_on_ray(settings: GenerateSettings, talk: Talk) -> dict[str, Any]:
     # Workers have neither this environment nor, unless they are told, all threads for each of them.
     place, threads = Workspace.find(settings.workspace).root, settings.threads or 1
     settings = replace(settings, set_aside=True, workspace=place, threads=threads)
-    inputs = read_inputs(settings, talk)
-    job = _job(settings, inputs, talk)
+    inputs = read_inputs(settings, notify)
+    job = _job(settings, inputs, notify)
     of_any_device = {name: value for name, value in job["settings"].items() if name != "device"}
     with ExitStack() as stack:
-        stack.enter_context(only_writer(folder, folder=True, todo="choose another --out", warn=talk.warn))
+        stack.enter_context(only_writer(folder, folder=True, todo="choose another --out", warn=notify.warn))
         _begun(folder, {**job, "settings": of_any_device})  # before Ray is started, which tells the device
-        ray = stack.enter_context(_ray(settings, talk))
+        ray = stack.enter_context(_ray(settings, notify))
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
         workers = settings.workers or gpus or max(1, int(resources.get("CPU", 1)) // threads)
@@ -137,26 +139,28 @@ def generate_on_ray(settings: GenerateSettings, talk: Talk) -> dict[str, Any]:
         todo = [shard for shard in shards if not _is_whole(folder, shard)]
         device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
         where = "this machine" if settings.address is None else "the cluster"
-        talk.say(
+        notify.say(
             f"{many(inputs.count, 'record')} in {many(len(shards), 'shard')}, by {many(workers, 'worker')} of {where}, {device}"
         )
         if len(todo) < len(shards):
-            talk.say(f"{many(len(shards) - len(todo), 'shard')} of {len(shards):,} in {folder} whole already")
+            notify.say(
+                f"{many(len(shards) - len(todo), 'shard')} of {len(shards):,} in {folder} whole already"
+            )
         if not settings.workers and (needed := workers * threads) > resources.get("CPU", 0):
-            talk.warn(f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}")
+            notify.warn(f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}")
         began, tally, wrong = perf_counter(), Tally(unknown_id=None), dict[str, str]()
         try:
-            with stage(talk, "shards", len(todo)) as advance:
+            with notify.stage("shards", len(todo)) as advance:
                 for row in _run(ray, settings, job, todo, workers, gpus):
                     advance()
                     if row["wrong"]:
                         wrong[row["shard"]] = row["wrong"]
-                        talk.warn(f"shard {row['shard']}: {row['wrong']}")
+                        notify.warn(f"shard {row['shard']}: {row['wrong']}")
                     else:
                         tally.include(pickle.loads(row["tally"]))  # noqa: S301  (our own worker's)
         except KeyboardInterrupt:
             there = sum(_is_whole(folder, shard) for shard in shards)
-            talk.warn(
+            notify.warn(
                 f"stopped: {there:,} of {many(len(shards), 'shard')} are whole in {folder}; the same command goes on"
             )
             raise
@@ -167,11 +171,11 @@ def generate_on_ray(settings: GenerateSettings, talk: Talk) -> dict[str, Any]:
         why = wrong.get(str(first), "Ray lost it")
         what = f"{len(left):,} of {many(len(shards), 'shard')} could not be made; the first, {first}: {why}"
         raise UserError(what, where=str(folder), todo="the same command goes on with them")
-    return _end(folder, tally, seconds, talk)
+    return _end(folder, tally, seconds, notify)
 
 
 @contextmanager
-def _ray(settings: GenerateSettings, talk: Talk) -> Iterator[Any]:
+def _ray(settings: GenerateSettings, notify: Notify) -> Iterator[Any]:
     """Ray, connected to a cluster or to one of its own on this machine; it reports nothing to anybody."""
     quiet = {"USAGE_STATS_ENABLED": "0", "BACKEND_LOG_LEVEL": "fatal", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     for name, value in quiet.items():
@@ -185,7 +189,7 @@ def _ray(settings: GenerateSettings, talk: Talk) -> Iterator[Any]:
     cores = settings.workers * (settings.threads or 1) if settings.workers else None
     here = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
     terminate = signal.getsignal(signal.SIGTERM)
-    talk.say("starting Ray …" if address is None else f"connecting to Ray at {address} …")
+    notify.say("starting Ray …" if address is None else f"connecting to Ray at {address} …")
     try:
         try:
             if address and (host := re.fullmatch(r"([^/:]+):(\d+)", address)):
@@ -197,7 +201,7 @@ def _ray(settings: GenerateSettings, talk: Talk) -> Iterator[Any]:
                 f"no Ray cluster at {address}: {first_line(error)}", todo="see `ray status` there"
             ) from None
         signal.signal(signal.SIGTERM, terminate)  # Ray sets its own
-        with redirect_stdout(_Quoted(talk)):
+        with redirect_stdout(_Quoted(notify)):
             yield ray
     finally:
         ray.shutdown()
@@ -218,15 +222,15 @@ def _muted() -> Iterator[None]:
 
 
 class _Quoted(TextIOBase):
-    """Standard output while Ray runs, where it tells at length of workers that died: how each line begins, as talk."""
+    """Standard output while Ray runs, where it tells at length of workers that died: how each line begins, as messages."""
 
-    def __init__(self, talk: Talk) -> None:
-        self.talk = talk
+    def __init__(self, notify: Notify) -> None:
+        self.notify = notify
 
     def write(self, text: str) -> int:
         for line in re.sub(r"\x1b\[\d*m", "", text).splitlines():
             if line.strip():
-                self.talk.say(f"Ray: {line[:150]}{' …' if len(line) > 150 else ''}")
+                self.notify.say(f"Ray: {line[:150]}{' …' if len(line) > 150 else ''}")
         return len(text)
 
 
@@ -253,10 +257,10 @@ def _run(
     yield from made.iter_rows()
 
 
-def _job(settings: GenerateSettings, inputs: Inputs, talk: Talk) -> dict[str, Any]:
+def _job(settings: GenerateSettings, inputs: Inputs, notify: Notify) -> dict[str, Any]:
     """What all shards are made with, as a manifest; the model is loaded for it, and on a CPU, since this may be no worker's machine."""
     here = replace(settings, device="cpu", dtype="float32")
-    made = Predictions(here, load_any(here, talk), inputs, talk).manifest
+    made = Predictions(here, load_any(here, notify), inputs, notify).manifest
     return {**made, "settings": {**made["settings"], "dtype": settings.dtype}}
 
 
@@ -286,7 +290,7 @@ def _is_whole(folder: Path, shard: Shard) -> bool:
     return files.begun and ended.get("examples") == files.count()
 
 
-def _end(folder: Path, tally: Tally, seconds: float, talk: Talk) -> dict[str, Any]:
+def _end(folder: Path, tally: Tally, seconds: float, notify: Notify) -> dict[str, Any]:
     """Look at what the workers have left, write the manifest over all of it and say what came of it."""
     whole = whole_job(folder)
     bad, count = sum(1 for _ in whole.bad), whole.manifest["examples"]
@@ -294,12 +298,12 @@ def _end(folder: Path, tally: Tally, seconds: float, talk: Talk) -> dict[str, An
     used = whole.manifest["settings"]
     limits = Limits(used["time_max"], used["sub_max"], used["max_tokens"])
     for said in tally.warnings(used["max_source_tokens"]):
-        talk.warn(said)
+        notify.warn(said)
     for said in tally.lines(seconds, limits):
-        talk.say(said)
+        notify.say(said)
     if bad:
-        talk.warn(f"{many(bad, 'record')} set aside, in {folder}/part-*.bad.jsonl")
-    talk.say(f"{many(count, 'prediction')} in {folder}; next: {command_line('generate', merge=folder)}")
+        notify.warn(f"{many(bad, 'record')} set aside, in {folder}/part-*.bad.jsonl")
+    notify.say(f"{many(count, 'prediction')} in {folder}; next: {command_line('generate', merge=folder)}")
     return {
         "out": str(folder),
         "rows": count,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -16,27 +16,13 @@ from pipedec_cli.data.records import DecoderKind, Delay, Draft, Generated
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import read_whole_lines, to_json
+from pipedec_cli.data.writing import read_whole_lines
 from pipedec_cli.jobs import settings as common
+from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import load_any, read_inputs
 from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, argument, option
 from pipedec_cli.pipeline.grid import EmptyRows
-from pipedec_cli.view.console import Talk, command_line, visible, write_stdout
-
-EXAMPLES = """
-pipedec generate                                # the workspace's test set with the workspace's model
-pipedec generate --delay 2 --resume             # go on after an interruption
-pipedec generate --text "name[The Mill], food[Chinese]" --live
-pipedec generate --exact my-model --draft source  # its own text in fewer calls, with nothing to train
-pipedec generate --decoder sequential           # the ordinary model; --delay wait is another thing
-pipedec generate articles.csv --source-field body --model my-model \\
-  --out summaries.jsonl --batch-size 16
-cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
-pipedec generate articles.txt --plain           # a source a line
-pipedec generate corpus/ --out made/ --shard 3/16  # a sixteenth, on this machine
-pipedec generate corpus/ --out made/ --engine ray  # all of it, by Ray
-pipedec generate --merge made/                  # all sixteen, once they are there
-"""
 
 _decoding, _data, _machine, _shards = (
     partial(option, panel=name) for name in ("Decoding", "Data", "Machine", "Large corpora")
@@ -65,7 +51,7 @@ class GenerateSettings(WorkflowSettings):
         None,
         "Δt: a new subsequence starts every N time-steps. 'wait' starts one when the one before has "
         "ended, with the same model \\[default: as trained, 2 for a model that serves any].",
-        parser=common.parse_delay,
+        parser=common.number_or("wait"),
         metavar="N|wait",
     )
     force: bool = _decoding(
@@ -188,7 +174,7 @@ class GenerateSettings(WorkflowSettings):
         "bfloat16 is faster and may change a token; on a CPU, int8 is fastest; float16 is for GPUs.",
     )
     device: str = common.device_option(panel="Machine")
-    threads: int | None = common.threads_option(panel="Machine")
+    threads: int | None = common.threads_key()
     out: str | None = common.general(
         None,
         "The file of predictions, or - for stdout; with --shard their folder \\[default: generations/NAME.jsonl in the "
@@ -215,12 +201,14 @@ class GenerateSettings(WorkflowSettings):
     )
 
 
-def generate(settings: GenerateSettings) -> None:
-    """Generate a text from each source, several subsequences of it at the same time.
+def generate(
+    settings: GenerateSettings,
+    notify: Notify,
+    emit: Callable[[Generated, Mapping[str, Any]], None] | None = None,
+) -> dict[str, Any] | None:
+    """Generate as the settings say. Gives what was done as plain values, or None if the lines went to `emit`.
 
-    A line of the output is a JSON object: `id`, `prediction`, `segments`, `steps` (decoder calls), `tokens`, `truncated` (what cut the text short, or null), `stopped_on_repeat` (true, where --stop-on-repeat has ended the text), `seconds`, `fields` (of a model for objects the object, as `prediction` is in JSON; a value that was cut is null), in exact mode `draft_steps` (those of the calls that made a draft), and every field of the input. Lines come in input order, each as soon as the order allows; a manifest beside the file says what it was made with. `--json` prints the summary on stdout, and with `--text` the JSON objects.
-
-    Decoding is greedy: each token is the most probable one. There are no beams and there is no sampling.
+    `emit` takes each result, and its line, where the output is standard output.
     """
     if settings.live_speed:
         settings = replace(settings, live=True)
@@ -230,7 +218,6 @@ def generate(settings: GenerateSettings) -> None:
     if settings.decoder == "sequential" or settings.delay == "wait":
         unbound = dict.fromkeys({"time_max", "sub_max"} - settings.typed)
         settings = replace(settings, **unbound)  # type: ignore[arg-type]
-    talk = Talk(quiet=settings.quiet)
     if not settings.engine and (given := settings.typed & {"workers", "address"}):
         raise UserError(f"--{min(given)} is for --engine ray alone", todo="leave it out")
     if settings.merge:
@@ -241,18 +228,16 @@ def generate(settings: GenerateSettings) -> None:
 
         from pipedec_cli.jobs.merging import merge
 
-        done = merge(settings.merge, settings, talk)
+        done = merge(settings.merge, settings, notify, emit)
     elif settings.engine:
         from pipedec_cli.jobs.cluster import generate_on_ray
 
-        done = generate_on_ray(settings, talk)
+        done = generate_on_ray(settings, notify)
     else:
-        done = run(settings, talk)
-    if done is not None:
-        if then := _next(settings, Path(done["out"])):
-            talk.say(f"next: {then}")
-        if settings.as_json:
-            write_stdout(to_json(done) + "\n")
+        done = run(settings, notify, emit)
+    if done is not None and (then := _next(settings, Path(done["out"]))):
+        notify.say(f"next: {then}")
+    return done
 
 
 def _next(settings: GenerateSettings, out: Path) -> str:
@@ -287,7 +272,11 @@ def job_folder(settings: GenerateSettings) -> Path:
     return folder
 
 
-def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
+def run(
+    settings: GenerateSettings,
+    notify: Notify,
+    emit: Callable[[Generated, Mapping[str, Any]], None] | None = None,
+) -> dict[str, Any] | None:
     """Generate as the settings say; gives what was done as plain values, or None if the lines went to stdout."""
     out, texts = settings.out, settings.text
     if texts and settings.data is not None:
@@ -318,20 +307,16 @@ def run(settings: GenerateSettings, talk: Talk) -> dict[str, Any] | None:
             with only_writer(path, todo="choose another --out"):
                 pass  # else it would be refused once all is read and loaded
 
-    inputs = read_inputs(settings, talk)
-    decoder = load_any(settings, talk)
+    inputs = read_inputs(settings, notify)
+    decoder = load_any(settings, notify)
 
     from pipedec_cli.jobs.predicting import Predictions
 
-    predictions = Predictions(settings, decoder, inputs, talk)
+    predictions = Predictions(settings, decoder, inputs, notify)
     predictions.announce()
     if not to_stdout:
         return predictions.write(Path(out) if out else predictions.path())
 
-    def show(generated: Generated) -> None:
-        text = visible(generated.text) if sys.stdout.isatty() else generated.text
-        plain = out is None and not settings.as_json
-        write_stdout((text if plain else to_json(predictions.line(generated))) + "\n")
-
-    predictions.generate(show)
+    assert emit is not None, "somebody takes what goes to standard output"
+    predictions.generate(lambda generated: emit(generated, predictions.line(generated)))
     return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,7 +22,8 @@ from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
-from pipedec_cli.data.writing import to_json, write_json_lines
+from pipedec_cli.data.writing import write_json_lines
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import (
     Settings,
     argument,
@@ -30,21 +31,9 @@ from pipedec_cli.jobs.settings import (
     json_option,
     option,
     quiet_option,
+    set_option,
     unescaped,
 )
-from pipedec_cli.view.console import Talk, write_stdout
-from pipedec_cli.view.progress import track
-from pipedec_cli.view.tables import Section, Sheet, show_sheet
-
-EXAMPLES = """
-pipedec import msqa MultiSpanQA_data                     # its folder: msqa/train.jsonl, msqa/dev.jsonl, …
-pipedec import kp20k kp20k_testing.json --out test.jsonl
-pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 \\
-  --split test --limit 1000
-pipedec import conll eng.train                           # tokens with BIO tags: {label: [mentions]}
-pipedec import parallel train_src.txt --targets train_trg.txt
-pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
-"""
 
 DataSet = Literal[
     "msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed", "keyphrases", "conll", "parallel"
@@ -83,6 +72,7 @@ class ImportSettings(Settings):
     as_json: bool = json_option()
     quiet: bool = quiet_option()
     config: Path | None = config_option()
+    set_keys: tuple[str, ...] = set_option()
 
     @property
     def to_stdout(self) -> bool:
@@ -97,38 +87,43 @@ class _Imported(NamedTuple):
     statistics: TargetStatistics
 
 
-def import_data(settings: ImportSettings) -> None:
-    """Turn a data set as it is published into JSON lines: id, source, and target as text or as a list of segments.
+@dataclass(frozen=True)
+class ImportedData:
+    """What `import` wrote: its files, and the paper's figures for the data set, if it is one of the paper's."""
 
-    A file in another layout is refused with the first place where it differs. No program of a data set is run.
-    """
+    dataset: str
+    files: Sequence[_Imported]
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        paper = TARGET_LENGTHS.get(self.dataset)
+        written = [
+            {"path": path, "split": split, **tally.as_json(), "statistics": statistics.to_json()}
+            for path, split, tally, statistics in self.files
+        ]
+        return {"dataset": self.dataset, "files": written, "paper": asdict(paper) if paper else None}
+
+
+def import_data(settings: ImportSettings, notify: Notify, emit: Callable[[str], None]) -> ImportedData:
+    """Write a published data set as JSON lines. `emit` takes each line where the output is standard output."""
     if settings.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
     for name, value in settings.some("targets", "separator").items():
         if value is not None and settings.name != "parallel":
             raise UserError(f"--{name} is for parallel text, not for {settings.name}")
-    talk = Talk(quiet=settings.quiet)
     paths = _paths(settings)
     if settings.to_stdout:
         with tempfile.TemporaryDirectory(prefix="pipedec-") as folder:
             path = Path(folder, "stdout")
-            files = _import(settings, {settings.split: path}, talk)
+            files = _import(settings, {settings.split: path}, notify)
             with path.open(encoding="utf-8", newline="") as lines:
                 for line in lines:
-                    write_stdout(line)
+                    emit(line)
     else:
-        files = _import(settings, paths, talk)
-        talk.say(f"wrote {', '.join(path for path, *_ in files)}")
-    if not settings.quiet:
-        show_sheet(talk.console, _targets(files, settings.name))
-    if settings.as_json:
-        paper = TARGET_LENGTHS.get(settings.name)
-        written = [
-            {"path": path, "split": split, **tally.as_json(), "statistics": statistics.to_json()}
-            for path, split, tally, statistics in files
-        ]
-        result = {"dataset": settings.name, "files": written, "paper": asdict(paper) if paper else None}
-        write_stdout(to_json(result, indent=2) + "\n")
+        files = _import(settings, paths, notify)
+        notify.say(f"wrote {', '.join(path for path, *_ in files)}")
+    return ImportedData(settings.name, files)
 
 
 def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
@@ -162,7 +157,7 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
     return paths
 
 
-def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk: Talk) -> list[_Imported]:
+def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], notify: Notify) -> list[_Imported]:
     """Write one file, or one for each split, once all of it was read, and count its targets.
 
     A split of which no example has a target is written under a name that `segment` passes over.
@@ -171,17 +166,19 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
     there = next(place for place in (folder, *folder.parents) if place.is_dir())  # so that moving is renaming
     with tempfile.TemporaryDirectory(prefix=".pipedec-", dir=there) as stage:
         staged = {split: Path(stage, path.name) for split, path in paths.items()}
-        tallies = {split: _write(settings, path, split, talk) for split, path in staged.items()}
+        tallies = {split: _write(settings, path, split, notify) for split, path in staged.items()}
         folder.mkdir(parents=True, exist_ok=True)
         for split, path in staged.items():
             path.replace(paths[split])
     for split, tally in tallies.items():
         for note in tally.notes():
-            talk.warn(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
+            notify.warn(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
     for split, tally in tallies.items():
         if len(paths) > 1 and tally.times["without_target"] == tally.examples:
             paths[split] = paths[split].replace(paths[split].with_name(f"unlabelled-{split}.jsonl"))
-            talk.say(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
+            notify.say(
+                f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over"
+            )
     # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
     level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level
     segmenter = make_segmenter(level, targets=list(_training_text(next(iter(paths.values())))))
@@ -195,20 +192,20 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], talk:
 
     files = []
     for split, path in paths.items():
-        records = track(talk, read_records(path), None, f"counting {path}")
+        records = notify.track(read_records(path), None, f"counting {path}")
         name = "stdout" if settings.to_stdout else str(path)
         files.append(_Imported(name, split, tallies[split], describe_targets(map(segmented, records))))
     return files
 
 
-def _write(settings: ImportSettings, path: Path, split: SplitName | None, talk: Talk) -> CleaningCounts:
+def _write(settings: ImportSettings, path: Path, split: SplitName | None, notify: Notify) -> CleaningCounts:
     """Write one split, or one file, which must hold something."""
     tally, read = CleaningCounts(), IMPORTERS[settings.name].read
     if settings.name == "parallel":
         separator = settings.separator and unescaped(settings.separator)
         read = partial(parallel, targets=settings.targets, separator=separator)
     objects = islice(cleaned(read(settings.location, split), tally), settings.limit)
-    write_json_lines(path, track(talk, objects, None, f"reading {split or settings.location}"))
+    write_json_lines(path, notify.track(objects, None, f"reading {split or settings.location}"))
     if not tally.examples:
         raise UserError("holds no example", where=settings.location)
     return tally
@@ -223,16 +220,3 @@ def _training_text(path: Path) -> Iterator[str]:
         if record.target and record.target_segments is None:
             characters += len(record.target)
             yield record.target
-
-
-def _targets(files: Sequence[_Imported], dataset: str) -> Sheet:
-    columns, rows = ("examples", "words a target", "subseqs a target", "words a subseq"), []
-    for path, _, tally, row in files:
-        means = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
-        shown = (f"{mean:.1f}" if row.examples else "no targets" for mean in means)
-        rows.append((path, f"{tally.examples:,}", *shown))
-    if (paper := TARGET_LENGTHS.get(dataset)) is not None:
-        shown = (f"{mean:.1f}" for mean in paper.means)
-        rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *shown))
-        rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
-    return Sheet("", columns, (Section("", tuple(rows)),), corner="targets")

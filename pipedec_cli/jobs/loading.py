@@ -14,7 +14,7 @@ from pipedec_cli.data.rows import STDIN, corpus_files, given_splits, read_record
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
-from pipedec_cli.view.console import Talk
+from pipedec_cli.jobs.events import Notify
 
 if TYPE_CHECKING:
     from pipedec_cli.jobs.generate import GenerateSettings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
 
 
-def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = None) -> Inputs:
+def read_inputs(settings: GenerateSettings, notify: Notify, *, keep: Path | None = None) -> Inputs:
     """Look through the records to generate from: texts from the command line, a split of the workspace, or any data.
 
     Files are read once here and once more while generating, so that memory does not grow with them; standard input,
@@ -60,7 +60,7 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
             raise UserError(f"has no file for {split}", where=location, todo=todo)
     elif settings.split is not None and (location == STDIN or path.exists()):
         raise UserError("a single file has no splits", where=location, todo="leave out --split")
-    warn = iter([talk.warn])  # what is read again was said the first time
+    warn = iter([notify.warn])  # what is read again was said the first time
     aside = InvalidRecords() if settings.set_aside or settings.shard else None
     how: Any = {"split": split, "plain": settings.plain, "aside": aside, "allow_empty": aside is not None}
     again = lambda: read_records(location, names, warn=next(warn, None), **how)  # noqa: E731
@@ -70,9 +70,9 @@ def read_inputs(settings: GenerateSettings, talk: Talk, *, keep: Path | None = N
     return inputs.part(settings.shard) if settings.shard else inputs
 
 
-def load_any(settings: GenerateSettings, talk: Talk) -> Decoder:
+def load_any(settings: GenerateSettings, notify: Notify) -> Decoder:
     """What the settings ask for: a decoder, or a model with what drafts its text."""
-    decoder = load_exact(settings, talk) if settings.exact else load_decoder(settings, talk)
+    decoder = load_exact(settings, notify) if settings.exact else load_decoder(settings, notify)
     writer = getattr(decoder, "drafter", decoder)  # None where n-grams or a model's own answers are guessed
     unused = {"empty_rows", "stop_on_repeat", "min_start_prob", "force"}
     unused |= {"delay"} if settings.delay == "wait" else set()
@@ -87,10 +87,10 @@ def load_any(settings: GenerateSettings, talk: Talk) -> Decoder:
     return decoder
 
 
-def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
+def load_exact(settings: GenerateSettings, notify: Notify) -> Decoder:
     """The model that was named, and what drafts its text."""
     unasked = replace(settings, prompt_template=None, chat=None)
-    plain = load_decoder(replace(unasked, model=settings.exact), talk)
+    plain = load_decoder(replace(unasked, model=settings.exact), notify)
     there = settings.model or is_model(Workspace.find(settings.workspace).model("pipelined"))
     draft = settings.draft or ("pipelined" if there else "source")
 
@@ -99,7 +99,7 @@ def load_exact(settings: GenerateSettings, talk: Talk) -> Decoder:
     if draft != "pipelined":
         read_as_asked(settings, plain)
         return ExactDecoder(plain, draft)
-    drafter = load_decoder(unasked, talk)
+    drafter = load_decoder(unasked, notify)
     read_as_asked(settings, plain, drafter)
     read_alike(settings, plain, drafter)
     return ExactDecoder(plain, drafter)
@@ -142,13 +142,15 @@ def find_model(settings: GenerateSettings) -> str:
     return name
 
 
-def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True, role: str = "") -> Decoder:
+def load_decoder(
+    settings: GenerateSettings, notify: Notify, *, consume: bool = True, role: str = ""
+) -> Decoder:
     """The model that was asked for, else the workspace's; a `UserError` if it is not there or not for what was asked.
 
     `consume` is `Decoder`'s, the `role` what it is loaded for, if that is not plain.
     """
     place, name, device = Workspace.find(settings.workspace), find_model(settings), settings.device
-    talk.say(f"loading {role}{name} …")  # torch, too, which takes some seconds
+    notify.say(f"loading {role}{name} …")  # torch, too, which takes some seconds
 
     import torch
 
@@ -156,16 +158,16 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
     from pipedec_cli.model.decoder import load
 
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
-        talk.say("Apple's GPU is not supported: the CPU is used")
+        notify.say("Apple's GPU is not supported: the CPU is used")
         device = "cpu"
     longest = settings.max_source_tokens
-    announce_compiling(str(choose_device(device)), talk)
+    announce_compiling(str(choose_device(device)), notify)
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
     decoder.unconstrained = settings.unconstrained
     if settings.source_prefix is not None:
         own = decoder.settings.source_prefix
         if decoder.checkpoint.settings is not None and settings.source_prefix != own:
-            talk.warn(f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}")
+            notify.warn(f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}")
         decoder.text.prefix = settings.source_prefix
     read_as_asked(settings, decoder)
     if decoder.checkpoint.settings is None and place.segmentation.exists():
@@ -183,9 +185,9 @@ def load_decoder(settings: GenerateSettings, talk: Talk, *, consume: bool = True
     return decoder
 
 
-def announce_compiling(device: str, talk: Talk) -> None:
+def announce_compiling(device: str, notify: Notify) -> None:
     """Say why nothing seems to happen for some seconds, when the kernels are about to be compiled."""
     from pipedec_cli.model.engine.native.library import VARIABLE, is_compiled
 
     if device == "cpu" and os.environ.get(VARIABLE) != "0" and not is_compiled():
-        talk.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
+        notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")

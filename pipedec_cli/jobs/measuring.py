@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Draft
+from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError
 from pipedec_cli.evaluate.competitor import Competitor
@@ -17,9 +18,8 @@ from pipedec_cli.evaluate.exact import EXACT
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.timing import device_clock, pause, time_together
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import listed
-from pipedec_cli.view.console import Talk, many
-from pipedec_cli.view.progress import stage
 
 if TYPE_CHECKING:
     from pipedec_cli.jobs.bench import BenchSettings
@@ -43,7 +43,7 @@ def measure(
     peers: Sequence[PeerName],
     checkpoint: Checkpoint,
     max_tokens: int,
-    talk: Talk,
+    notify: Notify,
     *,
     forced: bool = False,
     rest: Callable[[], None] = pause,
@@ -62,15 +62,15 @@ def measure(
             place = Path(folder) / name.partition(":")[0]
             made = make_peer(name, checkpoint, place, max_tokens, exactly=forced)
             if isinstance(made, Absent):
-                talk.warn(f"{name} is absent: {made.why}")
+                notify.warn(f"{name} is absent: {made.why}")
                 absent.append(made)
             else:
                 entries.append(Competitor(name, "peer", made, sources=ours[0].sources))
         before = ProcessorTime.now()
         for size in settings.batch_sizes:
             contest = {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries}
-            talk.say(f"timing {', '.join(contest)}: {many(settings.repeats, 'repeat')}, batch size {size}")
-            with stage(talk, f"timing, batch size {size}", len(entries) * (1 + settings.repeats)) as advance:
+            notify.say(f"timing {', '.join(contest)}: {many(settings.repeats, 'repeat')}, batch size {size}")
+            with notify.stage(f"timing, batch size {size}", len(entries) * (1 + settings.repeats)) as advance:
                 timings = time_together(
                     contest,
                     batch_size=size,
@@ -84,9 +84,9 @@ def measure(
         then()
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
-            talk.warn(disturbed)
+            notify.warn(disturbed)
         if settings.memory:
-            _weigh(entries, settings.batch_sizes[0], forced, talk)
+            _weigh(entries, settings.batch_sizes[0], forced, notify)
     return {
         "entries": tuple(entries),
         "absent": tuple(absent),
@@ -98,15 +98,15 @@ def measure(
     }
 
 
-def _weigh(entries: Sequence[Competitor], batch_size: int, forced: bool, talk: Talk) -> None:
+def _weigh(entries: Sequence[Competitor], batch_size: int, forced: bool, notify: Notify) -> None:
     """Peak memory, a child process for each; whoever fails there goes without."""
-    talk.say("measuring peak memory, each decoder in a process of its own")
-    with stage(talk, "measuring memory", len(entries)) as advance:
+    notify.say("measuring peak memory, each decoder in a process of its own")
+    with notify.stage("measuring memory", len(entries)) as advance:
         for one in entries:
             size = min(batch_size, one.runner.largest_batch or batch_size)
             try:
                 with Child(*one.runner.spec()) as child:
                     one.memory = child.peak(one.sources[: size if forced else None], size)
             except ChildError as error:
-                talk.warn(f"the memory of {one.name} could not be measured: {error}")
+                notify.warn(f"the memory of {one.name} could not be measured: {error}")
             advance()

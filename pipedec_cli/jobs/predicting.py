@@ -19,19 +19,18 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.predictions import GenerationFiles, Inputs, first_lines, line, other_versions
 from pipedec_cli.data.records import Generated, Record
+from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, write_json_lines
+from pipedec_cli.jobs.events import Generating, GenerationEnded, Notify
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.naming import name_of
+from pipedec_cli.jobs.tally import Tally
 from pipedec_cli.model.batch_size import choose_batch_size
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.engine.torch.block import can_prepack
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
-from pipedec_cli.view.console import Talk, many
-from pipedec_cli.view.grid_drawing import BEHIND_PROMPT, BOS
-from pipedec_cli.view.live import LiveGrid, LiveScreen
-from pipedec_cli.view.progress import GenerationProgress, Tally
 
 #: Characters of a source that the live view's heading gets to see.
 HEADING: Final = 200
@@ -45,11 +44,11 @@ class Predictions:
     predictions are made with. `tally` and `seconds`, the wall time of generating, are those of this run.
     """
 
-    def __init__(self, settings: GenerateSettings, decoder: Decoder, inputs: Inputs, talk: Talk) -> None:
+    def __init__(self, settings: GenerateSettings, decoder: Decoder, inputs: Inputs, notify: Notify) -> None:
         """Resolve every setting, generating nothing; a `UserError` if the checkpoint was not trained for the delay."""
         import torch
 
-        self.settings, self.decoder, self.inputs, self.talk = settings, decoder, inputs, talk
+        self.settings, self.decoder, self.inputs, self.notify = settings, decoder, inputs, notify
         self.exact = decoder if isinstance(decoder, ExactDecoder) else None
         draft = self.exact.kind if self.exact else None
         checkpoint, trained, longest = decoder.checkpoint, decoder.settings, decoder.text.max_source_tokens
@@ -126,7 +125,7 @@ class Predictions:
         """Say what was chosen."""
         import torch
 
-        say, settings, made_with = self.talk.say, self.settings, self.manifest["settings"]
+        say, settings, made_with = self.notify.say, self.settings, self.manifest["settings"]
         checkpoint, trained = self.decoder.checkpoint, self.decoder.checkpoint.settings
         on_cpu = checkpoint.device.type == "cpu"
         threads = f" with {many(made_with['threads'], 'thread')}" if on_cpu else ""
@@ -136,7 +135,7 @@ class Predictions:
         if trained is None:
             say("it was not trained by `pipedec train`: it is decoded as the ordinary model that it is")
         elif trained.decoder == "pipelined" and trained.delay not in ("any", made_with["delay"]):
-            self.talk.warn(
+            self.notify.warn(
                 f"{checkpoint.name} was trained for delay {trained.delay} only: it may take the first later "
                 "exploration for the end and drop the rest of the text"
             )
@@ -162,38 +161,44 @@ class Predictions:
                 yield record.source
 
         text, total = self.decoder.text, self.inputs.count - done
-        self.talk.say(f"decoder steps: {self.decoder.engine(self.batch_size).kernels}")
-        screen: LiveScreen | GenerationProgress = GenerationProgress(self.talk, total)
-        if self.settings.live:
-            name = lambda n: records[n].source[:HEADING]  # noqa: E731
-            opener = BEHIND_PROMPT if self.method.bos is None else BOS
-            grid = LiveGrid(text.decode, self._described, name, total, self._labels, opener)
-            screen = LiveScreen(self.talk, grid, self.settings.live_speed)
+        self.notify.say(f"decoder steps: {self.decoder.engine(self.batch_size).kernels}")
+        generating = Generating(
+            total=total,
+            method=self._described,
+            decode=text.decode,
+            name=lambda index: records[index].source[:HEADING],
+            labels=self._labels,
+            opener=self.method.bos is not None,
+            live=self.settings.live,
+            live_speed=self.settings.live_speed,
+        )
         began, shown = time.perf_counter(), 0.0  # what showing takes is no time of the decoder's
+        self.notify(generating)
         try:
-            with screen:
-                for item in self.decoder.run(sources(), self.method, self.batch_size):
-                    if isinstance(item, Generated):
-                        generated = replace(item, record=records.pop(item.index))
-                        emit(generated)
-                        self.tally.add(generated)
-                        if said := self.tally.first_impression(total):
-                            self.talk.warn(said)
-                    else:
-                        before = time.perf_counter()
-                        screen.on(item)
-                        shown += time.perf_counter() - before
+            for item in self.decoder.run(sources(), self.method, self.batch_size):
+                if isinstance(item, Generated):
+                    generated = replace(item, record=records.pop(item.index))
+                    emit(generated)
+                    self.tally.add(generated)
+                    if said := self.tally.first_impression(total):
+                        self.notify.warn(said)
+                else:
+                    before = time.perf_counter()
+                    self.notify(item)
+                    shown += time.perf_counter() - before
         except torch.OutOfMemoryError as error:
             what = f"{self.batch_size} examples at a time do not fit the memory of {self.decoder.checkpoint.device}"
             todo = "give a smaller --batch-size" + (", and --resume to go on" if self._resumes else "")
             raise UserError(what, todo=todo) from error
+        finally:
+            self.notify(GenerationEnded())
         self.seconds = time.perf_counter() - began - shown
         for said in self.tally.warnings(text.max_source_tokens):
-            self.talk.warn(said)
+            self.notify.warn(said)
         for said in self.tally.lines(self.seconds, self.method.limits):
-            self.talk.say(said)
+            self.notify.say(said)
         if self.exact and (said := self.tally.saved_none(self.exact.costs)):
-            self.talk.warn(said)
+            self.notify.warn(said)
 
     def write(self, path: Path) -> dict[str, Any]:
         """Generate to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
@@ -247,7 +252,7 @@ class Predictions:
         """
         files = GenerationFiles(self.path())
         if self.whole():
-            self.talk.say(f"{label}: all {self.inputs.count:,} predictions are in {files.lines}")
+            self.notify.say(f"{label}: all {self.inputs.count:,} predictions are in {files.lines}")
             return files.lines
         with self._only_writer(self.path(), "choose another --workspace"):
             done = None
@@ -256,7 +261,7 @@ class Predictions:
                     done = files.done(self.manifest, self.inputs.read())
                 except UserError as error:
                     told = f"is of another run and is generated anew ({error.what})"
-                    self.talk.say(f"{label}: {files.lines} {told}")
+                    self.notify.say(f"{label}: {files.lines} {told}")
                     files = GenerationFiles(self.path())
                     self.manifest["settings"]["trace"] = self._traced
             if done or not self._take_from_longer(files, label):
@@ -270,7 +275,7 @@ class Predictions:
         self.manifest["settings"]["trace"] = begun or self.settings.trace is True
 
     def _only_writer(self, path: Path, todo: str) -> AbstractContextManager[None]:
-        return only_writer(path, todo=todo, warn=self.talk.warn)
+        return only_writer(path, todo=todo, warn=self.notify.warn)
 
     def _take_from_longer(self, files: GenerationFiles, label: str) -> bool:
         """Take the first lines of a longer run of the same settings, model and data, if there is one with a --limit."""
@@ -284,11 +289,11 @@ class Predictions:
             ):
                 made_with, lines = taken
                 if changed := other_versions(longer.manifest, self.manifest):
-                    self.talk.warn(f"other versions than when {path} was made: {', '.join(changed)}")
+                    self.notify.warn(f"other versions than when {path} was made: {', '.join(changed)}")
                 if kept := files.start(made_with):
-                    self.talk.say(f"what stood in {files.lines.name} is kept as {kept.name}")
+                    self.notify.say(f"what stood in {files.lines.name} is kept as {kept.name}")
                 write_json_lines(files.lines, lines)
-                self.talk.say(f"{label}: the first {len(lines):,} predictions of {path} are taken")
+                self.notify.say(f"{label}: the first {len(lines):,} predictions of {path} are taken")
                 return True
         return False
 
@@ -297,18 +302,18 @@ class Predictions:
         if count := files.set_aside(self.inputs.bad):
             first = next(self.inputs.bad)
             what = f"{many(count, 'record')} set aside in {files.bad}"
-            self.talk.warn(f"{what}; the first: {first['where']}: {first['what']}")
+            self.notify.warn(f"{what}; the first: {first['where']}: {first['what']}")
         return count
 
     def _append(self, path: Path, files: GenerationFiles | None, done: int | None) -> None:
         """Generate what is not done, all of it anew if that is None; say what stood there, and what a stop leaves."""
-        say, count = self.talk.say, self.inputs.count
+        say, count = self.notify.say, self.inputs.count
         if exact := self.exact:  # how much is guessed must not change on the way
             begun = files.made_with.get("costs") if files and done is not None else None
             exact.costs = self.manifest["costs"] = tuple(begun or exact.measured(self.batch_size))
         if files and done is not None:
             if changed := other_versions(files.manifest, self.manifest):
-                self.talk.warn(f"other versions than when this run was begun: {', '.join(changed)}")
+                self.notify.warn(f"other versions than when this run was begun: {', '.join(changed)}")
             what = "is whole already" if done == count else "goes on"
             say(f"{path} {what}: {done:,} of {count:,} lines are there")
         elif files:
@@ -328,6 +333,6 @@ class Predictions:
                     hint = f"{whole}; {again} goes on"
                 if isinstance(error, OSError) and error.filename in (None, str(path)):
                     raise OSError(error.errno, f"{error.strerror}; {hint}", str(path)) from error
-                self.talk.warn(f"stopped: {hint}")
+                self.notify.warn(f"stopped: {hint}")
                 raise
         say(f"{many(count, 'prediction')} in {path}")

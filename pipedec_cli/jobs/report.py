@@ -9,17 +9,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import typer
-
 from pipedec_cli.data.reading import require_place
 from pipedec_cli.data.records import SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.jobs import settings as common
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import find_model
 from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, listed, names_of, numbers, option
 from pipedec_cli.pipeline.grid import EmptyRows
-from pipedec_cli.view.console import Talk, make_console, write_stdout
 
 if TYPE_CHECKING:
     from pipedec_cli.data.records import Draft
@@ -28,17 +26,6 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.report import Paper, Report
     from pipedec_cli.evaluate.scoring import ScoredRun
     from pipedec_cli.jobs.report_entries import LineUp
-
-EXAMPLES = """
-pipedec report --compare sequential            # at the checkpoint's own delay
-pipedec report --open                          # and look at it in a browser
-pipedec report --delays 1,2,3 --empty-rows retry,stop   # which delay to take on these data
-pipedec report --delays 1 --min-start-probs 0,0.3,0.6,0.9  # how certain a start should be
-pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
-pipedec report --compare exact,prompt-lookup   # the plain model's own text, in fewer calls
-pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
-pipedec report --recipe wikihowqa --split dev,test --timing-examples all  # the paper's tables, and its figures beside yours
-"""
 
 _input = partial(option, panel="Input")
 _quality = partial(option, panel="Quality")
@@ -64,7 +51,7 @@ def parse_min_start_probs(value: Any) -> tuple[float, ...]:
         found = sorted(set(map(float, listed(value))))
         if all(0 <= one <= 1 for one in found):  # nan is not
             return tuple(found)
-    raise typer.BadParameter("give numbers from 0 to 1, with commas between them")
+    raise ValueError("give numbers from 0 to 1, with commas between them")
 
 
 def parse_splits(value: Any) -> tuple[SplitName, ...]:
@@ -146,53 +133,55 @@ class ReportSettings(WorkflowSettings):
     )
     dtype: Dtype = _speed("float32", "Of the weights; the peers take the same.")
     device: str = common.device_option(panel="Speed")
-    threads: int | None = common.threads_option(panel="Speed")
+    threads: int | None = common.threads_key()
     open: bool = common.general(False, "Show report.html in a browser at the end.")
     out: Path | None = common.general(
         None, "The folder of report.json, report.md and report.html \\[default: report/ in the workspace]."
     )
 
 
-def report(settings: ReportSettings) -> None:
-    """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
+@dataclass(frozen=True)
+class Compared:
+    """What `report` found: the comparison, the files of predictions, and the settings as they were resolved."""
 
-    Generates what is missing and scores all of it; times a fixed sample, the decoders in turn in one process. The baseline is the teacher of the checkpoint, else the plain model that `pipedec train --decoder sequential` made, or without one the same checkpoint's waiting schedule, if it was trained for any delay; the report says which. It ends in advice: which delay to take, or that the method does not help here. report.json, report.md and report.html, a page with plots, are saved in the workspace.
-    """
+    report: Report
+    content: dict[str, Any]  # the report as plain values, with its manifest
+    curves: dict[str, list[dict[str, float]]]  # how the models were trained
+    folder: Path  # where it is to be saved
+
+
+def report(settings: ReportSettings, notify: Notify) -> Compared:
+    """Compare decoders: generate what is missing, score all of it, and time a sample."""
     require_place(settings.out, folder=True)
     for model in (settings.model, settings.baseline or settings.model):  # before torch, which takes its time
         find_model(GenerateSettings(model=model, workspace=settings.workspace))
     from pipedec_cli.data.workspace import Workspace
-    from pipedec_cli.data.writing import manifest, to_json, write_json, write_text
+    from pipedec_cli.data.writing import manifest
     from pipedec_cli.evaluate.scoring import settle_metrics
     from pipedec_cli.jobs.measuring import parse_compared
-    from pipedec_cli.view.page.page import show_page
-    from pipedec_cli.view.page.report_page import report_page
-    from pipedec_cli.view.sheets.report import markdown, show_report
 
-    talk, place = Talk(quiet=settings.quiet), Workspace.find(settings.workspace)
+    place = Workspace.find(settings.workspace)
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
-    settings, (peers, drafts) = (
-        replace(settings, task=task, protocol=protocol),
-        parse_compared(settings.compare),
-    )
-    files, made = compare(settings, peers, drafts, place, talk)
+    settings = replace(settings, task=task, protocol=protocol)
+    peers, drafts = parse_compared(settings.compare)
+    files, made = compare(settings, peers, drafts, place, notify)
     folder = settings.out or place.report
-    apart = ("compare", "timing_examples", "typed", "open", "out", "workspace", "config", "as_json", "quiet")
+    apart = (
+        "compare",
+        "timing_examples",
+        "typed",
+        "open",
+        "out",
+        "workspace",
+        "config",
+        "set_keys",
+        "as_json",
+        "quiet",
+    )
     kept = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in apart}
     resolved = {"peers": peers, "exact": drafts, "timed": settings.timing_examples, **kept}
     content = made.as_json() | {"manifest": manifest(resolved, inputs=files)}
-    shown = {"report.md": markdown(made), "report.html": report_page(made, _curves(made))}
-    # all are made by now: none is left without the others
-    write_json(folder / "report.json", content)
-    for name, text in shown.items():
-        write_text(folder / name, text)
-    if settings.as_json:
-        write_stdout(to_json(content, indent=2) + "\n")
-    else:
-        show_report(make_console(stderr=False), made)
-    talk.say(f"saved {folder / 'report.json'}, report.md and report.html, to be looked at in a browser")
-    if settings.open:
-        show_page(folder / "report.html", talk)
+    return Compared(made, content, _curves(made), folder)
 
 
 def compare(
@@ -200,7 +189,7 @@ def compare(
     peers: Sequence[PeerName],
     drafts: Sequence[Draft],
     place: Workspace,
-    talk: Talk,
+    notify: Notify,
 ) -> tuple[list[Path], Report]:
     """Generate, score, time and weigh; returns the files of predictions and what they and the measurements come to."""
     from pipedec_cli.evaluate.exact import source_ids
@@ -210,8 +199,8 @@ def compare(
     from pipedec_cli.jobs.measuring import measure
     from pipedec_cli.jobs.report_entries import line_up
 
-    decoders, baseline, called = line_up(settings, peers, drafts, place, talk)
-    files, first = _score(settings, decoders, place, talk)
+    decoders, baseline, called = line_up(settings, peers, drafts, place, notify)
+    files, first = _score(settings, decoders, place, notify)
     records = [prediction.record for prediction in first.run.predictions]
     wanted = len(records) if settings.timing_examples == "all" else settings.timing_examples
     chosen = choose_sample(len(records), wanted)
@@ -223,10 +212,12 @@ def compare(
     most = first_one.method.limits.max_tokens or MAX_TOKENS
     try:
         measured = measure(
-            settings, [one for one, _ in decoders], peers, first_one.decoder.checkpoint, most, talk
+            settings, [one for one, _ in decoders], peers, first_one.decoder.checkpoint, most, notify
         )
     except KeyboardInterrupt:
-        talk.warn("stopped while timing: the same command times again, and takes the predictions as they are")
+        notify.warn(
+            "stopped while timing: the same command times again, and takes the predictions as they are"
+        )
         raise
     return files, assemble(
         measured,
@@ -243,7 +234,7 @@ def compare(
 
 
 def _score(
-    settings: ReportSettings, decoders: LineUp, place: Workspace, talk: Talk
+    settings: ReportSettings, decoders: LineUp, place: Workspace, notify: Notify
 ) -> tuple[list[Path], ScoredRun]:
     """Generate what is missing and score all of it, split by split; returns the files and the baseline's last scores.
 
@@ -262,9 +253,9 @@ def _score(
         made = [predictions[at].complete(one.name + some) for one, predictions in decoders]
         loaded = load_runs(made)
         if runs := [*filter(None, map(unscored, loaded))]:
-            talk.warn(f"no right answers{some}: nothing is scored but agreement with the baseline")
+            notify.warn(f"no right answers{some}: nothing is scored but agreement with the baseline")
         else:
-            runs = score_runs(by, loaded, place, talk, settings.limit)
+            runs = score_runs(by, loaded, place, notify, settings.limit)
             by = replace(by, task=TASK_OF[runs[0].scores.measure.name], protocol=settings.protocol)
         files += made
         found.append(runs)

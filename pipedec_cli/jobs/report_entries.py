@@ -16,9 +16,10 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.competitor import Competitor, Role
 from pipedec_cli.evaluate.exact import make_runner
 from pipedec_cli.evaluate.peers import PeerName
+from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_alike, read_as_asked, read_inputs
-from pipedec_cli.view.console import Talk, quoted
 
 if TYPE_CHECKING:
     from pipedec_cli.jobs.predicting import Predictions
@@ -38,12 +39,12 @@ def line_up(
     peers: Sequence[PeerName],
     drafts: Sequence[Draft],
     place: Workspace,
-    talk: Talk,
+    notify: Notify,
 ) -> tuple[LineUp, str, str]:
     """Our decoders, the baseline first, with what they make of each split; and the baseline in words, and in short."""
     shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace", "stop_on_repeat")
     usual = GenerateSettings(**settings.some(*shared))
-    pipelined = load_decoder(usual, talk)
+    pipelined = load_decoder(usual, notify)
 
     from pipedec_cli.jobs.predicting import Predictions
 
@@ -53,13 +54,13 @@ def line_up(
         raise UserError(
             f"{pipelined.checkpoint.name} is an ordinary model, not a pipelined decoder", todo=todo
         )
-    settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, talk)
-    plain = _load_plain(settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], place, talk)
-    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, place, talk)
+    settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, notify)
+    plain = _load_plain(settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], place, notify)
+    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, place, notify)
     read_as_asked(settings, pipelined, *filter(None, [plain]), *(serving for _, serving in served))
     if plain is not None:
         read_alike(settings, plain, pipelined)
-    inputs = {split: read_inputs(replace(usual, split=split), talk) for split in settings.split or (None,)}
+    inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
 
     def one(
         name: str, role: Role, options: str, how: GenerateSettings, decoder: Decoder = pipelined
@@ -69,7 +70,7 @@ def line_up(
         delay = "together" if decoder.checkpoint.together else delay
         competitor = Competitor(name, role, runner, options=_asked(options, how, decoder), delay=delay)
         splits = [(replace(how, split=split), found) for split, found in inputs.items()]
-        return competitor, [Predictions(this, decoder, found, talk) for this, found in splits]
+        return competitor, [Predictions(this, decoder, found, notify) for this, found in splits]
 
     asked, ours = settings.delays or (), []
     if pipelined.checkpoint.together:
@@ -84,7 +85,7 @@ def line_up(
             ours.append(one(name, "pipelined", options, how, serving))
     waiting, wait = replace(usual, delay="wait"), f"--delay wait{_stops(settings, pipelined)}"
     if plain is not None:
-        called = _called(plain, teacher, talk)
+        called = _called(plain, teacher, notify)
         if "wait" in asked:
             ours.append(one("waiting schedule", "pipelined", wait, waiting))
         options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
@@ -205,7 +206,7 @@ def _exact(
 
 
 def _serving(
-    settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, place: Workspace, talk: Talk
+    settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, place: Workspace, notify: Notify
 ) -> list[tuple[int, Decoder]]:
     """The delays to try, each with its checkpoint: the pipelined one, or the workspace's that was trained for it alone.
 
@@ -217,13 +218,13 @@ def _serving(
         if trained.delay in ("any", delay):
             found.append((delay, pipelined))
         elif settings.model is None and apart.exists():
-            found.append((delay, load_decoder(replace(usual, model=str(apart)), talk)))
+            found.append((delay, load_decoder(replace(usual, model=str(apart)), notify)))
         elif settings.recipe and "delays" not in settings.typed:
             lacking.append(delay)
         else:
             found.append((delay, pipelined))  # which refuses it
     if lacking:
-        talk.warn(
+        notify.warn(
             f"Δt = {', '.join(map(str, lacking))}: left out, since {name} was trained for delay {trained.delay} only; "
             f"`pipedec train --delay any` makes one for all delays, `pipedec train --delay {lacking[0]} --out "
             f"{place.model(f'pipelined-delay{lacking[0]}')}` one beside it"
@@ -232,7 +233,7 @@ def _serving(
 
 
 def _with_teacher(
-    settings: ReportSettings, checkpoint: str, place: Workspace, talk: Talk
+    settings: ReportSettings, checkpoint: str, place: Workspace, notify: Notify
 ) -> tuple[ReportSettings, Teacher | None]:
     """The settings with the model that taught a checkpoint as baseline, if it is still there and no other was given."""
     teacher = taught_by(checkpoint)
@@ -240,16 +241,18 @@ def _with_teacher(
         return settings, None
     folder = len(teacher.sha256 or "") == 64  # a hub model's is a commit, of 40 digits
     if not is_model(Path(teacher.name)) and (folder or not is_hub_name(teacher.name)):
-        talk.warn(f"the teacher of {checkpoint} is no longer at {teacher.name}: --baseline says where it is")
+        notify.warn(
+            f"the teacher of {checkpoint} is no longer at {teacher.name}: --baseline says where it is"
+        )
         return settings, None
     own = real(teacher.name) == real(place.model("sequential"))
     return replace(settings, baseline=None if own else teacher.name), teacher
 
 
-def _called(plain: Decoder, teacher: Teacher | None, talk: Talk) -> str:
+def _called(plain: Decoder, teacher: Teacher | None, notify: Notify) -> str:
     """The baseline in short; a teacher that is no longer what it was is warned of."""
     if teacher and teacher.sha256 not in (None, plain.sha256):
-        talk.warn(f"{plain.checkpoint.name} is not the teacher that it was: it has been trained since")
+        notify.warn(f"{plain.checkpoint.name} is not the teacher that it was: it has been trained since")
     return "the teacher" if teacher else "the plain model"
 
 
@@ -258,13 +261,13 @@ def _load_plain(
     usual: GenerateSettings,
     others: Sequence[str],
     place: Workspace,
-    talk: Talk,
+    notify: Notify,
 ) -> Decoder | None:
     """The plain model that was given, else the workspace's; None if there is none and nobody needs it."""
     folder = place.model("sequential")
     if given is None and not is_model(folder):
         if folder.exists():
-            talk.warn(
+            notify.warn(
                 f"the training of {folder} has not come to its end: it is left out; the command that began it finishes "
                 "it with --resume"
             )
@@ -275,7 +278,7 @@ def _load_plain(
         return None
     # transformers runs the model itself, which our own engine can do without
     consume = not {"transformers", "prompt-lookup"} & set(others)
-    plain = load_decoder(replace(usual, model=given or str(folder)), talk, consume=consume)
+    plain = load_decoder(replace(usual, model=given or str(folder)), notify, consume=consume)
     if plain.settings.decoder != "sequential":
         todo = "--baseline takes a plain model; `pipedec train --decoder sequential` makes one"
         raise UserError(f"{plain.checkpoint.name} is a pipelined decoder", todo=todo)

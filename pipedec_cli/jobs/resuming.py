@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.model.training.processes import count, is_main
-from pipedec_cli.view.console import Talk
 
 if TYPE_CHECKING:
     from pipedec_cli.jobs.train import TrainSettings
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _PEER_GONE: Final = ("closed by peer", "reset by peer", "remote process exited", "remote worker")
 
 
-def check_folder(target: Path, record: Mapping[str, Any] | None, settings: TrainSettings, talk: Talk) -> Any:
+def check_folder(
+    target: Path, record: Mapping[str, Any] | None, settings: TrainSettings, notify: Notify
+) -> Any:
     """Refuse to lose or to mix: a training is resumed as it was begun, a model given up on purpose.
 
     Clears away what a killed training was writing and, where the record is known by now, an earlier one that is given
@@ -30,7 +32,7 @@ def check_folder(target: Path, record: Mapping[str, Any] | None, settings: Train
     """
     before = trained.begun(target)
     if before and is_main() and (left := trained.clean(target)):
-        talk.say(f"a training that was killed left {', '.join(left)} half written: removed")
+        notify.say(f"a training that was killed left {', '.join(left)} half written: removed")
     begun = trained.checkpoints(target)
     if settings.resume:
         if record and before and (why := trained.otherwise(before, record)):
@@ -39,7 +41,7 @@ def check_folder(target: Path, record: Mapping[str, Any] | None, settings: Train
         if not begun and "result" not in before:
             raise UserError(f"nothing to resume in {target}", todo="train without --resume")
         if record and "result" not in before:
-            talk.say(f"going on from {begun[-1]}")
+            notify.say(f"going on from {begun[-1]}")
         return before.get("result")
     if "result" in before and not settings.overwrite:
         todo = "replace it with --overwrite, or keep both with --out FOLDER"
@@ -53,16 +55,16 @@ def check_folder(target: Path, record: Mapping[str, Any] | None, settings: Train
 
 
 @contextmanager
-def stopped(target: Path, talk: Talk) -> Iterator[None]:
+def stopped(target: Path, notify: Notify) -> Iterator[None]:
     """Say how to go on after Ctrl-C, and give a full disk its name."""
     try:
         yield
     except KeyboardInterrupt:
-        talk.say(f"stopped{_what_is_kept(target)}")
+        notify.say(f"stopped{_what_is_kept(target)}")
         raise
     except Exception as error:
         if count() > 1 and any(words in str(error) for words in _PEER_GONE):
-            talk.say(f"stopped, since another process has ended{_what_is_kept(target)}")
+            notify.say(f"stopped, since another process has ended{_what_is_kept(target)}")
             raise SystemExit(1) from error  # that one, or who ended it, says why
         # torch and safetensors wrap what the system says.
         if shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):

@@ -10,8 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import to_builtins
-
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.preparation import (
@@ -29,6 +27,7 @@ from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
+from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import (
     SEGMENTATION_FILE,
     SENTENCES_FILE,
@@ -36,25 +35,12 @@ from pipedec_cli.data.workspace import (
     read_split,
     save_segmented,
 )
-from pipedec_cli.data.writing import manifest, to_json, write_text
+from pipedec_cli.data.writing import manifest
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
+from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, option, unescaped
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.view.console import Talk, command_line, many, write_stdout
-from pipedec_cli.view.progress import stage, track
-from pipedec_cli.view.sheets.segment import render_summary, segment_sheets
-
-EXAMPLES = """
-pipedec segment data.jsonl --level sentence     # {"source": "…", "target": "…"} a line; splits it, too
-pipedec segment train.csv --dev dev.csv --test test.csv \\
-  --source-field article --target-field highlights
-pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    # a list, or "a; b; c"
-pipedec segment facts.jsonl --level field       # {"source": "…", "target": {"name": "The Mill", "food": "Thai"}}
-pipedec segment inputs.jsonl --sources-only     # for `pipedec train --teacher`, which has a model write the targets
-pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        # counts tokens instead of words
-zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json \\
-  | jq .promise
-"""
 
 _fields = partial(option, panel="Fields of the input")
 _splits = partial(option, panel="Splits")
@@ -130,14 +116,21 @@ class SegmentSettings(WorkflowSettings):
         return [] if replaced else [*map(unescaped, self.separator)]
 
 
-def segment(settings: SegmentSettings) -> None:
-    """Cut every target into its subsequences, and the data into train, dev and test.
+@dataclass(frozen=True)
+class Segmented:
+    """What `segment` made: its folder, what the targets are like, and the decoder steps that they would take."""
 
-    A pipelined decoder writes the subsequences of a text at the same time. This command says what they are, and shows what that can save before anything is trained: the decoder steps of the sequential and of the pipelined decoder, if a new subsequence starts every Δt = 1, 2 or 3 time-steps.
+    out: Path
+    segmentation: Segmentation
+    statistics: Mapping[SplitName, TargetStatistics]  # empty if the data have no targets
+    estimates: Sequence[Estimate]
+    unit: str  # what lengths are counted in: words or tokens
+    details: Mapping[str, Any]
 
-    Every field of the input is kept; train.jsonl, dev.jsonl and test.jsonl get `target_segments` besides. Nothing of a target is lost but white space: too many segments are merged, too long ones reported, empty phrases counted.
-    """
-    place, talk = Workspace.find(settings.workspace), Talk(settings.quiet)
+
+def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
+    """Cut every target into its subsequences, and the data into train, dev and test."""
+    place = Workspace.find(settings.workspace)
     folder, limits = settings.out or place.data, Limits(settings.time_max, settings.sub_max)
     extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
     held_out = {name: file for name, file in extra.items() if file is not None}
@@ -146,13 +139,13 @@ def segment(settings: SegmentSettings) -> None:
     _check_inputs(inputs, folder, settings)
     unit, count_tokens = "tokens" if settings.tokenizer else "words", token_counter(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
-        talk.say(f"there is no {location} here: asking the hub for a data set of that name")
+        notify.say(f"there is no {location} here: asking the hub for a data set of that name")
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     shares: dict[SplitName, float] = {"dev": settings.dev_fraction, "test": settings.test_fraction}
     how = settings.some("seed", "limit", "sources_only")
-    with stage(talk, "reading"):
+    with notify.stage("reading"):
         splits, origins = gather_splits(
-            settings.data, held_out, names, shares, near=folder, warn=talk.warn, **how
+            settings.data, held_out, names, shares, near=folder, warn=notify.warn, **how
         )
     joiner, separators = settings.joiner and unescaped(settings.joiner), settings.separators
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
@@ -160,8 +153,8 @@ def segment(settings: SegmentSettings) -> None:
     texts: tuple[Iterable[str], Iterable[str]] = (
         (sources, ()) if settings.sources_only else (targets, sources)
     )
-    fields = _fields_of(settings, splits["train"], talk) if settings.level == "field" else ()
-    with stage(talk, "learning where sentences end"):
+    fields = _fields_of(settings, splits["train"], notify) if settings.level == "field" else ()
+    with notify.stage("learning where sentences end"):
         segmenter = make_segmenter(settings.level, *texts, separators=separators, fields=fields)
     between = joiner_of(splits["train"], segmenter) if joiner is None else joiner
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
@@ -169,14 +162,14 @@ def segment(settings: SegmentSettings) -> None:
     prepare = Preparer(segmenter, segmentation, count_tokens, settings.time_max, settings.split_long)
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
-    for record, name in track(talk, every, sum(map(len, splits.values())), "segmenting"):
+    for record, name in notify.track(every, sum(map(len, splits.values())), "segmenting"):
         if fields and not settings.sources_only:
             object_of(record)
         segmented[name].append(record if settings.sources_only else prepare.segment(record))
     statistics = {
         name: describe_targets(rows) for name, rows in segmented.items() if not settings.sources_only
     }
-    with stage(talk, "counting steps"):
+    with notify.stage("counting steps"):
         estimates = _promise(segmented["train"], fields, count_tokens, limits) if statistics else []
     asked = {**settings.some("data", "level"), "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
@@ -191,37 +184,15 @@ def segment(settings: SegmentSettings) -> None:
     outdated = _outdated_models(place, folder, segmented)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
-    if statistics:
-        _show(settings, statistics, estimates, fields, talk)
     examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
-    _tell(talk, settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
+    _tell(notify, settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
     if statistics and (why := doubt(statistics["train"].subsequences_per_target, estimates)):
-        talk.warn(why)
+        notify.warn(why)
     if outdated:
         other = f"was trained on other data than {folder} holds now"
-        talk.warn(f"{outdated} {other}: train again, or its test is not one")
-    talk.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
-    if settings.as_json:
-        write_stdout(to_json({"out": str(folder), **to_builtins(segmentation), **details}, indent=2) + "\n")
-
-
-def _show(
-    settings: SegmentSettings,
-    statistics: Mapping[SplitName, TargetStatistics],
-    estimates: Sequence[Estimate],
-    fields: Sequence[Field],
-    talk: Talk,
-) -> None:
-    """The tables on the terminal, and as a page where one was asked for."""
-    unit = "tokens" if settings.tokenizer else "words"
-    sheets = segment_sheets(statistics, estimates, unit, fields)
-    if not talk.quiet and not settings.as_json:
-        talk.console.print(render_summary(sheets))
-    if settings.html is not None:
-        from pipedec_cli.view.page.command_pages import segment_page
-
-        write_text(settings.html, segment_page(statistics["train"], estimates, unit, sheets))
-        talk.say(f"wrote {settings.html}, to be looked at in a browser")
+        notify.warn(f"{outdated} {other}: train again, or its test is not one")
+    notify.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
+    return Segmented(folder, segmentation, statistics, estimates, unit, details)
 
 
 def _check_level(settings: SegmentSettings) -> None:
@@ -244,7 +215,7 @@ def _check_level(settings: SegmentSettings) -> None:
         raise UserError("without targets there is nothing to read the keys off", todo=todo)
 
 
-def _fields_of(settings: SegmentSettings, train: Sequence[Record], talk: Talk) -> tuple[Field, ...]:
+def _fields_of(settings: SegmentSettings, train: Sequence[Record], notify: Notify) -> tuple[Field, ...]:
     """The schema that was asked for, filled up from the training targets, or read off them."""
     known: dict[str, Field | None] | None = None
     if settings.fields is not None:
@@ -253,11 +224,11 @@ def _fields_of(settings: SegmentSettings, train: Sequence[Record], talk: Talk) -
         known = read_json_schema(settings.schema)
     if settings.sources_only:
         return tuple(described or Field(name) for name, described in (known or {}).items())
-    with stage(talk, "reading the schema"):
+    with notify.stage("reading the schema"):
         fields, others = learn_schema(train, known, settings.keep)
     if others:
         some = ", ".join(map(repr, list(others)[:3])) + (", …" if len(others) > 3 else "")
-        talk.say(
+        notify.say(
             f"{many(len(others), 'key')} left out, with {many(others.total(), 'value')} in train: {some}"
         )
     return fields
@@ -314,7 +285,7 @@ def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | N
     return models
 
 
-def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
+def _tell(notify: Notify, settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
     """What was done to the targets, a line for each thing that happened at all."""
     for count, noun, what in (
         (counts.given, "target", " came segmented: kept as given"),
@@ -329,27 +300,27 @@ def _tell(talk: Talk, settings: SegmentSettings, counts: Counts, splits: Splits,
         (counts.unlisted, "value", " of keys that are not in the schema left out"),
     ):
         if count:
-            talk.say(f"{many(count, noun)}{what}")
-    talk.say(records)
+            notify.say(f"{many(count, noun)}{what}")
+    notify.say(records)
     if counts.too_long:
         unit = "tokens" if settings.tokenizer else "words"
         part, start, split = "subsequence", " at Δt = 1", "--split-long splits them, or "
         if settings.level == "field":
             part, start, split = "value", "", ""
-        talk.warn(
+        notify.warn(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
             f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
             f"{'' if settings.split_long else split}decode with a larger --time-max"
         )
     if leaks := count_leaks(splits):
-        talk.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
+        notify.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
     unwanted = {"dev": not settings.dev_fraction, "test": not settings.test_fraction}
     for name in SPLITS:
         if not splits[name] and not unwanted.get(name):
-            talk.warn(f"{name} is empty: there are too few different sources")
+            notify.warn(f"{name} is empty: there are too few different sources")
     if settings.sources_only:
         then = command_line("train", settings.out, teacher="MODEL", **settings.some("workspace"))
-        talk.say(f"next: {then} has that model write the targets")
+        notify.say(f"next: {then} has that model write the targets")
     elif settings.tokenizer is None:
         counted = "lengths are counted in words, as there is no tokenizer yet"
-        talk.say(f"{counted}: tokens are more (--tokenizer counts them)")
+        notify.say(f"{counted}: tokens are more (--tokenizer counts them)")

@@ -5,46 +5,37 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import structs
-from rich.console import Console
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.records import DecoderKind, Family
+from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import manifest, to_json, write_json
+from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.jobs.build_model import hyperparameters_of, learner, method_of
+from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.estimate import duration, estimate
+from pipedec_cli.jobs.events import Notify, Training, TrainingEnded, TrainingProgress
 from pipedec_cli.jobs.resuming import check_folder, stopped
 from pipedec_cli.jobs.settings import (
     WorkflowSettings,
     argument,
     chat_option,
-    family_option,
+    family_key,
     option,
     prompt_template_option,
-    threads_option,
+    threads_key,
 )
 from pipedec_cli.jobs.train_data import Lessons, dev_scorer, gather
 from pipedec_cli.model.training.processes import count, is_main
-from pipedec_cli.view.console import Talk, command_line, many, write_stdout
-from pipedec_cli.view.model_card import write_card
-from pipedec_cli.view.progress import show_training, track
 
-EXAMPLES = """
-pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
-pipedec train --model google-t5/t5-base --recipe paper
-pipedec train --model Qwen/Qwen3-0.6B --chat --lora 16 --bf16  # a decoder-only model
-pipedec train --teacher ./my-model              # from the model that you run today to a faster one that writes like it
-pipedec train --decoder sequential              # the ordinary model, the baseline that a report compares with
-pipedec train --resume                          # go on after an interruption, with the same options
-torchrun --nproc-per-node 2 -m pipedec_cli train \\
-  --model google-t5/t5-large --bf16
-"""
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +55,7 @@ class TrainSettings(WorkflowSettings):
         "data, no network), scratch (the teacher's shape and tokenizer), a local folder or a hub name such as google-t5/t5-base: T5, "
         "Flan-T5, mT5, UMT5, ByT5, Llama, Qwen3, SmolLM3, Gemma 3, T5Gemma, BART or PEGASUS \\[default: the teacher, else scratch-tiny].",
     )
-    family: Family | None = family_option()
+    family: Family | None = family_key()
     decoder: DecoderKind = option(
         "pipelined", "pipelined, or sequential for the ordinary model that a report compares with."
     )
@@ -139,7 +130,7 @@ class TrainSettings(WorkflowSettings):
     keep_checkpoints: int = option(
         2, "The checkpoint-N folders that stay; 0 keeps the last until training has ended.", min=0
     )
-    threads: int | None = threads_option()
+    threads: int | None = threads_key()
     resume: bool = option(False, "Go on from the last checkpoint-N.")
     overwrite: bool = option(False, "Give up the model, or the unfinished training, in the folder.")
     out: Path | None = option(None, "The checkpoint's folder \\[default: models/DECODER in the workspace].")
@@ -150,20 +141,21 @@ class TrainSettings(WorkflowSettings):
         return self.prompt_template is not None or self.chat is not None
 
 
-def train(settings: TrainSettings) -> None:
-    """Train a pipelined decoder, or the ordinary sequential one, on what `pipedec segment` wrote.
+@dataclass(frozen=True)
+class Trained:
+    """A training that has come to its end."""
 
-    The parameters and the architecture are those of the ordinary model, so any checkpoint of a family that is served is a
-    starting point. What comes out of `--decoder sequential` is one for plain transformers, too; of a pipelined model
-    transformers' generate() writes the first subsequence at best. A model card, README.md, lies beside the weights. Only
-    train.jsonl is trained on; dev.jsonl is looked at, test.jsonl is not touched.
+    target: Path
+    result: dict[str, Any]
+    checkpoint: Checkpoint | None = None  # None if it had come to its end before
+    record: dict[str, Any] | None = None  # what training.json says
+    data: Path | None = None  # the folder that `segment` wrote
+    examples: int = 0
 
-    With --teacher the sources suffice: the model that you run today writes the targets, and the pipelined decoder starts from
-    its weights and learns to write like it. Where the right answers could be worded or ordered in many ways, that costs
-    least quality.
-    """
-    talk = Talk(settings.quiet) if is_main() else Talk(quiet=True, console=Console(quiet=True))
-    run(settings, talk)
+
+def train(settings: TrainSettings, notify: Notify) -> Trained:
+    """Train a model, and say what comes next."""
+    made = run(settings, notify)
     plain, where = settings.decoder == "sequential", settings.some("workspace")
     decoder = "sequential" if plain and settings.out is None else None
     generate = command_line("generate", settings.data, model=settings.out, decoder=decoder, **where)
@@ -177,10 +169,11 @@ def train(settings: TrainSettings) -> None:
         other = command_line("report", compare="sequential", **where)
     else:
         other = f"{command_line('train', settings.data, decoder='sequential', **where)}, which `report` needs to compare with"
-    talk.say(f"next: {generate}, or {other}")
+    notify.say(f"next: {generate}, or {other}")
+    return made
 
 
-def run(settings: TrainSettings, talk: Talk) -> None:
+def run(settings: TrainSettings, notify: Notify) -> Trained:
     """Train and save the checkpoint with its manifest, without a word on what to do next."""
     place = Workspace.find(settings.workspace)
     folder = settings.data or place.require(place.data, "pipedec segment DATA")
@@ -199,58 +192,60 @@ def run(settings: TrainSettings, talk: Talk) -> None:
         raise UserError(
             "is itself an adapter, and one of an adapter is not read", where=settings.model, todo=todo
         )
-    alone = only_writer(target, folder=True, todo="choose another --out", warn=talk.warn)
+    alone = only_writer(target, folder=True, todo="choose another --out", warn=notify.warn)
     with alone if is_main() else nullcontext():
-        check_folder(target, None, settings, talk)
-        talk.say(f"loading {settings.model} …")  # torch, too, which takes some seconds
+        check_folder(target, None, settings, notify)
+        notify.say(f"loading {settings.model} …")  # torch, too, which takes some seconds
         from pipedec_cli.model.arguments import choose_device
 
         choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU
-        result = _train(folder, target, settings, talk)
-        if is_main():
-            if stay := trained.keep_last(target, settings.keep_checkpoints):
-                taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
-                talk.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
-            if settings.as_json:
-                write_stdout(to_json(result) + "\n")
+        result = _train(folder, target, settings, notify)
+        if is_main() and (stay := trained.keep_last(target, settings.keep_checkpoints)):
+            taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
+            notify.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
+    return result
 
 
-def _train(folder: Path, target: Path, settings: TrainSettings, talk: Talk) -> Any:
+def _train(folder: Path, target: Path, settings: TrainSettings, notify: Notify) -> Trained:
     from pipedec_cli.evaluate.scoring import dev_measure
     from pipedec_cli.model.training.collate import StoredExamples, encode, fit_time_max
     from pipedec_cli.model.training.trainer import train
 
-    lessons = gather(settings, folder, talk)
+    lessons = gather(settings, folder, notify)
     hyper, method = hyperparameters_of(settings, lessons), method_of(settings, lessons)
     told = _told(settings, lessons) | {"delay": method.delay, "training": asdict(hyper), "data": folder}
     record = manifest(told, inputs=lessons.files)
     record["from_scratch"] = trained.start_of(settings.model or "") != "published"
-    if done := check_folder(target, record, settings, talk):
-        talk.say(f"{target} has been trained to the end already")
-        return done
+    if done := check_folder(target, record, settings, notify):
+        notify.say(f"{target} has been trained to the end already")
+        return Trained(target, done)
     checkpoint = learner(settings, lessons, method, hyper.seed)
-    texts = track(talk, lessons.train, len(lessons.train), "tokenizing")
+    texts = notify.track(lessons.train, len(lessons.train), "tokenizing")
     examples = StoredExamples(target, encode(checkpoint, texts))
     targets = (examples, encode(checkpoint, lessons.targets))
     time_max = settings.time_max or max(fit_time_max(each, method) for each in targets)
     most = checkpoint.codec().max_source_tokens  # as far as there are places
     checkpoint.settings = structs.replace(method, time_max=time_max, max_source_tokens=most)
     if is_main():
-        estimate(checkpoint, examples, hyper, settings, target, talk)
+        estimate(checkpoint, examples, hyper, settings, target, notify)
         write_json(target / trained.MANIFEST, record)
     how: Any = {"resume": settings.resume, "keep": settings.keep_checkpoints}
     how |= settings.some("keep_adapter")
     measure = dev_measure(lessons.segmentation.level)
-    with show_training(talk, measure.headline[measure.primary]) as show, stopped(target, talk):
-        dev, score = list(encode(checkpoint, lessons.dev)), dev_scorer(checkpoint, lessons.dev[:32])
-        outcome = train(checkpoint, examples, dev, target, hyper, show=show, score=score, **how)
+    notify(Training(measure.headline[measure.primary]))
+    try:
+        with stopped(target, notify):
+            dev, score = list(encode(checkpoint, lessons.dev)), dev_scorer(checkpoint, lessons.dev[:32])
+            show = lambda progress: notify(TrainingProgress(*progress))  # noqa: E731
+            outcome = train(checkpoint, examples, dev, target, hyper, show=show, score=score, **how)
+    finally:
+        notify(TrainingEnded())
     result = {"checkpoint": str(target), **outcome}
-    talk.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
+    notify.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
     if is_main():
         record |= {"result": result}
-        write_card(target, checkpoint, record, folder, len(examples), talk)
         write_json(target / trained.MANIFEST, record)  # from here on the folder holds a model
-    return result
+    return Trained(target, result, checkpoint, record, folder, len(examples))
 
 
 def _told(settings: TrainSettings, lessons: Lessons) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pipedec_cli.data.preparation import Preparer, token_counter
 from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Segmenter, joiner_of, make_segmenter
 from pipedec_cli.data.stored import StoredRecords
+from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import (
     SEGMENTATION_FILE,
     load_segmentation,
@@ -23,13 +24,13 @@ from pipedec_cli.data.workspace import (
     load_split,
     read_split,
 )
+from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.model.training.processes import count
 from pipedec_cli.pipeline.grid import before_repeats
-from pipedec_cli.view.console import Talk, command_line, many
-from pipedec_cli.view.progress import track
 
 if TYPE_CHECKING:
     from pipedec_cli.jobs.train import TrainSettings
@@ -54,17 +55,17 @@ class Lessons(NamedTuple):
     targets: Iterable[Record] = ()
 
 
-def gather(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
+def gather(settings: TrainSettings, folder: Path, notify: Notify) -> Lessons:
     """Read a folder that `segment` wrote, or have the teacher write for its sources."""
     if settings.teacher is not None:
-        return _taught(settings, folder, talk)
+        return _taught(settings, folder, notify)
     train, dev = folder / "train.jsonl", folder / "dev.jsonl"
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
     dev_records = load_split(dev)[: settings.dev_examples] if dev.exists() else []
     prefix, most = settings.source_prefix or "", settings.max_source_tokens or 2048
     sources = {"source_prefix": prefix, "max_source_tokens": most} | _prompt(settings)
     how = (segmentation, load_segmenter(folder, segmentation), sources)
-    records = track(talk, islice(read_split(train), settings.limit), settings.limit, "reading the examples")
+    records = notify.track(islice(read_split(train), settings.limit), settings.limit, "reading the examples")
     return Lessons([train], StoredRecords(folder, records), dev_records, *how)
 
 
@@ -76,14 +77,14 @@ def _prompt(settings: TrainSettings) -> dict[str, Any]:
     return {"prompt": usual_prompt(chat=chat) if template is None else template, "chat": chat}
 
 
-def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
+def _taught(settings: TrainSettings, folder: Path, notify: Notify) -> Lessons:
     """What the teacher wrote and, now, writes, where it comes to an end. A `UserError` if it is no ordinary model."""
     train, dev = folder / "train.jsonl", folder / "dev.jsonl"
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
     data = None if settings.data is None else str(settings.data)
     asked = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
     usual = GenerateSettings(model=settings.teacher, data=data, trace=False, **asked)
-    decoder = load_decoder(usual, talk, role="the teacher ")
+    decoder = load_decoder(usual, notify, role="the teacher ")
     if decoder.text.prompt is not None:
         usual = replace(usual, **settings.some("prompt_template", "chat"))
         decoder.read_sources(usual.prompt_template, chat=usual.chat)
@@ -96,7 +97,7 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     if settings.dev_examples and dev.exists() and dev.stat().st_size:
         splits["dev"] = settings.dev_examples
     files = [
-        _write(replace(usual, split=split, limit=limit), decoder, talk) for split, limit in splits.items()
+        _write(replace(usual, split=split, limit=limit), decoder, notify) for split, limit in splits.items()
     ]
     told = {split: [*read_predictions(path)] for split, path in zip(splits, files, strict=True)}
     segmenter = load_segmenter(folder, segmentation)
@@ -109,26 +110,28 @@ def _taught(settings: TrainSettings, folder: Path, talk: Talk) -> Lessons:
     prepare = Preparer(
         segmenter, segmentation, token_counter(None), time_max=1, each_once=segmentation.level != "sentence"
     )
-    cut = {split: _lessons(rows, split, prepare, talk) for split, rows in told.items()}
+    cut = {split: _lessons(rows, split, prepare, notify) for split, rows in told.items()}
     if not cut["train"]:
         todo = "train the teacher until it ends its texts, or take another"
         raise UserError("none of the teacher's texts can be learnt from", where=str(files[0]), todo=todo)
     if again := prepare.counts.repeated:
-        talk.say(f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out")
+        notify.say(
+            f"{many(again, 'subsequence')} that the teacher had said before in the same text: left out"
+        )
     sources = decoder.text.described
     if decoder.text.prompt is None:
         sources |= _prompt(settings)  # of what is trained, which it cannot tell
     how = (segmentation, segmenter, sources)
     own = islice(read_split(train, need_target=False), settings.limit)
-    targets = track(talk, own, settings.limit, "measuring the targets")
+    targets = notify.track(own, settings.limit, "measuring the targets")
     return Lessons([train, *files], cut["train"], cut.get("dev", []), *how, decoder, targets)
 
 
-def _write(settings: GenerateSettings, decoder: Decoder, talk: Talk) -> Path:
+def _write(settings: GenerateSettings, decoder: Decoder, notify: Notify) -> Path:
     """The file of the teacher's texts for a split, whole; several processes that train do not write it."""
     from pipedec_cli.jobs.predicting import Predictions
 
-    predictions = Predictions(settings, decoder, read_inputs(settings, talk), talk)
+    predictions = Predictions(settings, decoder, read_inputs(settings, notify), notify)
     if count() > 1 and not predictions.whole():
         asked = settings.some("model", "split", "limit", "workspace", "source_prefix", "max_source_tokens")
         asked |= {"prompt_template": settings.prompt_template}
@@ -145,7 +148,7 @@ def _told(one: Generated) -> Record:
     return structs.replace(one.record, target=one.text, target_fields=one.fields, references=())
 
 
-def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, talk: Talk) -> list[Record]:
+def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, notify: Notify) -> list[Record]:
     """Records cut into subsequences; sentences as far as decoding goes by what is taught, others each learnt once.
 
     Where a text of sentences repeats itself it ends, for a model that learns to repeat itself does not end, either; one
@@ -163,9 +166,11 @@ def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, talk: T
         if whole:
             lessons.append(prepare.segment(record))
     if left := len(told) - len(lessons):
-        talk.say(f"{left:,} of the teacher's {many(len(told), 'text')} for {split} were cut short: left out")
+        notify.say(
+            f"{left:,} of the teacher's {many(len(told), 'text')} for {split} were cut short: left out"
+        )
     if stopped_on_repeat:
-        talk.say(
+        notify.say(
             f"{stopped_on_repeat:,} of the teacher's {many(len(told), 'text')} for {split} began to repeat themselves: learnt up to there"
         )
     return lessons

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -84,28 +83,6 @@ def _bounded(text: str, most: int = 400) -> str:
 _PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)} | {0x7F: "␡"}
 _HIDDEN = ((0x80, 0xA0), (0x2028, 0x202F), (0x2060, 0x2070), (0xD800, 0xE000), (0xFFF9, 0xFFFC))
 _PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x200E, 0x200F, 0xFEFF), "�")
-
-
-def command_line(command: str, data: object = None, /, **options: object) -> str:
-    """A command of ours to be pasted into a shell, with its DATA and those of its options that have a value."""
-    given = (
-        (f"--{name}",) if value is True else (f"--{name}", value) for name, value in options.items() if value
-    )
-    words = [word for option in given for word in option]
-    return f"`pipedec {' '.join(quoted(str(word)) for word in (command, data, *words) if word)}`"
-
-
-def quoted(word: str) -> str:
-    """A word as a shell takes it, on one line, as bash and zsh write line breaks and tabs."""
-    if not {*word} & {*"\n\r\t"}:
-        return shlex.quote(word)
-    escapes = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
-    return f"$'{''.join(escapes.get(letter, letter) for letter in word)}'"
-
-
-def many(count: int, noun: str) -> str:
-    """A count with its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def write_stdout(text: str) -> None:

@@ -14,10 +14,11 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from pipedec_cli.data.wording import many
 from pipedec_cli.pipeline.grid import Grid, Step
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.pipeline.verify import Verification
-from pipedec_cli.view.console import many, one_line
+from pipedec_cli.view.console import one_line
 
 #: Token ids to text, special tokens left out.
 Words = Callable[[Sequence[int]], str]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from rich.console import Console
 from rich.live import Live
@@ -83,7 +83,7 @@ class LiveGrid:
 
 
 class LiveScreen:
-    """A `LiveGrid` on stderr: moving on a terminal, else each grid once, when its example has finished; a context manager.
+    """A `LiveGrid` on stderr: moving on a terminal, else each grid once, when its example has finished.
 
     The grids of finished examples stay: on a terminal those that were followed, else all. Frames are drawn between
     events, never in a thread beside the decoder. A moving grid takes in no more than `speed` steps a second and draws each; without
@@ -108,12 +108,13 @@ class LiveScreen:
             view, console=talk.console, auto_refresh=False, transient=True, redirect_stdout=shared
         )
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Put the grid on the screen, if it may move."""
         if self._talk.animated:
             self._live.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """Take the moving grid away."""
         self._live.stop()
 
     def on(self, event: Event) -> None:

@@ -15,9 +15,10 @@ from msgspec import to_builtins
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.trained import FRESH
+from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import SEGMENTATION_FILE, segmented_with
 from pipedec_cli.data.writing import to_json, write_text
-from pipedec_cli.view.console import Talk, many
+from pipedec_cli.view.console import Talk
 from pipedec_cli.view.tables import Section, Sheet, as_markdown, plain, points, written
 
 if TYPE_CHECKING:

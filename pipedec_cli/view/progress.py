@@ -1,37 +1,22 @@
-"""Progress on stderr (a bar on a terminal, a line every so often off one), and the count of what was generated."""
+"""Progress on stderr: a bar on a terminal, a line every so often elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final
 
 from rich import progress as bars
 
+from pipedec_cli.jobs.events import Stage, TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
-from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.view.console import Talk, many, visible
-
-if TYPE_CHECKING:
-    from pipedec_cli.data.records import Generated
-    from pipedec_cli.model.training.trainer import Progress as TrainingProgress
+from pipedec_cli.view.console import Talk, visible
 
 #: Seconds between two lines where nothing can be redrawn.
 LINE_EVERY: Final = 10.0
 #: Seconds that short work may take without a word.
 PATIENCE: Final = 2.0
-#: Identifiers that a warning names.
-NAMED: Final = 5
-#: Texts that give a first impression.
-FIRST: Final = 16
-
-Item = TypeVar("Item")
 
 
 def _bar(talk: Talk, *columns: bars.ProgressColumn, **more: Any) -> bars.Progress:
@@ -86,7 +71,7 @@ class _Display:
 
 
 class GenerationProgress:
-    """Examples and tokens a second while texts are generated, from the first admission on; a context manager."""
+    """Examples and tokens a second while texts are generated, from the first admission on."""
 
     def __init__(self, talk: Talk, total: int | None) -> None:
         self.examples = self.tokens = 0  # finished ones; without <eos> in these
@@ -94,10 +79,11 @@ class GenerationProgress:
         self._since: float | None = None
         self._display = _Display(talk, "generating", total, patience=0.0)
 
-    def __enter__(self) -> Self:
-        return self
+    def start(self) -> None:
+        """Begin. The bar appears with the first event."""
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """Take the bar away."""
         self._display.stop()
 
     def on(self, event: Event) -> None:
@@ -125,192 +111,56 @@ class GenerationProgress:
         return ", ".join(f"{n:.2f} {of}/s" if n < 10 else f"{n:,.0f} {of}/s" for of, n in counts.items())
 
 
-@contextmanager
-def stage(talk: Talk, label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show progress of a piece of work once it has taken more than two seconds, whether or not it says how far it is.
+class StageDisplay:
+    """Progress of one stage, shown once it has taken more than two seconds, whether or not it advances."""
 
-    What is yielded may be called each time that the work got on, `total` times in all if that is known.
-    """
-    display, done = _Display(talk, label, total, PATIENCE), count(1)
-    timer = threading.Timer(PATIENCE, display.show)
-    timer.daemon = True
-    if talk.animated:
-        timer.start()
-    try:
-        yield lambda: display.update(next(done), "")
-    finally:
-        timer.cancel()
-        if talk.animated:
-            timer.join()
-        display.stop()
+    def __init__(self, talk: Talk, stage: Stage) -> None:
+        self._display = _Display(talk, stage.label, stage.total, PATIENCE)
+        self._timer = threading.Timer(PATIENCE, self._display.show)
+        self._timer.daemon = True
+        self._animated = talk.animated
+        if self._animated:
+            self._timer.start()
 
+    def advance(self, done: int) -> None:
+        """So many parts are done."""
+        self._display.update(done, "")
 
-def track(talk: Talk, iterable: Iterable[Item], total: int | None, label: str) -> Iterator[Item]:
-    """The items one by one, with progress shown once it has taken more than two seconds."""
-    with stage(talk, label, total) as advance:
-        for item in iterable:
-            yield item
-            advance()
+    def stop(self) -> None:
+        """Take the bar away."""
+        self._timer.cancel()
+        if self._animated:
+            self._timer.join()
+        self._display.stop()
 
 
-@contextmanager
-def show_training(talk: Talk, metric: str = "ROUGE-L") -> Iterator[Callable[[TrainingProgress], None]]:
-    """Show training as it runs: a bar on a terminal, a line at a time off one; a look at the dev set leaves a line.
+class TrainingDisplay:
+    """Training as it runs: a bar on a terminal, a line at a time elsewhere. Each evaluation leaves a line."""
 
-    The `metric` is what its score is called.
-    """
-    state, left = bars.TextColumn("{task.fields[state]}"), bars.TimeRemainingColumn()
-    columns = (bars.TextColumn("training"), bars.BarColumn(), bars.TaskProgressColumn(), state, left)
-    bar = _bar(talk, *columns, disable=not talk.animated)
-    task, said = bar.add_task("training", total=None, state=""), monotonic()
+    def __init__(self, talk: Talk, metric: str) -> None:
+        self._talk, self._metric, self._said = talk, metric, monotonic()
+        state, left = bars.TextColumn("{task.fields[state]}"), bars.TimeRemainingColumn()
+        columns = (bars.TextColumn("training"), bars.BarColumn(), bars.TaskProgressColumn(), state, left)
+        self._bar = _bar(talk, *columns, disable=not talk.animated)
+        self._task = self._bar.add_task("training", total=None, state="")
+        self._bar.start()
 
-    def show(progress: TrainingProgress) -> None:
-        nonlocal said
-        step, total, epoch, loss, dev_loss, score = progress
-        parts = (("loss {:.3f}", loss), ("dev loss {:.3f}", dev_loss), (f"dev {metric} {{:.1f}}", score))
+    def on(self, progress: TrainingProgress) -> None:
+        """Show the state of training."""
+        parts = (
+            ("loss {:.3f}", progress.loss),
+            ("dev loss {:.3f}", progress.dev_loss),
+            (f"dev {self._metric} {{:.1f}}", progress.dev_score),
+        )
         state = ", ".join(words.format(value) for words, value in parts if value is not None)
-        bar.update(task, completed=step, total=total, state=state)
-        if dev_loss is not None or (not talk.animated and monotonic() - said > 2 * LINE_EVERY):
-            said = monotonic()
-            talk.say(f"update {step:,} of {total:,}, epoch {epoch:.2f}: {state}")
-
-    with bar:
-        yield show
-
-
-@dataclass(slots=True)
-class Marked:
-    """Examples that have something in common: how many, and the ids of the first few, so that memory does not grow."""
-
-    count: int = 0
-    first: list[str] = field(default_factory=list)
-
-    def add(self, identifier: str) -> None:
-        """Count one."""
-        self.count += 1
-        if self.count <= NAMED:
-            self.first.append(identifier)
-
-    def __add__(self, other: Marked) -> Marked:
-        return Marked(self.count + other.count, [*self.first, *other.first][:NAMED])
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts over the examples that a run has generated; those that a resumed run found done are not among them."""
-
-    unknown_id: int | None  # the tokenizer's unknown token, if it has one
-    positions: int | None = None  # that a decoder-only model was made for
-    examples: int = 0
-    steps: int = 0  # the examples' own decoder calls, added up
-    draft_steps: int = 0  # those of them that made a draft, in exact mode
-    tokens: int = 0  # without <eos>
-    truncated: Counter[str] = field(default_factory=Counter)  # examples by what cut them short
-    lost: int = 0  # values of objects that are null, having been cut or being none that the schema allows
-    exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
-    stopped_on_repeat: int = 0  # examples that ended where they began to repeat themselves
-    cut: Marked = field(default_factory=Marked)  # examples whose source was cut,
-    unknown: Marked = field(default_factory=Marked)  # those whose source holds unknown characters,
-    beyond: Marked = field(default_factory=Marked)  # and those that went beyond the model's positions
-
-    def add(self, generated: Generated) -> None:
-        """Count one example."""
-        self.examples += 1
-        self.steps += generated.steps
-        self.draft_steps += generated.draft_steps or 0
-        self.tokens += generated.tokens
-        self.lost += sum(value is None for value in (generated.fields or {}).values())
-        self.exhausted += generated.row_budget_exhausted
-        self.stopped_on_repeat += generated.stopped_on_repeat
-        self.truncated.update(filter(None, [generated.truncated]))
-        if generated.source_cut:
-            self.cut.add(generated.id)
-        if self.unknown_id in generated.source_ids:
-            self.unknown.add(generated.id)
-        if self.positions is not None:
-            rows = enumerate(generated.grid)
-            farthest = max((start + len(tokens) + number for number, (start, tokens) in rows), default=0)
-            if len(generated.source_ids) + farthest > self.positions:
-                self.beyond.add(generated.id)
-
-    def include(self, other: Tally) -> None:
-        """Count what another one has counted."""
-        self.positions = other.positions
-        for name in (one.name for one in fields(self) if one.name not in ("unknown_id", "positions")):
-            ours, theirs = getattr(self, name), getattr(other, name)
-            setattr(self, name, ours + theirs)
-
-    def as_json(self) -> dict[str, Any]:
-        """The counts as plain values."""
-        return {
-            "examples": self.examples,
-            "steps": self.steps,
-            "draft_steps": self.draft_steps,
-            "tokens": self.tokens,
-            "tokens_per_step": round(self.tokens / self.steps, 4) if self.steps else 0.0,
-            "truncated": dict(sorted(self.truncated.items())),
-            "values_lost": self.lost,
-            "explorations_exhausted": self.exhausted,
-            "stopped_on_repeat": self.stopped_on_repeat,
-            "sources_cut": self.cut.count,
-            "sources_with_unknown": self.unknown.count,
-            "beyond_positions": self.beyond.count,
-        }
-
-    def warnings(self, limit: int) -> Iterator[str]:
-        """What the model could not see of the sources, of which it takes so many tokens."""
-        cut, hint = f"longer than {limit:,} tokens and cut", "; --max-source-tokens sets the limit"
-        unknown = "with characters that the tokenizer does not know"
-        beyond = (
-            f"with what was written beyond the {self.positions or 0:,} positions that the model was made for"
-        )
-        told = ((self.cut, cut, hint), (self.beyond, beyond, hint), (self.unknown, unknown, ""))
-        for marked, what, todo in told:
-            if count := marked.count:
-                some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
-                yield f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"
-
-    def first_impression(self, total: int) -> str | None:
-        """What is to be said while most of the work is to be done: a model that does not end its texts takes hours for nothing."""
-        if self.examples != FIRST or total <= FIRST or self.truncated.total() < FIRST:
-            return None
-        reasons = ", ".join(sorted(self.truncated))
-        return f"all of the first {FIRST} texts were cut short by {reasons}: the model may not end its texts (Ctrl-C stops)"
-
-    def saved_none(self, costs: Sequence[float] | None) -> str | None:
-        """That drafts have saved no call, if so, where calls cost so much by the guesses in them."""
-        alone = self.tokens + self.examples - self.truncated.total()  # the plain model's calls
-        if not self.examples or costs is None or self.steps < alone:
-            return None
-        if self.steps - self.draft_steps < alone:
-            calls = f"{self.steps:,} calls, the drafts' {self.draft_steps:,} among them"
-            alike = f"the plain model alone makes {alone:,}: the drafts are too unlike its texts"
-            return f"{calls}, where {alike}; --draft source takes no calls for them"
-        more = (
-            f"one more guess makes a call {costs[1]:.2g} times as long here"
-            if len(costs) > 1
-            else "none is made"
-        )
-        return f"no guess has saved a decoder call: {more}; fewer examples at a time make it cheaper (--batch-size 1)"
-
-    def lines(self, seconds: float, limits: Limits) -> Iterator[str]:
-        """Counts and rates, a line each."""
-        if not self.examples:
-            return
-        rates = f"{self.examples / seconds:.2f} examples/s, {self.tokens / seconds:,.0f} tokens/s"
-        yield f"{many(self.examples, 'example')} in {seconds:.1f} s: {rates}"
-        calls = f"{self.tokens:,} tokens in {self.steps:,} decoder calls, each example's own"
-        drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
-        yield f"{calls}: {self.tokens / max(1, self.steps):.2f} tokens a call{drafting}"
-        if self.truncated:
-            reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
-            yield f"cut short: {reasons}, of {self.examples:,}"
-        if self.stopped_on_repeat:
-            yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
-        if self.lost:
-            yield f"{many(self.lost, 'value')} of fields null: cut short, or none that the schema allows"
-        if self.exhausted:
-            yield (
-                f"empty explorations used up all {limits.sub_max} subsequences in {self.exhausted:,} of "
-                f"{self.examples:,}: text may be missing there; see --empty-rows stop, a larger --delay or --sub-max"
+        self._bar.update(self._task, completed=progress.update, total=progress.updates, state=state)
+        evaluated = progress.dev_loss is not None
+        if evaluated or (not self._talk.animated and monotonic() - self._said > 2 * LINE_EVERY):
+            self._said = monotonic()
+            self._talk.say(
+                f"update {progress.update:,} of {progress.updates:,}, epoch {progress.epoch:.2f}: {state}"
             )
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()

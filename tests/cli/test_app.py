@@ -24,7 +24,8 @@ from pipedec_cli.cli import app as module
 from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
-from pipedec_cli.view.console import command_line, quoted, tame_libraries
+from pipedec_cli.jobs.commands import command_line, quoted
+from pipedec_cli.view.console import tame_libraries
 from tests.running import refused, run, write_lines
 
 ROOT = Path(__file__).parents[2]
@@ -194,7 +195,7 @@ def test_an_empty_standard_input_is_called_so(tmp_path):
 
 @pytest.mark.parametrize(
     ("closed", "code", "told"),
-    [("segment - <&-", 2, "is empty"), ("recipes >&-", 0, ""), ("recipes 2>&-", 0, "")],
+    [("segment - <&-", 2, "is empty"), ("segment --help >&-", 0, ""), ("segment --help 2>&-", 0, "")],
 )
 def test_a_stream_that_is_closed_is_an_empty_one(closed, code, told):
     script = f"{sys.executable} -m pipedec_cli {closed}"
@@ -206,13 +207,16 @@ def test_a_stream_that_is_closed_is_an_empty_one(closed, code, told):
 def test_data_are_utf_8_whatever_the_locale_says(encoding):
     variables = {**os.environ, "PYTHONIOENCODING": encoding}
     outcome = subprocess.run(
-        [sys.executable, "-m", "pipedec_cli", "recipes"], check=False, env=variables, capture_output=True
+        [sys.executable, "-m", "pipedec_cli", "segment", "--help"],
+        check=False,
+        env=variables,
+        capture_output=True,
     )
     assert (outcome.returncode, outcome.stderr) == (0, b"") and "Δt" in outcome.stdout.decode("utf-8")
 
 
 def test_a_closed_pipe_is_no_error_message():
-    script = f"{sys.executable} -m pipedec_cli recipes --json | head -c 1"
+    script = f"{sys.executable} -m pipedec_cli generate --help | head -c 1"
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert outcome.stderr == ""
 

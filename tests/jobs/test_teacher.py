@@ -14,11 +14,11 @@ import pytest
 from pipedec_cli.data.trained import FRESH, start_of
 from pipedec_cli.data.writing import JsonLinesAppender, write_json
 from pipedec_cli.jobs import predicting
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.train import TrainSettings
 from pipedec_cli.jobs.train_data import Lessons, gather
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.scratch import SHAPES
-from pipedec_cli.view.console import Talk
 from tests import running
 from tests.checkpoints import TOLD, change, tiny_checkpoint, weights_of
 from tests.running import lines_of, read_json, run, write_lines
@@ -52,7 +52,7 @@ def train(workspace: Path, *more: object, **options: Any) -> str:
 
 def lessons_of(workspace: Path, teacher: Path, **more: Any) -> Lessons:
     settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, **more)
-    return gather(settings, workspace / "data", Talk(quiet=True))
+    return gather(settings, workspace / "data", Notify())
 
 
 def written(workspace: Path) -> Path:
@@ -202,7 +202,7 @@ def test_texts_of_a_teacher_from_elsewhere_are_cut_as_the_data_that_were_given(t
         segmented(tmp_path / "t", *ROWS),
     )
     settings = TrainSettings(data=texts / "data", teacher=str(teacher), workspace=objects)
-    lessons = gather(settings, texts / "data", Talk(quiet=True))
+    lessons = gather(settings, texts / "data", Notify())
     assert all(one.target == WHOLE[one.source] and one.target_fields is None for one in lessons.train)
 
 
@@ -252,7 +252,7 @@ def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
 
 def test_several_processes_take_texts_that_one_has_written(workspace, teacher, monkeypatch):
     settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, dev_examples=2)
-    folder, quiet = workspace / "data", Talk(quiet=True)
+    folder, quiet = workspace / "data", Notify()
     with monkeypatch.context() as patch:
         patch.setenv("WORLD_SIZE", "2")
         for split in ("train", "dev"):

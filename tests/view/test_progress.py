@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from pipedec_cli.data.records import Generated
+from pipedec_cli.jobs.tally import Marked, Tally
 from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed
@@ -18,12 +19,10 @@ from pipedec_cli.view.progress import (
     LINE_EVERY,
     PATIENCE,
     GenerationProgress,
-    Marked,
-    Tally,
-    stage,
-    track,
 )
+from pipedec_cli.view.terminal import Terminal
 from tests.fakes import BOS, EOS, ScriptedModel
+from tests.view.showing import showing
 
 
 class Clock:
@@ -39,8 +38,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def make_talk(*, terminal: bool = False, quiet: bool = False, no_color: bool = False) -> Talk:
-    return Talk(quiet, Console(width=100, file=io.StringIO(), force_terminal=terminal, no_color=no_color))
+def make_terminal(*, terminal: bool = False, quiet: bool = False, no_color: bool = False) -> Terminal:
+    screen = Console(width=100, file=io.StringIO(), force_terminal=terminal, no_color=no_color)
+    return Terminal(quiet=quiet, console=screen)
+
+
+def make_talk(**options: bool) -> Talk:
+    return make_terminal(**options).talk
 
 
 def written(talk: Talk) -> str:
@@ -54,7 +58,7 @@ def watch(
     """The events of three examples of 5, 2 and 1 tokens, after each of which so many seconds went by, once shown."""
     model = ScriptedModel([[[2, 3, 4], [5, 6]], [[2, 3]], [[4]]])
     method = Method(Fixed(1), bos=BOS, eos=EOS, empty_rows="stop")
-    with progress:
+    with showing(progress):
         for event in decode(model, [(index, [index]) for index in range(3)], method, sequences):
             clock.now += seconds
             progress.on(event)
@@ -100,16 +104,18 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(clock, total, sho
     ("settings", "seconds"), [({}, 0.0), ({"quiet": True}, 10.0), ({"quiet": True, "terminal": True}, 10.0)]
 )
 def test_short_work_and_quiet_work_say_nothing(clock, settings, seconds):
-    talk = make_talk(**settings)
+    terminal = make_terminal(**settings)
+    talk, notify = terminal.talk, terminal.notify
     list(watch(GenerationProgress(talk, None), clock, seconds))
-    with stage(talk, "reading", 2) as advance:
+    with notify.stage("reading", 2) as advance:
         advance()
     assert written(talk) == ""
 
 
 def test_no_color_on_a_terminal_gives_lines_without_a_moving_bar(clock):
-    talk = make_talk(terminal=True, no_color=True)
-    list(track(talk, _ticking(clock, [LINE_EVERY] * 2), 2, "reading"))
+    terminal = make_terminal(terminal=True, no_color=True)
+    talk, notify = terminal.talk, terminal.notify
+    list(notify.track(_ticking(clock, [LINE_EVERY] * 2), 2, "reading"))
     assert "reading: 1 of 2" in written(talk)
     assert "\x1b[2K" not in written(talk)
 
@@ -129,21 +135,23 @@ def _ticking(clock: Clock, seconds: list[float]) -> Iterator[int]:
 
 
 def test_a_bar_shows_how_far_it_is_only_beyond_two_seconds(clock):
-    talk = make_talk(terminal=True)
-    list(track(talk, _ticking(clock, [PATIENCE / 2, PATIENCE / 4]), 2, "reading"))
-    with stage(talk, "segmenting", 2) as advance:
+    terminal = make_terminal(terminal=True)
+    talk, notify = terminal.talk, terminal.notify
+    list(notify.track(_ticking(clock, [PATIENCE / 2, PATIENCE / 4]), 2, "reading"))
+    with notify.stage("segmenting", 2) as advance:
         advance()
         assert written(talk) == ""
         clock.now += PATIENCE
         advance()
     assert "2/2" in written(talk)
-    assert list(track(talk, _ticking(clock, [PATIENCE, PATIENCE]), 2, "reading")) == [0, 1]
+    assert list(notify.track(_ticking(clock, [PATIENCE, PATIENCE]), 2, "reading")) == [0, 1]
     assert "reading" in written(talk)
 
 
 def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(clock):
-    talk, left = make_talk(terminal=True), _ticking(clock, [PATIENCE] * 9)
-    items = track(talk, left, 9, "reading")
+    terminal, left = make_terminal(terminal=True), _ticking(clock, [PATIENCE] * 9)
+    talk, notify = terminal.talk, terminal.notify
+    items = notify.track(left, 9, "reading")
     assert (next(items), next(items), next(left)) == (0, 1, 2)
     assert (next(items), next(items)) == (3, 4)
     items.close()  # type: ignore[attr-defined]
@@ -151,15 +159,17 @@ def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its
 
 
 def test_a_label_is_data(clock):
-    talk = make_talk()
-    list(track(talk, _ticking(clock, [LINE_EVERY]), 1, "[red]a\x1b[2Jfile"))
+    terminal = make_terminal()
+    talk, notify = terminal.talk, terminal.notify
+    list(notify.track(_ticking(clock, [LINE_EVERY]), 1, "[red]a\x1b[2Jfile"))
     assert written(talk) == "[red]a␛[2Jfile: 1 of 1\n"
 
 
 def test_a_stage_that_says_nothing_shows_itself_all_the_same(monkeypatch):
     monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.0)
-    talk = make_talk(terminal=True)
-    with stage(talk, "learning"):
+    terminal = make_terminal(terminal=True)
+    talk, notify = terminal.talk, terminal.notify
+    with notify.stage("learning"):
         while "learning" not in written(talk):
             time.sleep(0.01)
     assert "\x1b[?25h" in written(talk), "the cursor comes back"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.competitor import EngineRunner
 from pipedec_cli.pipeline.schedule import Subsequence
-from pipedec_cli.view.console import many, one_line
+from pipedec_cli.view.console import one_line
 from pipedec_cli.view.grid_drawing import BEHIND_PROMPT, BOS, EOS, RowText, Words
 from pipedec_cli.view.page.page import Section, template
 from pipedec_cli.view.page.shown import shortened, shown_places, size

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.report import choose_sample
-from pipedec_cli.view.console import many
 from pipedec_cli.view.page.page import block
 
 if TYPE_CHECKING:

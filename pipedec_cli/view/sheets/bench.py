@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from pipedec_cli.data.wording import many
 from pipedec_cli.view import tables
-from pipedec_cli.view.console import many
 from pipedec_cli.view.tables import Label, Row, Section, Sheet, milliseconds, times, told, under
 
 if TYPE_CHECKING:

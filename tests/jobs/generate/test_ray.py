@@ -20,8 +20,8 @@ import pytest
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.jobs import cluster
 from pipedec_cli.jobs.cluster import ShardWorker
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
-from pipedec_cli.view.console import Talk
 from tests.jobs.generate.running import ROWS, done, lines, refused, written
 from tests.running import read_json, write_lines
 
@@ -157,7 +157,7 @@ def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
     monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
-    with cluster._ray(GenerateSettings(), Talk(quiet=True)):
+    with cluster._ray(GenerateSettings(), Notify()):
         os.write(2, b"after")
     assert capfd.readouterr().err == "after"
 

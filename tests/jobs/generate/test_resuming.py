@@ -18,11 +18,11 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.jobs import predicting
+from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.predicting import Predictions
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.view.console import Talk
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, refused, written
 from tests.running import read_json, run, write_lines
 
@@ -32,7 +32,7 @@ def prepared(
     tmp_path_factory: pytest.TempPathFactory, models: Path
 ) -> tuple[Callable[[], Predictions], Path, bytes]:
     """Makes a run with its model loaded already; where it writes, and what it writes if nothing disturbs it."""
-    folder, talk = tmp_path_factory.mktemp("resuming"), Talk(quiet=True)
+    folder, talk = tmp_path_factory.mktemp("resuming"), Notify()
     data, out = write_lines(folder / "data.jsonl", *ROWS), folder / "out.jsonl"
     options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3, resume=True)
     decoder, inputs = load_decoder(options, talk), read_inputs(options, talk)
@@ -166,7 +166,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(place):
 
 def complete(**options: Any) -> tuple[Path, int]:
     """The file, as a report has it made whole, and how many examples were generated for it."""
-    settings, talk = GenerateSettings(**options), Talk()
+    settings, talk = GenerateSettings(**options), Notify()
     predictions = Predictions(settings, load_decoder(settings, talk), read_inputs(settings, talk), talk)
     return predictions.complete("the decoder").resolve(), predictions.tally.examples
 
@@ -206,7 +206,7 @@ def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_ask
 
 
 def test_a_decoder_and_the_data_serve_several_runs(place):
-    talk = Talk(quiet=True)
+    talk = Notify()
     decoder, inputs = load_decoder(GenerateSettings(), talk), read_inputs(GenerateSettings(), talk)
     for delay in (1, 2, "wait"):
         path = Predictions(GenerateSettings(delay=delay), decoder, inputs, talk).complete("")

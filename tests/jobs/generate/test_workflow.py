@@ -15,7 +15,7 @@ from pipedec_cli.data.writing import write_json
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.generate import run as run_generate
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.view.console import Talk
+from pipedec_cli.view.terminal import Terminal
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, printed, refused, written
 from tests.model.engines import needs_int8
@@ -252,6 +252,6 @@ def test_live_on_a_terminal_ends_with_the_whole_grid(place):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=40, markup=False)
     settings = GenerateSettings(text=("it is not [red]</s>\x1b[2J",), out="out.jsonl", live=True)
-    run_generate(settings, Talk(console=console))
+    run_generate(settings, Terminal(console=console).notify)
     assert all(told in screen.getvalue() for told in ("<eos>", "[red]</s>", "finished"))
     assert "\x1b[2J" not in screen.getvalue()

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pipedec_cli.cli.segment import EXAMPLES
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SPLITS, Segmentation
 from pipedec_cli.data.workspace import Workspace, load_segmenter, load_split
 from pipedec_cli.evaluate.estimate import Estimate
-from pipedec_cli.jobs.segment import EXAMPLES
 from pipedec_cli.view.sheets.segment import render_summary, segment_sheets
 from tests.jobs.segment.running import data_of, refusal, segment, segmentation
 from tests.running import read_json

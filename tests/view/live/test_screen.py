@@ -13,6 +13,7 @@ from pipedec_cli.view.live import LiveGrid, LiveScreen, draw_picture
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.running import write_lines
 from tests.view.live.scripts import FIGURE_2, Script, console
+from tests.view.showing import showing
 
 TWO = Script([["A", "B"]], [["C"]])
 
@@ -23,7 +24,7 @@ def run_screen(
     """What is on the screen in the end, every escape included; a line of data goes to stdout at each event."""
     talk, now = Talk(quiet, console(100, terminal=terminal)), 0.0
     talk.console.no_color = not moving
-    with LiveScreen(talk, script.view(), clock=lambda: now) as screen:
+    with showing(LiveScreen(talk, script.view(), clock=lambda: now)) as screen:
         for event in script.events(Fixed(1), sequences=sequences):
             now += 1
             screen.on(event)
@@ -67,7 +68,9 @@ def test_a_speed_holds_the_followed_example_up_on_a_terminal_alone_and_each_step
         now += seconds
         slept.append(seconds)
 
-    with LiveScreen(talk, FIGURE_2.view(total=total), speed, clock=lambda: now, sleep=sleep) as screen:
+    with showing(
+        LiveScreen(talk, FIGURE_2.view(total=total), speed, clock=lambda: now, sleep=sleep)
+    ) as screen:
         for event in FIGURE_2.events(Fixed(1)):
             now += 0.05  # the decoder's
             screen.on(event)
@@ -92,7 +95,7 @@ def test_a_large_grid_is_drawn_less_often_than_a_small_one():
                 return "frame\n"
 
         talk = Talk(console=console(100, terminal=True))
-        with LiveScreen(talk, Slow(FIGURE_2.words), clock=lambda: now[0]) as screen:
+        with showing(LiveScreen(talk, Slow(FIGURE_2.words), clock=lambda: now[0])) as screen:
             for event in Script([["w"] * 40]).events(Fixed(1)):
                 now[0] += 0.05
                 screen.on(event)

@@ -8,18 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from pipedec_cli.cli.report import report
+from pipedec_cli.cli.segment import segment
+from pipedec_cli.cli.train import describe
 from pipedec_cli.data.demo import check_facts, make_demo
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.jobs import generate, train
+from pipedec_cli.jobs.commands import quoted
 from pipedec_cli.jobs.generate import GenerateSettings
-from pipedec_cli.jobs.report import ReportSettings, report
-from pipedec_cli.jobs.segment import SegmentSettings, segment
-from pipedec_cli.jobs.settings import Settings, config_option, option, quiet_option, threads_option
+from pipedec_cli.jobs.report import ReportSettings
+from pipedec_cli.jobs.segment import SegmentSettings
+from pipedec_cli.jobs.settings import Settings, key, option, quiet_option, set_option, threads_key
 from pipedec_cli.jobs.train import TrainSettings
-from pipedec_cli.view.console import Talk, quoted
+from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
 pipedec demo                                    # about two minutes on two quiet cores, no network
@@ -35,17 +39,17 @@ MARK: Final = "made-by-pipedec-demo"
 class DemoSettings(Settings):
     """How large the demo is; the defaults take about two minutes on two quiet cores."""
 
-    examples: int = option(6000, "Examples that are made.", min=100)
+    examples: int = key(6000, "Examples that are made.", min=100)
     updates: int = option(
         600,
         "Training updates of the ordinary model, of 8 examples; the other has two thirds. After fewer than 120 or so it ends no text.",
         min=1,
     )
-    test: int = option(100, "Test examples that are generated from.", min=2)
-    seed: int = option(0, "Of data and training.")
-    threads: int | None = threads_option()
+    test: int = key(100, "Test examples that are generated from.", min=2)
+    seed: int = key(0, "Of data and training.")
+    threads: int | None = threads_key()
     out: Path = option(Path("pipedec-demo"), "The folder to work in; an earlier demo there is replaced.")
-    config: Path | None = config_option()
+    set_keys: tuple[str, ...] = set_option()
     quiet: bool = quiet_option()
 
 
@@ -56,22 +60,22 @@ def demo(settings: DemoSettings) -> None:
     own, so that what is right can be counted. A small ordinary model is trained from scratch, and then taught to a pipelined
     decoder, which is compared with it.
     """
-    talk = Talk(quiet=settings.quiet)
+    terminal = Terminal(quiet=settings.quiet)
     try:
-        _demo(settings, talk)
+        _demo(settings, terminal)
     except KeyboardInterrupt:
-        talk.warn("the demo itself starts over when it is run again")
+        terminal.notify.warn("the demo itself starts over when it is run again")
         raise
 
 
-def _demo(settings: DemoSettings, talk: Talk) -> None:
-    out, quiet = settings.out, settings.quiet
+def _demo(settings: DemoSettings, terminal: Terminal) -> None:
+    out, quiet, notify = settings.out, settings.quiet, terminal.notify
     shown = quoted(str(out))
     _clear(out)
     data = out / "data.jsonl"
     write_json_lines(data, make_demo(settings.examples, settings.seed))
 
-    talk.say(
+    notify.say(
         f"\n1 of 5: cut the targets into sentences   (pipedec segment {quoted(str(data))} --level sentence -w {shown})"
     )
     segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet))
@@ -79,22 +83,22 @@ def _demo(settings: DemoSettings, talk: Talk) -> None:
     plain = place.model("sequential")
     size = TrainSettings(batch_size=8, dev_examples=48, evaluations=3, keep_checkpoints=0, overwrite=True)
     usual = replace(size, max_steps=settings.updates, seed=settings.seed, workspace=out)
-    talk.say(f"\n2 of 5: train an ordinary model   (pipedec train --decoder sequential -w {shown})")
-    train.run(replace(usual, decoder="sequential"), talk)
-    talk.say(
+    notify.say(f"\n2 of 5: train an ordinary model   (pipedec train --decoder sequential -w {shown})")
+    describe(train.run(replace(usual, decoder="sequential"), notify), terminal)
+    notify.say(
         f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {quoted(str(plain))} -w {shown})"
     )
     fewer = max(1, settings.updates * 2 // 3)  # it starts where that model has come to
-    train.run(replace(usual, teacher=str(plain), max_steps=fewer), talk)
-    talk.say(
+    describe(train.run(replace(usual, teacher=str(plain), max_steps=fewer), notify), terminal)
+    notify.say(
         f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1 -w {shown})"
     )
-    generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), talk)
-    talk.say(f"\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3 -w {shown})")
+    generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), notify)
+    notify.say(f"\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3 -w {shown})")
     compared = ReportSettings(delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False)
     report(replace(compared, batch_size=8, workspace=out, quiet=quiet))
 
-    talk.say("")
+    notify.say("")
     counts = {}
     names = {
         f"pipelined-delay{delay}": f"pipelined-delay{delay}-stop-norepeat" for delay in compared.delays or ()
@@ -109,9 +113,9 @@ def _demo(settings: DemoSettings, talk: Talk) -> None:
         if stated:
             share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
             called = name.replace("pipelined-delay", "Δt = ")
-            talk.say(f"{called}: {share}, {count['wrong']:,} wrong sentences")
+            notify.say(f"{called}: {share}, {count['wrong']:,} wrong sentences")
     write_json(place.report / "facts.json", counts)
-    talk.say(
+    notify.say(
         f"\nAll of it is in {out}. On your own data, a data.jsonl of objects with `source` and `target`:\n"
         "  pipedec segment data.jsonl --level sentence\n"
         "  pipedec train --decoder sequential    # or take your own model\n"

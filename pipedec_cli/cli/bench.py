@@ -1,0 +1,44 @@
+"""`pipedec bench`: what the method can give on this machine, without training."""
+
+from __future__ import annotations
+
+from pipedec_cli.data.writing import to_json, write_text
+from pipedec_cli.jobs import bench as job
+from pipedec_cli.jobs.bench import BenchSettings
+from pipedec_cli.view.console import make_console, write_stdout
+from pipedec_cli.view.tables import show_sheet
+from pipedec_cli.view.terminal import Terminal
+
+EXAMPLES = """
+pipedec bench                                  # T5-Base's shape, the lengths of WikiHowQA, against the sequential decoder
+pipedec bench --compare transformers,ctranslate2:int8 \\
+  --dtypes float32,bfloat16,int8
+pipedec bench --shape pubmed --delays 1,2,3 --batch-sizes 1,16
+pipedec bench --subsequences 8 --tokens 12 --source 512
+pipedec bench --model scratch-qwen3-0.6b --compare transformers,ctranslate2
+pipedec bench --model scratch-base --family llama
+pipedec bench --acceptance pipedec-workspace/report/report.json  # and exact mode, projected
+pipedec bench --model google-t5/t5-large --device cuda --json \\
+  > bench.json
+"""
+
+
+def bench(settings: BenchSettings) -> None:
+    """See in a minute what the method can give on this machine: speed without training, on forced lengths.
+
+    The model computes every step; only the end of each subsequence is forced, for all decoders alike. Gains are split into fewer calls (the schedule) and faster calls (the kernels).
+    """
+    terminal = Terminal(quiet=settings.quiet)
+    measured, content = job.bench(settings, terminal.notify)
+    from pipedec_cli.view.page.command_pages import bench_page
+    from pipedec_cli.view.sheets.bench import bench_sheets
+
+    sheets = bench_sheets(measured)
+    if settings.html is not None:
+        write_text(settings.html, bench_page(measured, sheets))
+        terminal.talk.say(f"saved {settings.html}, to be looked at in a browser")
+    if settings.as_json:
+        write_stdout(to_json(content, indent=2) + "\n")
+    else:
+        for sheet in sheets:
+            show_sheet(make_console(stderr=False), sheet)

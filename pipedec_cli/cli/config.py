@@ -1,0 +1,172 @@
+"""Settings from elsewhere than the command line: config files, recipes, and keys that are typed with `--set`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+import typer
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.reading import read_toml
+from pipedec_cli.jobs.settings import Declaration, number_or, numbers
+
+#: Reads settings into a Typer context: the context, the option's value, the command's keys by name.
+Load = Callable[[typer.Context, Any, "Mapping[str, Setting]"], None]
+#: Where keys are kept while options are parsed, in this order: those of a recipe, a config file and --set.
+_RECIPE, _CONFIG, _SET = PLACES = ("pipedec.recipe", "pipedec.config", "pipedec.set")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field of a settings dataclass, with its type."""
+
+    field: Field[Any]
+    kind: Any
+    declaration: Declaration
+
+    @property
+    def name(self) -> str:
+        """The field's name."""
+        return self.field.name
+
+    @property
+    def parser(self) -> Callable[[Any], Any] | None:
+        """The parser that was declared, or the one that goes with the type."""
+        words = [
+            word for part in get_args(self.kind) if get_origin(part) is Literal for word in get_args(part)
+        ]
+        if self.declaration.parser is None and self.kind == tuple[int, ...]:
+            return numbers
+        if self.declaration.parser is None and words and int in get_args(self.kind):
+            return number_or(*words)
+        return self.declaration.parser
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in the help text."""
+        return self.declaration.metavar or _metavar(self.kind)
+
+    def parse(self, value: Any) -> Any:
+        """The value of a key as a file or ``--set`` gives it; a ValueError says what is wrong."""
+        try:
+            if self.parser is not None:
+                found = self.parser(",".join(map(str, value)) if isinstance(value, list) else value)
+            elif (
+                self.kind in (str, str | None)
+                and isinstance(value, int | float)
+                and not isinstance(value, bool)
+            ):
+                found = str(value)
+            else:
+                found = msgspec.convert(value, self.kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
+        low, high = self.declaration.minimum, self.declaration.maximum
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            if not abs(found) < 2**53:
+                raise ValueError(f"{found!r} cannot be used")
+            if (low is not None and found < low) or (high is not None and found > high):
+                bounds = f"from {low} to {high}" if high is not None else f"from {low} up"
+                raise ValueError(f"{found} is not {bounds}")
+        if "\0" in str(found):
+            raise ValueError(f"{found!r} cannot be used")
+        return found
+
+
+def _metavar(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    if get_origin(kind) in (UnionType, Union):
+        return "|".join(_metavar(part) for part in get_args(kind) if part is not NoneType)
+    return {int: "N", float: "X", bool: "true|false", Path: "PATH", tuple[int, ...]: "N,N"}.get(kind, "TEXT")
+
+
+def with_keys(load: Load, keys: Mapping[str, Setting]) -> Callable[[typer.Context, Any], Any]:
+    """A callback of Typer's that knows the command's keys."""
+
+    def callback(context: typer.Context, value: Any) -> Any:
+        if value and not context.resilient_parsing:
+            load(context, value, keys)
+        return value
+
+    return callback
+
+
+def _load_config(context: typer.Context, path: Path, keys: Mapping[str, Setting]) -> None:
+    """Make the values of a config file this command's defaults. What is typed wins."""
+    content = read_toml(path)
+    command = context.info_name or ""
+    shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    commands = getattr(context.find_root().command, "commands", content)
+    for name in content.keys() - shared.keys() - set(commands):
+        todo = f"its tables are named after commands: {', '.join(commands)}"
+        raise UserError(f"[{name}] is no table of pipedec", where=str(path), todo=todo)
+    own = content.get(command)
+    given = {**shared, **(own if isinstance(own, dict) else {})}
+    _take(context, given, keys, str(path), _CONFIG)
+
+
+def _load_recipe(context: typer.Context, name: str, keys: Mapping[str, Setting]) -> None:
+    """Make a recipe's settings this command's defaults, under those of a config file."""
+    from pipedec_cli.data.paper import recipe
+
+    given, before = recipe(name).settings_for(context.info_name or ""), context.default_map
+    _take(context, given, keys, f"recipe {name}", _RECIPE)
+    context.default_map = {**(context.default_map or {}), **(before or {})}
+
+
+def _load_set(context: typer.Context, pairs: tuple[str, ...], keys: Mapping[str, Setting]) -> None:
+    """Take the keys that are typed as KEY=VALUE."""
+    found = context.meta.setdefault(_SET, {})
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="'--set'")
+        if name not in keys:
+            option = next((one for one in context.command.params if one.name == name), None)
+            known = f"write {option.opts[0]} instead" if option else f"the keys are {', '.join(keys)}"
+            raise typer.BadParameter(f"there is no key {name!r}; {known}", param_hint="'--set'")
+        try:
+            found[name] = keys[name].parse(value)
+        except ValueError as error:
+            raise typer.BadParameter(f"{name}: {error}", param_hint="'--set'") from None
+
+
+def _take(
+    context: typer.Context, given: Mapping[str, Any], keys: Mapping[str, Setting], where: str, place: str
+) -> None:
+    """Put options into Typer's defaults, as they would be typed, and keys aside."""
+    parameters = [parameter for parameter in context.command.params if parameter.name != "config"]
+    # By their names on the command line, too: the field of --json has another name.
+    known = {
+        name.lstrip("-").replace("-", "_"): one for one in parameters for name in (*one.opts, one.name or "")
+    }
+    options: dict[str, Any] = {}
+    kept = context.meta.setdefault(place, {})
+    for raw, value in given.items():
+        name = raw.replace("-", "_")
+        if name in keys:
+            try:
+                kept[name] = keys[name].parse(value)
+            except ValueError as error:
+                raise typer.BadParameter(f"{error} (in {where})", param_hint=f"'{raw}'") from None
+        elif (parameter := known.get(name)) is not None:
+            items = list(map(str, value)) if isinstance(value, list) else [str(value)]
+            several = getattr(parameter, "multiple", False)
+            flag = isinstance(value, bool) and getattr(parameter, "is_flag", False)
+            options[str(parameter.name)] = value if flag else items if several else ",".join(items)
+        else:
+            todo = f"see `pipedec {context.info_name} --help-all` for the settings"
+            raise UserError(
+                f"unknown setting {raw!r} for `pipedec {context.info_name}`", where=where, todo=todo
+            )
+    context.default_map = {**(context.default_map or {}), **options}
+
+
+LOADERS: Final[Mapping[str, Load]] = {"config": _load_config, "recipe": _load_recipe, "set_keys": _load_set}

@@ -1,0 +1,47 @@
+"""`pipedec report`: decoders side by side, and which one to take."""
+
+from __future__ import annotations
+
+from pipedec_cli.jobs import report as job
+from pipedec_cli.jobs.report import ReportSettings
+from pipedec_cli.view.console import make_console, write_stdout
+from pipedec_cli.view.terminal import Terminal
+
+EXAMPLES = """
+pipedec report --compare sequential            # at the checkpoint's own delay
+pipedec report --open                          # and look at it in a browser
+pipedec report --delays 1,2,3 --empty-rows retry,stop   # which delay to take on these data
+pipedec report --delays 1 --min-start-probs 0,0.3,0.6,0.9  # how certain a start should be
+pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
+pipedec report --compare exact,prompt-lookup   # the plain model's own text, in fewer calls
+pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
+pipedec report --recipe wikihowqa --split dev,test --timing-examples all  # the paper's tables, and its figures beside yours
+"""
+
+
+def report(settings: ReportSettings) -> None:
+    """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
+
+    Generates what is missing, scores all of it, and times a sample, the decoders in turn in one process. The baseline is the model's teacher, else the workspace's sequential model, else the waiting schedule of the same model. The report ends in advice: which delay to take, or that the method does not help here.
+    """
+    terminal = Terminal(quiet=settings.quiet)
+    made = job.report(settings, terminal.notify)
+    from pipedec_cli.data.writing import to_json, write_json, write_text
+    from pipedec_cli.view.page.page import show_page
+    from pipedec_cli.view.page.report_page import report_page
+    from pipedec_cli.view.sheets.report import markdown, show_report
+
+    shown = {"report.md": markdown(made.report), "report.html": report_page(made.report, made.curves)}
+    # All are made by now: none is left without the others.
+    write_json(made.folder / "report.json", made.content)
+    for name, text in shown.items():
+        write_text(made.folder / name, text)
+    if settings.as_json:
+        write_stdout(to_json(made.content, indent=2) + "\n")
+    else:
+        show_report(make_console(stderr=False), made.report)
+    terminal.talk.say(
+        f"saved {made.folder / 'report.json'}, report.md and report.html, to be looked at in a browser"
+    )
+    if settings.open:
+        show_page(made.folder / "report.html", terminal.talk)

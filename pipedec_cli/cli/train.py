@@ -1,0 +1,50 @@
+"""`pipedec train`: a checkpoint from segmented data."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from pipedec_cli.data.writing import to_json
+from pipedec_cli.jobs import train as job
+from pipedec_cli.jobs.train import Trained, TrainSettings
+from pipedec_cli.model.training.processes import is_main
+from pipedec_cli.view.console import write_stdout
+from pipedec_cli.view.terminal import Terminal
+
+EXAMPLES = """
+pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
+pipedec train --model google-t5/t5-base --recipe paper
+pipedec train --model Qwen/Qwen3-0.6B --chat --lora 16 --bf16  # a decoder-only model
+pipedec train --teacher ./my-model              # from the model that you run today to a faster one that writes like it
+pipedec train --decoder sequential              # the ordinary model, the baseline that a report compares with
+pipedec train --resume                          # go on after an interruption, with the same options
+torchrun --nproc-per-node 2 -m pipedec_cli train \\
+  --model google-t5/t5-large --bf16
+"""
+
+
+def train(settings: TrainSettings) -> None:
+    """Train a pipelined decoder, or the sequential model that a report compares with.
+
+    The parameters and the architecture are those of the ordinary model, so any checkpoint of a served family is a starting point. Only train.jsonl is trained on; dev.jsonl is evaluated, test.jsonl is not read.
+
+    With --teacher the sources suffice: the model that you run today writes the targets, and the pipelined decoder starts from its weights and learns to write like it.
+    """
+    terminal = terminal_of(settings)
+    made = job.train(settings, terminal.notify)
+    describe(made, terminal)
+    if is_main() and settings.as_json:
+        write_stdout(to_json(made.result) + "\n")
+
+
+def terminal_of(settings: TrainSettings) -> Terminal:
+    """The terminal of the first process. The others say nothing."""
+    return Terminal(quiet=settings.quiet) if is_main() else Terminal(quiet=True, console=Console(quiet=True))
+
+
+def describe(made: Trained, terminal: Terminal) -> None:
+    """Write the model card and the page of a training that has just ended."""
+    from pipedec_cli.view.model_card import write_card
+
+    if is_main() and made.checkpoint and made.record and made.data:
+        write_card(made.target, made.checkpoint, made.record, made.data, made.examples, terminal.talk)
