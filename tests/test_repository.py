@@ -1,22 +1,22 @@
-"""What a repository has beside its code."""
+"""The licence and the ignored files of the repository."""
 
 import hashlib
 import tomllib
 from pathlib import Path
 
-from pipedec_cli.jobs.demo import DemoSettings
+from pipedec_cli.cli.demo import DemoSettings
 
 ROOT = Path(__file__).parents[1]
-#: Of the text as apache.org has it.
+#: SHA-256 of the text on apache.org.
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
 
-def test_the_licence_that_is_declared_is_there_word_for_word():
+def test_the_declared_licence_is_there_word_for_word():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
     assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
 
 
-def test_what_the_commands_make_where_they_are_run_is_not_for_git():
+def test_git_ignores_the_folders_that_the_commands_make():
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {f"{DemoSettings().out}/", "pipedec-workspace/"} <= set(ignored)
