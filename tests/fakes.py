@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from pipedec_cli.pipeline.decode import Row
-from pipedec_cli.pipeline.grid import Grid, Limits, Slot
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
+from pipedec_cli.pipeline.grid import Limits, Method, Slot
+from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, oracle_retract, sees
 
 BOS, EOS = 0, 1
@@ -141,7 +141,7 @@ GARBAGE = 99
 
 def drive(texts, schedule, limits=None, empty_rows="retry", stop_on_repeat=False):
     """Decode one example whose i-th established subsequence is texts[i - 1]; beyond the last one, nothing follows."""
-    grid = Grid(schedule, limits or Limits(), empty_rows, stop_on_repeat=stop_on_repeat, bos=BOS, eos=EOS)
+    grid = Method(schedule, BOS, EOS, limits or Limits(), empty_rows, stop_on_repeat).new_grid()
 
     def answer(slot):
         start = grid.subsequences[slot.subsequence - 1].start
@@ -171,7 +171,7 @@ def scripted_next_logits(texts, known=()):
 
 
 #: The oracle's words for the schedules.
-KINDS = {Fixed: "fixed", Waiting: "wait", Drawn: "drawn", Whole: "whole"}
+KINDS = {Fixed: "fixed", Waiting: "wait", RandomStarts: "drawn", Whole: "whole"}
 
 
 def ask_oracle(

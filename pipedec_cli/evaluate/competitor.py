@@ -11,7 +11,8 @@ from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.timing import Clock, Gain, Output, Pass, Runner, Source, Timing, gain, took, watched
-from pipedec_cli.pipeline.decode import Finished, Method, Row, StepModel, decode
+from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
+from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Whole
 from pipedec_cli.pipeline.verify import Verify
 
@@ -199,7 +200,9 @@ class EngineRunner:
                     ends[event.example] = event
         told, set_up = (sum(encoder), meter.admitting - sum(encoder)) if encoder else (meter.admitting, None)
         ended = [ends[place] for place in range(len(sources))]
-        outputs = [Output(tuple(chain(*end.texts)), end.steps, end.row_budget_exhausted) for end in ended]
+        outputs = [
+            Output(tuple(chain(*end.texts)), end.grid.steps, end.grid.row_budget_exhausted) for end in ended
+        ]
         return Pass(outputs, meter.calls, told, set_up, rows=meter.rows), ended
 
     def spec(self) -> tuple[str, dict[str, Any]]:

@@ -14,8 +14,8 @@ from typing import Final, Literal, Self
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import TARGET_LENGTHS
-from pipedec_cli.pipeline.decode import Method, Row, StepModel
-from pipedec_cli.pipeline.grid import EmptyRows, Limits, Opening
+from pipedec_cli.pipeline.decode import Row, StepModel
+from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 
 TOKENS_A_WORD: Final = 4 / 3  # of English prose in T5's vocabulary, about: the paper's Table 1 counts words

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.rows import STDIN
 from pipedec_cli.jobs.generate import GenerateSettings
-from pipedec_cli.pipeline.decode import Method
-from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
 
 

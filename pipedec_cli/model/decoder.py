@@ -26,8 +26,8 @@ from pipedec_cli.model.engine.native.weights import weights_suffice
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.model.training import lora
-from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, Grid, Limits
+from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, Grid, Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Waiting, Whole
 from pipedec_cli.pipeline.verify import Verify
 
@@ -295,9 +295,11 @@ class Decoder:
     def _values(self, event: Finished, fields: FieldCodec) -> Sequence[str | None]:
         """The text of each value, as the rows or a plain model have it; None for one that was cut."""
         if self.checkpoint.together:
-            return [self.text.decode(row.text_tokens) if row.ended else None for row in event.subsequences]
+            return [
+                self.text.decode(row.text_tokens) if row.ended else None for row in event.grid.subsequences
+            ]
         whole = self.text.decode([token for text in event.texts for token in text])
-        return read_plain(whole, fields.fields, cut=event.truncated is not None)
+        return read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
 
     def _result(self, event: Finished, source: _Open, away: float) -> Generated:
         values = None
@@ -318,13 +320,13 @@ class Decoder:
             index=event.example,
             text=text,
             segments=segments,
-            steps=event.steps,
-            tokens=event.tokens,
-            truncated=event.truncated,
+            steps=event.grid.steps,
+            tokens=event.grid.tokens,
+            truncated=event.grid.truncated,
             seconds=time.perf_counter() - away - source.admitted,
-            grid=tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
+            grid=tuple((row.start, tuple(row.tokens)) for row in event.grid.subsequences),
             empty=event.grid.empty,
-            row_budget_exhausted=event.row_budget_exhausted,
+            row_budget_exhausted=event.grid.row_budget_exhausted,
             stopped_on_repeat=event.grid.stopped_on_repeat,
             calls=() if told else tuple(source.calls),
             taken_back=tuple(source.taken_back),

@@ -16,8 +16,8 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.model.arguments import several, whole
 from pipedec_cli.model.decoder import SORTED_BATCHES, Decoder
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine
-from pipedec_cli.pipeline.decode import Event, Method, Row
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Slot
+from pipedec_cli.pipeline.decode import Event, Row
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot
 from pipedec_cli.pipeline.verify import Verify
 
 #: What is timed to know what guesses cost: rows a call of each example, in turn and so often, or for so many seconds,

@@ -1,4 +1,4 @@
-"""When each subsequence starts, in time-steps. All else holds for any start_1 ≤ start_2 ≤ …, where the <bos> stand."""
+"""When each subsequence starts, in time-steps. The rest of the method holds for any start_1 ≤ start_2 and so on."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from typing import ClassVar, Final, Protocol
 
 @dataclass(slots=True)
 class Subsequence:
-    """One row of the grid: <bos> at time `start`, then `tokens`, <eos> included; the j-th one stands at start + j.
+    """One row of the grid: <bos> at time `start`, then `tokens`, <eos> included; the j-th token at start + j.
 
-    Tokens that are `known` beforehand stand between: the last of them at `start`, <bos> so much before it.
+    `known` tokens stand between <bos> and the first generated token: the last of k known tokens at `start`, <bos> at
+    start − k.
     """
 
     start: int
     tokens: list[int] = field(default_factory=list)
     ended: bool = False  # the newest token is <eos>
-    eos_fed: bool = False  # and has gone through the decoder
+    eos_fed: bool = False  # the <eos> has gone through the decoder
     known: Sequence[int] = ()
 
     @property
     def end(self) -> int | None:
-        """The time of its <eos>; None while live."""
+        """The time of <eos>; None while the subsequence is live."""
         return self.start + len(self.tokens) if self.ended else None
 
     @property
     def empty(self) -> bool:
-        """Whether it is a failed exploration: <bos> answered at once by <eos>."""
+        """Whether <bos> was answered at once by <eos>: an exploration that found nothing."""
         return self.ended and len(self.tokens) == 1
 
     @property
     def text_tokens(self) -> list[int]:
-        """The ids without <eos>."""
+        """The token ids without <eos>."""
         return self.tokens[:-1] if self.ended else list(self.tokens)
 
 
@@ -43,10 +44,10 @@ class Schedule(Protocol):
 
     @property
     def name(self) -> str:
-        """How settings, file names and tables call it."""
+        """The name in settings, file names and tables."""
 
     def next_start(self, rows: Sequence[Subsequence]) -> int | None:
-        """When the next subsequence starts, given those there are, at least one; None: not settled yet, or never."""
+        """The start of the next subsequence, given at least one row; None if it is not known yet, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,84 +66,87 @@ class Fixed:
         return f"delay{self.delay}"
 
     def next_start(self, rows: Sequence[Subsequence]) -> int:
-        """Δt after the newest start, whatever has become of that subsequence."""
+        """Δt after the newest start, whether or not that subsequence has ended."""
         return rows[-1].start + self.delay
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A subsequence starts when the one before has ended: every token sees all before it."""
+    """A subsequence starts when the one before has ended, so that every token sees all tokens before it."""
 
     name: ClassVar[str] = "wait"
 
     def next_start(self, rows: Sequence[Subsequence]) -> int | None:
-        """The time of the newest one's <eos>."""
+        """The time of the newest row's <eos>."""
         return rows[-1].end
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """One subsequence and never another: the ordinary sequential decoder, the whole target as one string."""
+    """One subsequence only: the sequential decoder, which writes the whole target as one string."""
 
     name: ClassVar[str] = "whole"
 
     def next_start(self, rows: Sequence[Subsequence]) -> None:
-        """There is no next one."""
+        """There is no next subsequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """All start at once: their number is known, and the source decides what each says."""
+    """All rows start at time 0. Their number is known: one for each field."""
 
     name: ClassVar[str] = "together"
 
     def next_start(self, rows: Sequence[Subsequence]) -> int:
-        """With the first one."""
+        """The start of the first row."""
         return rows[0].start
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """Every start at its own distance from the one before, at the latest when nothing is live; the last one repeats.
+class RandomStarts:
+    """Row i + 1 starts `distances`[i] after row i, and at the latest when nothing is live. The last distance repeats.
 
-    So grids are met in which a short subsequence has long ended while one above it is live, as attempts that were taken
-    back leave them.
+    Training on these starts shows grids in which a short subsequence has long ended while one above it is live, as
+    they occur where attempts are taken back.
     """
 
-    name: ClassVar[str] = "drawn"
+    name: ClassVar[str] = "random"
     distances: tuple[float, ...]
 
     def next_start(self, rows: Sequence[Subsequence]) -> int | None:
-        """The nearer of the drawn distance and the last one's end."""
+        """The distance from the newest start, or the end of all rows if that comes first."""
         distance = self.distances[min(len(rows), len(self.distances)) - 1]
         ends = [row.end for row in rows if row.end is not None]
         last = max(ends) if len(ends) == len(rows) else None
         if math.isinf(distance):
             return last
-        drawn = rows[-1].start + int(distance)
-        return drawn if last is None else min(drawn, last)
+        start = rows[-1].start + int(distance)
+        return start if last is None else min(start, last)
 
 
-#: Every distance at which a subsequence may be tried, and waiting; what is usual comes twice.
+#: The distances that are drawn from: 1 to 12, and infinity, which waits. The usual ones are there twice.
 DISTANCES: Final = (1, 2, *range(1, 13), math.inf, math.inf)
 PLAIN_KINDS: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed(3))
 
 
 def draw_schedule(batch: random.Random, example: random.Random, subsequences: int) -> Schedule:
-    """A schedule for an example of a training batch, so that one checkpoint serves every delay.
+    """Draw a schedule for an example of a training batch, so that one checkpoint serves every delay.
 
-    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3; otherwise every start of every example is
-    drawn on its own. What is drawn for all comes out of `batch`, the rest out of `example`, which has at most so many
-    subsequences, the closing empty one included.
+    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3. Otherwise every start of every example is
+    drawn. The choice for the whole batch comes from `batch`, the distances come from `example`. The example has at
+    most `subsequences` rows, the closing empty one included.
     """
     kind = batch.randrange(2 * len(PLAIN_KINDS))
     if kind < len(PLAIN_KINDS):
         return PLAIN_KINDS[kind]
-    return Drawn(tuple(example.choices(DISTANCES, k=max(1, subsequences))))
+    return RandomStarts(tuple(example.choices(DISTANCES, k=max(1, subsequences))))
 
 
 def place(schedule: Schedule, lengths: Sequence[int]) -> list[int]:
-    """The start times of subsequences with m_i tokens, <bos> and <eos> not counted, as in training."""
+    """The start times in training of subsequences with m_i tokens, <bos> and <eos> not counted.
+
+    A ValueError if the schedule has no place for all of them.
+    """
     rows: list[Subsequence] = []
     for length in lengths:
         start = schedule.next_start(rows) if rows else 0

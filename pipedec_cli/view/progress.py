@@ -98,7 +98,7 @@ class GenerationProgress:
         else:
             self.examples += 1
             # an <eos> was counted like any token when it was made
-            self.tokens += event.tokens - self._flying.pop(event.example, 0)
+            self.tokens += event.grid.tokens - self._flying.pop(event.example, 0)
         self._display.update(self.examples, self.rates)
 
     @property

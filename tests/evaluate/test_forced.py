@@ -31,7 +31,7 @@ def test_each_subsequence_has_its_length_whatever_the_model_says(token, sequence
     assert len(finished) == 4
     for event in finished:
         assert [len(text) for text in event.texts] == targets
-        assert event.truncated is None
+        assert event.grid.truncated is None
 
 
 def test_the_model_is_asked_for_every_step():

@@ -6,7 +6,7 @@ import torch
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.torch.operators import TorchStepper
-from pipedec_cli.pipeline.decode import Method
+from pipedec_cli.pipeline.grid import Method
 
 VOCABULARY = 40
 EOS, BOS = 1, 2

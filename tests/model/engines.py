@@ -11,9 +11,9 @@ from pipedec_cli.model.engine.native.library import BuildError, library
 from pipedec_cli.model.engine.torch.block import can_prepack
 from pipedec_cli.model.engine.torch.operators import TorchStepper
 from pipedec_cli.model.training.loss import decoder_logits
-from pipedec_cli.pipeline.decode import Finished, Method, Row, decode
-from pipedec_cli.pipeline.grid import Limits, Slot
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
+from pipedec_cli.pipeline.decode import Finished, Row, decode
+from pipedec_cli.pipeline.grid import Limits, Method, Slot
+from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests import fakes
 from tests.oracle import next_logits_of
 
@@ -77,7 +77,7 @@ SCHEDULES = {
     "3": (Fixed(3), FIXED),
     "wait": (Waiting(), Limits(time_max=None, sub_max=5, max_tokens=20)),
     "whole": (Whole(), Limits(time_max=None, sub_max=None, max_tokens=12)),
-    "drawn": (Drawn((1, 4, float("inf"), 2)), FIXED),
+    "drawn": (RandomStarts((1, 4, float("inf"), 2)), FIXED),
 }
 
 

@@ -6,7 +6,7 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder, load
-from pipedec_cli.pipeline.decode import Method
+from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
 from tests.checkpoints import SOURCES, tiny_checkpoint
 

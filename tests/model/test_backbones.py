@@ -10,8 +10,8 @@ from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.model.engine.torch import operators
 from pipedec_cli.model.training.collate import Encoded, collate
 from pipedec_cli.model.training.loss import TeacherForcing, full_logits
-from pipedec_cli.pipeline.decode import Method, decode
-from pipedec_cli.pipeline.grid import Limits, Opening
+from pipedec_cli.pipeline.decode import decode
+from pipedec_cli.pipeline.grid import Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
 from pipedec_cli.pipeline.verify import Verify
 from tests import fakes

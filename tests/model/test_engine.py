@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
-from pipedec_cli.pipeline.decode import Method, Row
-from pipedec_cli.pipeline.grid import Limits, Slot
+from pipedec_cli.pipeline.decode import Row
+from pipedec_cli.pipeline.grid import Limits, Method, Slot
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.checkpoints import examples_of
 from tests.model.engines import (

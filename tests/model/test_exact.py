@@ -8,8 +8,8 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
-from pipedec_cli.pipeline.decode import Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.decode import Finished, Stepped, decode
+from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
 from pipedec_cli.pipeline.verify import Verify
 from tests.checkpoints import SOURCES, tiny_checkpoint
@@ -30,7 +30,7 @@ def texts_of(engine, method, sequences=1):
 def test_the_tokens_are_the_plain_ones_with_right_wrong_and_no_drafts(kind, stepping):
     """In any batch; where the compiled kernels compute, a row's answer does not depend on the rows beside it."""
     plain = texts_of(make_engine(kind, stepping, 1), Method(Whole(), BOS, EOS, LIMITS))
-    right = {number: end.subsequences[0].tokens for number, end in enumerate(plain)}
+    right = {number: end.grid.subsequences[0].tokens for number, end in enumerate(plain)}
     half = {
         number: [*tokens[: len(tokens) // 2], 3, *tokens[len(tokens) // 2 :]]
         for number, tokens in right.items()
@@ -41,9 +41,9 @@ def test_the_tokens_are_the_plain_ones_with_right_wrong_and_no_drafts(kind, step
                 method = Verify(BOS, EOS, LIMITS, jacobi, drafts=dict(drafts))
                 ends = texts_of(make_engine(kind, stepping, sequences), method, sequences)
                 assert [end.texts for end in ends] == [end.texts for end in plain]
-                assert [end.truncated for end in ends] == [end.truncated for end in plain]
+                assert [end.grid.truncated for end in ends] == [end.grid.truncated for end in plain]
                 if drafts is right:
-                    assert sum(end.steps for end in ends) < sum(end.steps for end in plain) / 3
+                    assert sum(end.grid.steps for end in ends) < sum(end.grid.steps for end in plain) / 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +54,7 @@ def test_the_tokens_are_those_of_transformers_greedy_search(kind):
         expected = small_model(kind).generate(
             torch.tensor([source]), do_sample=False, num_beams=1, max_new_tokens=LIMITS.max_tokens
         )
-        assert expected[0].tolist() == [BOS, *end.subsequences[0].tokens]
+        assert expected[0].tolist() == [BOS, *end.grid.subsequences[0].tokens]
 
 
 @pytest.fixture(scope="module")

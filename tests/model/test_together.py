@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from pipedec_cli.model.engine import engine as engines
-from pipedec_cli.pipeline.decode import Method
-from pipedec_cli.pipeline.grid import Limits, Opening
+from pipedec_cli.pipeline.grid import Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Together
 from tests.model.engines import (
     BOS,

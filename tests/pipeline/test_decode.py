@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.decode import Admitted, Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
+from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped, decode
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method
+from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests.fakes import (
     BOS,
     EOS,
@@ -42,8 +42,8 @@ def test_figure_2_comes_out_without_bos_eos_and_empty_subsequences():
     (*_, end) = decode(ScriptedModel([[[A, B, C], [D, E]]]), [(0, [0])], method())
     assert isinstance(end, Finished)
     assert end.texts == [[A, B, C], [D, E]]
-    assert (end.steps, end.tokens, end.truncated) == (4, 5, None)
-    assert [row.tokens for row in end.subsequences] == [[A, B, C, EOS], [D, E, EOS], [EOS], [EOS]]
+    assert (end.grid.steps, end.grid.tokens, end.grid.truncated) == (4, 5, None)
+    assert [row.tokens for row in end.grid.subsequences] == [[A, B, C, EOS], [D, E, EOS], [EOS], [EOS]]
 
 
 def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call():
@@ -118,7 +118,7 @@ def test_a_reader_that_stops_early_leaves_every_sequence_free(count):
 schedules = st.one_of(
     st.builds(Fixed, st.integers(1, 4)),
     st.just(Waiting()),
-    st.builds(Drawn, st.lists(st.sampled_from([1, 2, 4, NEVER]), min_size=1, max_size=4).map(tuple)),
+    st.builds(RandomStarts, st.lists(st.sampled_from([1, 2, 4, NEVER]), min_size=1, max_size=4).map(tuple)),
 )
 
 
@@ -144,11 +144,11 @@ def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_every
         assert [step.number for step in steps] == list(range(1, len(between) + 1))
         oracle = ask_oracle(hashed_next_logits(source), schedule, limits, *rule)
         assert rows_of(end.grid) == oracle.rows
-        assert (end.steps, end.truncated) == (oracle.steps, oracle.truncated)
+        assert (end.grid.steps, end.grid.truncated) == (oracle.steps, oracle.truncated)
         assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
     # A call counts as one of each example that took part; every sequence is released in the end.
     took_part = sum(len({row.sequence for row in call}) for call in model.calls)
-    assert sum(event.steps for event in events if isinstance(event, Finished)) == took_part
+    assert sum(event.grid.steps for event in events if isinstance(event, Finished)) == took_part
     assert model.sources == {}
     assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
     assert set(model.releases) <= set(range(sequences))
@@ -181,7 +181,7 @@ def test_attempts_that_are_taken_back_leave_no_trace_in_any_batch(
         oracle = ask_oracle(answers, schedule, limits, "retract", min_start_prob=min_start_prob)
         assume(oracle.doubt > 1e-5)
         assert rows_of(end.grid) == oracle.rows
-        assert (end.steps, end.truncated, end.grid.taken_back) == (
+        assert (end.grid.steps, end.grid.truncated, end.grid.taken_back) == (
             oracle.steps,
             oracle.truncated,
             oracle.taken_back,
@@ -202,16 +202,16 @@ def test_above_1_nothing_starts_early_which_is_the_schedule_that_waits(sources, 
         for one in how
     )
     for number, end in never.items():
-        assert (end.texts, end.steps) == (waiting[number].texts, waiting[number].steps)
+        assert (end.texts, end.grid.steps) == (waiting[number].texts, waiting[number].grid.steps)
         # The schedule that waits does not say that time ran out between two subsequences.
-        assert end.truncated in {waiting[number].truncated, "time_max"}
+        assert end.grid.truncated in {waiting[number].grid.truncated, "time_max"}
 
 
 def test_a_bound_on_certainty_needs_attempts_that_can_be_taken_back_and_probabilities():
     with pytest.raises(ValueError, match="min_start_prob"):
-        method(min_start_prob=0.5).new_grid()
-    with pytest.raises(ValueError, match="whole text"):
-        method(Whole(), empty_rows="retract").new_grid()
+        method(min_start_prob=0.5)
+    with pytest.raises(ValueError, match="nothing is explored"):
+        method(Whole(), empty_rows="retract")
     grid = method(empty_rows="retract", min_start_prob=0.5).new_grid()
     grid.plan()
     with pytest.raises(ValueError, match="0 probabilities of 1 answers"):

@@ -7,8 +7,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Grid, Limits, Slot, replay
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot, replay
+from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests.fakes import (
     BOS,
     EOS,
@@ -37,7 +37,9 @@ rules = st.tuples(st.sampled_from(["retry", "stop"]), st.booleans())
 schedules = st.one_of(
     st.builds(Fixed, st.integers(1, 9)),
     st.just(Waiting()),
-    st.builds(Drawn, st.lists(st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5).map(tuple)),
+    st.builds(
+        RandomStarts, st.lists(st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5).map(tuple)
+    ),
 )
 time_limits = st.builds(Limits, time_max=st.integers(1, 20), sub_max=st.one_of(st.none(), st.integers(1, 6)))
 token_limits = st.builds(Limits, time_max=st.none(), sub_max=st.none(), max_tokens=st.integers(1, 12))
@@ -58,7 +60,7 @@ def fed(steps):
 @example([[A] * 3, [], DE], Fixed(2), Limits(), RETRY)  # all are complete before the next is due
 @example([[A] * 4, [], DE], Fixed(2), Limits(), RETRY)  # and one token later it is
 @example([[A, BOS, B]], Fixed(2), Limits(), RETRY)  # <bos> made by the model is a token like any other
-@example([ABC, DE, [A]], Drawn((NEVER,)), Limits(), RETRY)  # never early: the schedule that waits
+@example([ABC, DE, [A]], RandomStarts((NEVER,)), Limits(), RETRY)  # never early: the schedule that waits
 @example([LONG], Fixed(1), Limits(time_max=6), RETRY)  # <eos> would stand at time 7
 @example([LONG[1:]], Fixed(1), Limits(time_max=6), RETRY)  # <eos> stands at time_max
 @example([[A] * 5, ABC], Fixed(3), Limits(time_max=6), RETRY)
@@ -192,7 +194,7 @@ def test_a_row_knows_its_end_its_text_and_whether_it_is_empty():
 
 
 def test_commit_refuses_another_number_of_answers_than_rows():
-    grid = Grid(Fixed(1), Limits(), "retry", bos=BOS, eos=EOS)
+    grid = Method(Fixed(1), BOS, EOS).new_grid()
     assert grid.plan() == (Slot(1, 0, BOS),)
     with pytest.raises(ValueError, match=r"\b2\b"):
         grid.commit([A, B])

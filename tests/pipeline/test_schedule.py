@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.attention import distance, position, visible
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, draw_schedule, place
+from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole, draw_schedule, place
 from tests.fakes import NEVER, drive
 
 lengths = st.lists(st.integers(1, 6), max_size=8)
@@ -25,11 +25,11 @@ seeds = st.integers(0, 2**32)
         *((Fixed(delay), [9, 1, 4, 0], [0, delay, 2 * delay, 3 * delay]) for delay in (1, 2, 3, 6)),
         (Waiting(), [3, 1, 2, 0], [0, 4, 6, 9]),  # m = 3: <eos> at 4, where the next <bos> stands
         # 0, then 2 later; then when <eos> stands (2 + 3 + 1); then 10 later would be after the end (6 + 1 + 1).
-        (Drawn((2, NEVER, 10, 1)), [5, 3, 1, 4, 0], [0, 2, 6, 8, 9]),
+        (RandomStarts((2, NEVER, 10, 1)), [5, 3, 1, 4, 0], [0, 2, 6, 8, 9]),
         # The second has ended at 3, and the first is live until 10.
-        (Drawn((1, 5, NEVER)), [9, 1, 2, 0], [0, 1, 6, 10]),
-        (Drawn((1, 12)), [9, 1, 0], [0, 1, 10]),
-        (Drawn((3, 2)), [9, 9, 9, 9], [0, 3, 5, 7]),  # keeps to its last distance
+        (RandomStarts((1, 5, NEVER)), [9, 1, 2, 0], [0, 1, 6, 10]),
+        (RandomStarts((1, 12)), [9, 1, 0], [0, 1, 10]),
+        (RandomStarts((3, 2)), [9, 9, 9, 9], [0, 3, 5, 7]),  # keeps to its last distance
     ],
 )
 def test_a_schedule_places_subsequences_of_known_lengths(schedule, lengths, starts):
@@ -45,7 +45,7 @@ def test_what_has_no_place_is_refused():
 
 
 def kind_of(schedule):
-    return "drawn" if isinstance(schedule, Drawn) else schedule.name
+    return "drawn" if isinstance(schedule, RandomStarts) else schedule.name
 
 
 def draw(seed, subsequences, example=0):
@@ -67,7 +67,7 @@ def test_drawn_distances_come_with_the_probabilities_of_the_method():
     rng = random.Random(11)
     distances = Counter()
     while distances.total() < 18_000:
-        if isinstance(schedule := draw_schedule(rng, rng, 5), Drawn):
+        if isinstance(schedule := draw_schedule(rng, rng, 5), RandomStarts):
             distances.update(schedule.distances)
     expected = dict.fromkeys(range(1, 13), 1 / 16) | dict.fromkeys((1, 2, math.inf), 2 / 16)
     assert set(distances) == set(expected)
@@ -86,7 +86,7 @@ def test_a_batch_is_of_one_kind(seed, examples, subsequences):
 def test_every_start_of_every_example_of_a_drawn_batch_is_drawn_on_its_own():
     for seed in range(50):
         batch = [draw(seed, 20, example) for example in range(8)]
-        drawn = [schedule.distances for schedule in batch if isinstance(schedule, Drawn)]
+        drawn = [schedule.distances for schedule in batch if isinstance(schedule, RandomStarts)]
         assert len(set(drawn)) != 1
         assert all(len(distances) >= 19 and len(set(distances)) > 2 for distances in drawn)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.decode import Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.grid import Grid, Limits, Opening
+from pipedec_cli.pipeline.decode import Finished, Stepped, decode
+from pipedec_cli.pipeline.grid import Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Together, place
 from tests.fakes import (
     BOS,
@@ -102,8 +102,8 @@ def test_a_model_that_sees_the_keys_says_what_the_oracle_says(sequences, sources
 
 
 def test_rows_that_are_known_cannot_be_taken_back():
-    with pytest.raises(ValueError, match="rows that are known"):
-        Grid(Together(), Limits(), "retract", bos=BOS, eos=EOS, openings=[Opening((8,))])
+    with pytest.raises(ValueError, match="nothing is explored"):
+        Method(Together(), BOS, EOS, empty_rows="retract", openings=(Opening((8,)),))
 
 
 def test_the_oracle_sees_the_keys_of_all_rows_above():

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.decode import Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits
+from pipedec_cli.pipeline.decode import Finished, Stepped, decode
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
 from pipedec_cli.pipeline.verify import Verify
 from tests.fakes import BOS, EOS, HashedModel, ScriptedModel
@@ -74,12 +74,12 @@ def test_the_guesses_are_those_that_the_rule_names(text, draft, source, max_toke
     method = Verify(BOS, EOS, Limits(None, None, max_tokens), drafts={0: [*draft, EOS]} if draft else {})
     (end,) = ends(model, [source], method)[0].values()
     assert end.texts == ([text[:max_tokens]] if text else [])
-    assert end.truncated == ("max_tokens" if len(text) >= max_tokens else None)
+    assert end.grid.truncated == ("max_tokens" if len(text) >= max_tokens else None)
     expected = calls_of([*text, EOS], [*draft, EOS] if draft else [], source, max_tokens)
     assert [len(call) for call in model.calls] == expected
-    assert (end.steps, end.grid.wrong) == (
+    assert (end.grid.steps, end.grid.wrong) == (
         len(expected),
-        sum(expected) - len(end.subsequences[0].tokens),
+        sum(expected) - len(end.grid.subsequences[0].tokens),
     )
 
 
@@ -94,15 +94,15 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
     model = HashedModel()
     checked, events = ends(model, texts, Verify(BOS, EOS, limits, jacobi=jacobi, drafts=given_drafts), size)
     for number, end in plain.items():
-        assert (checked[number].texts, checked[number].truncated) == (end.texts, end.truncated)
-        assert checked[number].steps <= end.steps
+        assert (checked[number].texts, checked[number].grid.truncated) == (end.texts, end.grid.truncated)
+        assert checked[number].grid.steps <= end.grid.steps
         made = [
             slot
             for event in events
             if isinstance(event, Stepped) and event.example == number
             for slot in event.step.made
         ]
-        assert [slot.token for slot in made] == end.subsequences[0].tokens
+        assert [slot.token for slot in made] == end.grid.subsequences[0].tokens
         assert [slot.time for slot in made] == list(range(1, len(made) + 1))
     assert model.sources == {}
 
@@ -111,7 +111,7 @@ def test_the_right_draft_takes_a_call_for_every_nine_tokens():
     text = [*range(2, 12)] * 3
     model = ScriptedModel([[text]])
     (end,) = ends(model, [[0]], Verify(BOS, EOS, SEQUENTIAL_LIMITS, drafts={0: [*text, EOS]}))[0].values()
-    assert (end.texts, end.steps) == ([text], 4)
+    assert (end.texts, end.grid.steps) == ([text], 4)
 
 
 def test_jacobis_next_guesses_are_the_models_own_answers():
@@ -162,4 +162,4 @@ def test_a_text_is_no_longer_than_it_may_be():
     model = ScriptedModel([[[A, B, C, D, E]]])
     method = Verify(BOS, EOS, Limits(None, None, 3), drafts={0: [A, B, C, D, E, EOS]})
     (end,) = ends(model, [[0]], method)[0].values()
-    assert (end.texts, end.truncated, end.tokens) == ([[A, B, C]], "max_tokens", 3)
+    assert (end.texts, end.grid.truncated, end.grid.tokens) == ([[A, B, C]], "max_tokens", 3)

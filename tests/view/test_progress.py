@@ -11,8 +11,8 @@ from rich.console import Console
 
 from pipedec_cli.data.records import Generated
 from pipedec_cli.jobs.tally import Marked, Tally
-from pipedec_cli.pipeline.decode import Event, Finished, Method, decode
-from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.decode import Event, Finished, decode
+from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.view.console import Talk, write_stdout
 from pipedec_cli.view.progress import (

@@ -21,7 +21,7 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.training.order import Turn
 from pipedec_cli.pipeline.attention import PADDING
-from pipedec_cli.pipeline.decode import opened
+from pipedec_cli.pipeline.grid import split_opener
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Whole, draw_schedule, place
 
 IGNORED: Final = -100
@@ -134,7 +134,7 @@ def collate(
     target; not so for the sequential decoder. Tokens that are `known`, a row's each, stand before its start and are not
     learnt.
     """
-    parted = [opened(bos, example.source) for example in batch]
+    parted = [split_opener(bos, example.source) for example in batch]
     grids = []
     for example, (_, opener), schedule in zip(batch, parted, plans, strict=True):
         texts = [*example.texts, *[[]] * closing]

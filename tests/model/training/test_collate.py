@@ -23,14 +23,14 @@ from pipedec_cli.model.training.collate import (
 from pipedec_cli.model.training.order import Turn, Turns
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import Limits, replay
-from pipedec_cli.pipeline.schedule import Drawn, Fixed, Waiting, Whole, place
+from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole, place
 from tests.checkpoints import fresh_toy
 
 BOS, EOS = 0, 1
 A, B, C, D, E = range(10, 15)
 #: m_i of several examples.
 LENGTHS = st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=4)
-SCHEDULES = {"1": Fixed(1), "3": Fixed(3), "wait": Waiting(), "drawn": Drawn((2, float("inf"), 1))}
+SCHEDULES = {"1": Fixed(1), "3": Fixed(3), "wait": Waiting(), "drawn": RandomStarts((2, float("inf"), 1))}
 
 
 def laid_out(batch, schedule, *, closing=True):
@@ -171,7 +171,7 @@ def test_schedules_depend_on_seed_update_and_example_and_on_nothing_else():
     updates = [drawn(1)[first : first + 3] for first in range(0, 300, 3)]
     assert all(len({one.name for one in update}) == 1 for update in updates), "an update is of one kind"
     assert {one.name for one in drawn(1)} == {"delay1", "delay2", "delay3", "wait", "drawn"}
-    among = [one.distances for one in drawn(1) if isinstance(one, Drawn)]
+    among = [one.distances for one in drawn(1) if isinstance(one, RandomStarts)]
     assert len(set(among)) == len(among) > 100
     random.seed(1)
     torch.manual_seed(1)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pipedec_cli.pipeline.decode import Method, decode
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Opening
+from pipedec_cli.pipeline.decode import decode
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
 from pipedec_cli.pipeline.verify import Verify
 from pipedec_cli.view.grid_drawing import BEHIND_PROMPT

@@ -15,8 +15,8 @@ from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.report import Report
 from pipedec_cli.evaluate.scoring import LoadedRun, score_run
-from pipedec_cli.pipeline.decode import Finished, Method, Stepped, decode
-from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.decode import Finished, Stepped, decode
+from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from pipedec_cli.pipeline.verify import Verify
 from tests.evaluate.decoders import timing
@@ -119,10 +119,10 @@ def _grids(events: Iterable[object], *, exact: bool) -> dict[int, dict[str, Any]
             own = steps[event.example]
             gone = [(one.number, slot) for one in own for slot in one.taken_back]
             grids[event.example] = {
-                "grid": tuple((row.start, tuple(row.tokens)) for row in event.subsequences),
-                "steps": event.steps,
-                "tokens": event.tokens,
-                "truncated": event.truncated,
+                "grid": tuple((row.start, tuple(row.tokens)) for row in event.grid.subsequences),
+                "steps": event.grid.steps,
+                "tokens": event.grid.tokens,
+                "truncated": event.grid.truncated,
                 "calls": tuple(one.time for one in own) if exact else (),
                 "taken_back": tuple((n, slot.subsequence, slot.time, slot.token) for n, slot in gone),
             }
