@@ -21,7 +21,7 @@ from pipedec_cli.data.writing import to_json, write_json
 #: Settings that change the speed and not the result. A run that goes on may have other values of them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
 #: The manifests of folders.
-TRAINING, SEGMENTATION, JOB = "training.json", "segmentation.json", "manifest.json"
+TRAINING_FILE, SEGMENTATION_FILE, JOB_FILE = "training.json", "segmentation.json", "manifest.json"
 
 
 class Artifact:
@@ -47,17 +47,17 @@ class Artifact:
     @classmethod
     def training(cls, folder: Path) -> Self:
         """The folder of a training. Its data may have another path, but must have the same content."""
-        return cls(folder, folder / TRAINING, made_by="pipedec train", free={"data"})
+        return cls(folder, folder / TRAINING_FILE, made_by="pipedec train", free={"data"})
 
     @classmethod
     def segmentation(cls, folder: Path) -> Self:
         """The folder of a segmentation. Its manifest is written last: where it is, all is whole."""
-        return cls(folder, folder / SEGMENTATION, made_by="pipedec segment")
+        return cls(folder, folder / SEGMENTATION_FILE, made_by="pipedec segment")
 
     @classmethod
     def job(cls, folder: Path) -> Self:
         """The folder that holds all shards of a job."""
-        return cls(folder, folder / JOB, made_by="pipedec shard run")
+        return cls(folder, folder / JOB_FILE, made_by="pipedec shard run")
 
     @property
     def manifest(self) -> dict[str, Any]:

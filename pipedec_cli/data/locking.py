@@ -1,7 +1,8 @@
-"""One writer at a time: locks that end with their process, however that ends, and files that a killed one left behind.
+"""One writer at a time. A lock ends with its process, however the process ends.
 
-A lock is flock's, on a hidden file of its own: what is written changes its inode when it is renamed into place. That file
-says who holds the lock, is removed in the end, and blocks nobody where a killed process has left it.
+A lock is flock's, on a hidden file of its own: the file that is written gets a new inode when it is renamed into place. The
+hidden file says who holds the lock. It is removed in the end; one that a killed process left blocks nobody. The library
+`filelock` would leave its file there, not say who holds it, and fail where a network file system has no locks.
 """
 
 from __future__ import annotations
@@ -20,37 +21,23 @@ from secrets import token_hex
 from time import strftime
 from typing import Final
 
-import msgspec
-
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import whole_text
 
 #: What a file system without locks answers.
 _UNSUPPORTED: Final = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-
-
-class _Holder(msgspec.Struct):
-    pid: int
-    host: str
-    day: str
-    time: str
-    command: str
-
-    def __str__(self) -> str:
-        host = "" if self.host == socket.gethostname() else f" on {self.host}"
-        since = self.time if self.day == strftime("%Y-%m-%d") else f"{self.day} {self.time}"
-        return f"process {self.pid}{host} since {since} ({self.command})"
+#: The most bytes that a lock file holds.
+_LONGEST: Final = 400
 
 
 @contextmanager
 def only_writer(
     path: Path, *, todo: str, folder: bool = False, warn: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """Write to a file or a `folder` as the only one; a `UserError` that says who does already, and what `todo` instead.
+    """Be the only one that writes to a file or a `folder`.
 
-    The folder is made if need be, and removed again if nothing came into it. Where there are no locks the user is
-    warned; where nothing can be made there is nothing to guard.
+    A `UserError` if there is another writer: it says who, and what `todo`. The folder is made if need be, and removed again
+    if it is still empty. `warn` is called where the file system has no locks. Nothing is locked where nothing can be written.
     """
     path = real(path)
     lock = path / ".lock" if folder else path.with_name(f".{path.name}.lock")
@@ -58,56 +45,58 @@ def only_writer(
     lock.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         if os.access(lock.parent, os.W_OK):
-            file, alone = _hold(lock)
+            file, got_it = _lock(lock)
             held.callback(os.close, file)
-            if alone is None:
+            if got_it is None:
                 warn(f"there are no locks in {lock.parent}: make sure that no other command writes to {path}")
-            if alone is False:
+            if got_it is False:
                 todo = f"wait for it, or {todo}"
                 raise UserError(f"is being written by {_holder(file)}", where=str(path), todo=todo)
-            held.callback(_remove, lock, folder=made)  # before it is let go: it could be another's by then
-            command = whole_text(shlex.join(["pipedec", *sys.argv[1:]])[:100])
-            day, minute = strftime("%Y-%m-%d %H:%M").split()
-            told = _Holder(os.getpid(), socket.gethostname(), day, minute, command)
+            held.callback(_remove, lock, folder=made)  # before it is released: then it may be another's
             os.truncate(file, 0)
-            os.pwrite(file, msgspec.json.encode(told), 0)
+            os.pwrite(file, _this_process(), 0)
         yield
 
 
-def _holder(file: int) -> _Holder | str:
-    with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(os.pread(file, 10_000, 0), type=_Holder)
-    return "another process"
+def _this_process() -> bytes:
+    command = shlex.join(["pipedec", *sys.argv[1:]])[:100]
+    told = f"process {os.getpid()} on {socket.gethostname()} since {strftime('%Y-%m-%d %H:%M')} ({command})"
+    return told.encode(errors="replace")[:_LONGEST]
+
+
+def _holder(file: int) -> str:
+    told = " ".join(os.pread(file, _LONGEST, 0).decode(errors="replace").split())
+    return told if told.startswith("process ") else "another process"
 
 
 def _remove(lock: Path, *, folder: bool) -> None:
     with suppress(OSError):
         lock.unlink()
         if folder:
-            lock.parent.rmdir()  # which does nothing to one that holds something
+            lock.parent.rmdir()  # fails if the folder holds anything
 
 
 def new_file(path: Path) -> tuple[Path, int]:
-    """A new hidden file beside a path, to be written and then renamed to it, and its descriptor, which holds its lock.
+    """A new hidden file beside a path, to be written and then renamed to it; and its descriptor, which holds its lock.
 
-    What killed processes left of such files is removed.
+    Such files that killed processes left are removed.
     """
     for left in path.parent.glob(f".{escape(path.name)}.*.partial"):
         with suppress(OSError):
-            file, held = _hold(left)
-            if held:
+            file, got_it = _lock(left)
+            if got_it:
                 left.unlink()
             os.close(file)
     while True:
         temporary = path.with_name(f".{path.name}.{token_hex(4)}.partial")
-        file, held = _hold(temporary)
-        if held is not False:  # else somebody who cleans up was quicker
+        file, got_it = _lock(temporary)
+        if got_it is not False:  # False: another process is removing it as left over
             return temporary, file
         os.close(file)
 
 
-def _hold(path: Path) -> tuple[int, bool | None]:
-    """Open a file, made if need be, and take its lock: whether that succeeded, or None where there are no locks."""
+def _lock(path: Path) -> tuple[int, bool | None]:
+    """Open a file, made if need be, and try its lock: whether that succeeded, or None where there are no locks."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
@@ -122,4 +111,4 @@ def _hold(path: Path) -> tuple[int, bool | None]:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file), path.stat()):
                 return file, True
-        os.close(file)  # its name has gone to another file, or to none
+        os.close(file)  # the path now is another file, or none

@@ -1,91 +1,69 @@
-"""The shards of a job put together: all of them, once each, in order, or a `UserError` that names the one at fault."""
+"""The folder of a job whose shards are all there: each once, whole, and of the same job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import GenerationFiles, differences
+from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.shards import Shard
-from pipedec_cli.data.writing import file_sha256, read_whole_lines
+from pipedec_cli.data.writing import file_sha256
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A job all of whose shards are there."""
+def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
+    """Begin a job of so many shards in a folder, or go on with it; a `UserError` if another job was begun there.
 
-    parts: tuple[GenerationFiles, ...]  # in the order of the shards
-    manifest: dict[str, Any]  # as one run over all records would have it
-
-    @property
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """The predictions, in the order of the input."""
-        return chain.from_iterable(read_whole_lines(part.lines) for part in self.parts)
-
-    @property
-    def bad(self) -> Iterator[dict[str, Any]]:
-        """What is wrong with the records that were passed over."""
-        return chain.from_iterable(read_whole_lines(part.bad) for part in self.parts if part.bad.exists())
+    The `manifest` is that of one shard, or of one run over all records.
+    """
+    shared = {name: value for name, value in manifest.items() if name != "shard"}
+    total = (manifest.get("shard") or {}).get("records", manifest["examples"])
+    wanted, job = {**shared, "examples": total, "shards": shards}, Artifact.job(folder)
+    if job.begun:
+        job.check_same(wanted, todo="name another folder with --out")
+    else:
+        job.start(wanted)
 
 
-def whole_job(folder: Path) -> Whole:
-    """The job in a folder; a `UserError` if a shard is missing, there twice, not at its end, or of another job."""
+def whole_parts(folder: Path) -> list[PredictionsFile]:
+    """The files of all shards of the job in a folder, in order.
+
+    A `UserError` if a shard is missing, is not at its end, was changed, or is of another job.
+    """
     if not folder.is_dir():
         raise UserError("no such folder", where=str(folder))
-    found = {path: shard for path in sorted(folder.iterdir()) if (shard := Shard.named(path.name))}
-    if not found:
-        todo = "give the --out of `pipedec generate --shard K/N`"
-        raise UserError("holds no part-K-of-N.jsonl", where=str(folder), todo=todo)
-    first, first_shard = next(iter(found.items()))
-    made = {path: _manifest(path) for path in found}
-    places: dict[Shard, Path] = {}
-    for path, shard in found.items():
-        told = made[path].get("shard") or {}
-        own = Shard(told.get("number", 0), told.get("of", 0))
-        if (other := places.get(own)) is not None:
-            raise UserError(
-                f"is shard {own}, as {other.name} is", where=str(path), todo="take one of them away"
-            )
-        if own != shard:
-            raise UserError(
-                f"is shard {own} by its manifest", where=str(path), todo=f"generate shard {shard} again"
-            )
-        expected = made[first] | {"shard": told}
-        foreign = [f"there are {own.of} shards of it"] if own.of != first_shard.of else []
-        if changed := "; ".join([*foreign, *differences(expected, made[path])]):
-            todo = "each job has a folder of its own"
-            raise UserError(f"is of another job than {first.name}: {changed}", where=str(path), todo=todo)
-        places[own] = path
-    missing = [one for k in range(first_shard.of) if (one := Shard(k + 1, first_shard.of)) not in places]
+    job = Artifact.job(folder)
+    if not job.begun:
+        todo = "give the --out of `pipedec shard run`"
+        raise UserError(f"holds no {job.manifest_path.name} of a job", where=str(folder), todo=todo)
+    manifest = job.manifest
+    shards = Shard.all_of(manifest.get("shards") or 1)
+    parts = [PredictionsFile(folder / shard.file) for shard in shards]
+    missing = [str(shard) for shard, part in zip(shards, parts, strict=True) if not part.begun]
     if missing:
-        some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         what = f"shard {some} is missing" if len(missing) == 1 else f"shards {some} are missing"
-        raise UserError(what, where=str(folder), todo=f"run the job's command with --shard {missing[0]}")
-    parts = tuple(GenerationFiles(places[shard]) for shard in sorted(places))
+        raise UserError(what, where=str(folder), todo=f"run the job's command with --part {missing[0]}")
     for part in parts:
-        _require_end(part, made[part.lines])
-    total = sum(content.get("examples") or 0 for content in made.values())
-    left = {name: value for name, value in made[first].items() if name not in ("shard", "result")}
-    return Whole(parts, {**left, "examples": total})
+        _check_whole(part, manifest)
+    return parts
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    files = GenerationFiles(path)
-    if not files.manifest.exists():
-        what = f"there is no {files.manifest.name} beside it"
-        raise UserError(what, where=str(path), todo="generate this shard again")
-    return files.made_with
-
-
-def _require_end(part: GenerationFiles, manifest: dict[str, Any]) -> None:
-    result, where = manifest.get("result"), str(part.lines)
+def _check_whole(part: PredictionsFile, job: Mapping[str, Any]) -> None:
+    where, own = str(part.path), part.manifest
+    again = f"run the job's command with --part {part.shard} again"
+    if not own:
+        raise UserError(f"there is no {part.manifest_path.name} beside it", where=where, todo=again)
+    records = {"records": job["examples"]}
+    expected = {**job, "shards": None, "shard": part.shard and asdict(part.shard) | records}
+    if changed := "; ".join(settings_diff(expected, own)):
+        raise UserError(f"is of another job: {changed}", where=where, todo="each job has a folder of its own")
+    result = own.get("result")
     if result is None:
-        what = f"has {part.count():,} of {manifest.get('examples') or 0:,} lines and no end"
-        raise UserError(what, where=where, todo=f"run the job's command with --shard {part.shard} again")
-    if result.get("sha256") != file_sha256(part.lines):
-        todo = "take it away and generate this shard again"
-        raise UserError("is not as it was written: it was changed afterwards", where=where, todo=todo)
+        what = f"has {part.count():,} of {own.get('examples') or 0:,} lines and no end"
+        raise UserError(what, where=where, todo=again)
+    if result.get("sha256") != file_sha256(part.path):
+        raise UserError("was changed after it was written", where=where, todo=f"take it away and {again}")

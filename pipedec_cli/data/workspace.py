@@ -20,8 +20,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import read_json, real
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName, checked
 from pipedec_cli.data.rows import read_records
@@ -29,7 +29,6 @@ from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_seg
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
 from pipedec_cli.data.writing import atomic_writer, naming, record_fields, to_json, write_json
 
-SEGMENTATION_FILE: Final = "segmentation.json"
 SENTENCES_FILE: Final = "sentences.json"
 
 
@@ -111,24 +110,25 @@ def save_segmented(
     segmenter: Segmenter,
     details: Mapping[str, Any],
 ) -> list[Path]:
-    """Write what the other commands read: all of it or, on an error, none; the `details` are put to the segmentation."""
-    texts: dict[str, Iterable[str]] = {
-        f"{name}.jsonl": map(to_json, map(record_fields, splits.get(name, ()))) for name in SPLITS
-    }
-    texts[SEGMENTATION_FILE] = [to_json({**msgspec.to_builtins(segmentation), **details}, indent=2)]
+    """Write what the other commands read: all of it or, on an error, none. The `details` go into segmentation.json."""
+    artifact = Artifact.segmentation(folder)
+    texts: dict[Path, Iterable[str]] = {}
+    for name in SPLITS:
+        texts[folder / f"{name}.jsonl"] = map(to_json, map(record_fields, splits.get(name, ())))
+    texts[artifact.manifest_path] = [to_json({**msgspec.to_builtins(segmentation), **details}, indent=2)]
     if isinstance(segmenter, SentenceSegmenter):
-        texts[SENTENCES_FILE] = [to_json(segmenter.model.to_json(), indent=2)]
-    marker_first = sorted(texts, key=lambda name: name != SEGMENTATION_FILE)
-    with only_writer(folder, folder=True, todo="choose another --out"), ExitStack() as stack:
-        # Each takes its name only when all have been written, the one that says how the others came about last of all:
-        # what was entered first. It goes before, so that a kill in between leaves no mixture that passes for whole.
-        files = {name: stack.enter_context(atomic_writer(folder / name)) for name in marker_first}
-        for name, lines in texts.items():
-            with naming(folder / name):
-                files[name].writelines(line + "\n" for line in lines)
-                files[name].flush()
-        real(folder / SEGMENTATION_FILE).unlink(missing_ok=True)
-    return [folder / name for name in texts]
+        texts[folder / SENTENCES_FILE] = [to_json(segmenter.model.to_json(), indent=2)]
+    with artifact.lock(), ExitStack() as stack:
+        # Files get their names when all are written, the first entered last. The manifest goes before and comes last:
+        # a kill in between leaves no mixture of old and new files that seems whole.
+        manifest_first = sorted(texts, key=lambda path: path != artifact.manifest_path)
+        files = {path: stack.enter_context(atomic_writer(path)) for path in manifest_first}
+        for path, lines in texts.items():
+            with naming(path):
+                files[path].writelines(line + "\n" for line in lines)
+                files[path].flush()
+        real(artifact.manifest_path).unlink(missing_ok=True)
+    return list(texts)
 
 
 def segmented_with(path: Path, setting: str) -> str | None:

@@ -187,13 +187,6 @@ def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) 
     }
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
-    """Which of some settings are others in two manifests, in words."""
-    for name in names:
-        if old.get(name) != new.get(name):
-            yield f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
-
-
 def hashed(path: Path | str) -> dict[str, str | None]:
     """What was read, as a manifest lists it."""
     return {"path": str(path), "sha256": file_sha256(Path(path)) if Path(path).is_file() else None}

@@ -14,9 +14,9 @@ from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import pairs_of
 from pipedec_cli.data.paper import RECIPES
-from pipedec_cli.data.predictions import GenerationFiles
-from pipedec_cli.data.reading import as_json, read_json
-from pipedec_cli.data.records import Generated, Manifest, Record
+from pipedec_cli.data.predictions import PredictionsFile
+from pipedec_cli.data.reading import as_json
+from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
@@ -125,8 +125,7 @@ def load_runs(
     runs = []
     for path, name in zip(paths, names, strict=True):
         predictions, form = load_predictions(path, gold=gold, sources=sources)
-        beside = GenerationFiles(path.with_name(path.name.removesuffix(".gz"))).manifest
-        content = read_json(beside, Manifest, "pipedec generate") if beside.is_file() else {}
+        content = PredictionsFile(path.with_name(path.name.removesuffix(".gz"))).manifest
         runs.append(LoadedRun(path, name, predictions, form, content))
     return runs
 

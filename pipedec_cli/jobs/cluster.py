@@ -15,25 +15,25 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from io import TextIOBase
-from itertools import starmap
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
 from time import perf_counter
 from typing import Any, Final
 
+from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.merging import whole_job
-from pipedec_cli.data.predictions import GenerationFiles, Inputs, differences
+from pipedec_cli.data.inputs import Inputs
+from pipedec_cli.data.merging import begin_job, whole_parts
+from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.rows import STDIN
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import write_json, write_text
+from pipedec_cli.data.writing import write_text
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings, job_folder
@@ -86,19 +86,19 @@ class ShardWorker:
         """Write a shard's file, whole; a `UserError` if what this worker sees is not the job."""
         os.chdir(self.place)  # which paths are relative to
         made = Predictions(self.settings, self.decoder, self.inputs.part(shard), Notify())
-        if changed := "; ".join(differences(self.job, {**made.manifest, "shard": None})):
+        if changed := "; ".join(settings_diff(self.job, {**made.manifest, "shard": None})):
             raise UserError(
                 f"{socket.gethostname()} has another job: {changed}", todo="is it the same data and model?"
             )
         path = job_folder(self.settings) / shard.file
-        with self._try(GenerationFiles(path)):
+        with self._try(PredictionsFile(path)):
             made.write(path)
         return made.tally
 
     @contextmanager
-    def _try(self, files: GenerationFiles) -> Iterator[None]:
+    def _try(self, files: PredictionsFile) -> Iterator[None]:
         """Count the tries of a shard in a file that is gone once it has ended, in whatever way a worker can tell of."""
-        note = files.lines.with_name(f".{files.lines.stem}.tries")
+        note = files.path.with_name(f".{files.path.stem}.tries")
         there, tries = files.count() if files.begun else 0, 0
         with suppress(FileNotFoundError, ValueError):
             run, behind, count = note.read_text().split()
@@ -126,16 +126,22 @@ def generate_on_ray(settings: GenerateSettings, notify: Notify) -> dict[str, Any
     settings = replace(settings, set_aside=True, workspace=place, threads=threads)
     inputs = read_inputs(settings, notify)
     job = _job(settings, inputs, notify)
-    of_any_device = {name: value for name, value in job["settings"].items() if name != "device"}
+    artifact = Artifact.job(folder)
+    begun = artifact.manifest.get("shards")
     with ExitStack() as stack:
-        stack.enter_context(only_writer(folder, folder=True, todo="choose another --out", warn=notify.warn))
-        _begun(folder, {**job, "settings": of_any_device})  # before Ray is started, which tells the device
+        stack.enter_context(artifact.lock(notify.warn))
+        if begun:  # before Ray is started; Ray tells the device
+            artifact.check_same(
+                {**job, "shards": begun}, todo="name another folder with --out", free={"device"}
+            )
         ray = stack.enter_context(_ray(settings, notify))
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
         workers = settings.workers or gpus or max(1, int(resources.get("CPU", 1)) // threads)
         job["settings"]["device"] = "cuda" if gpus else "cpu"
-        shards = _shards(folder, job, inputs.count, workers)
+        count = begun or max(1, min(workers * SHARDS_A_WORKER, inputs.count // FEWEST_RECORDS))
+        begin_job(folder, job, count)
+        shards = Shard.all_of(count)
         todo = [shard for shard in shards if not _is_whole(folder, shard)]
         device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
         where = "this machine" if settings.address is None else "the cluster"
@@ -245,7 +251,7 @@ def _run(
     context.max_errored_blocks = -1  # what Ray itself loses is no reason to stop the others
     for name in ("ray.data", "ray"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    rows = ray.data.from_items([shard._asdict() for shard in todo], override_num_blocks=len(todo))
+    rows = ray.data.from_items([asdict(shard) for shard in todo], override_num_blocks=len(todo))
     made = rows.map_batches(
         ShardWorker,
         fn_constructor_args=(settings, str(Path.cwd()), job, token_hex(8)),
@@ -264,50 +270,28 @@ def _job(settings: GenerateSettings, inputs: Inputs, notify: Notify) -> dict[str
     return {**made, "settings": {**made["settings"], "dtype": settings.dtype}}
 
 
-def _shards(folder: Path, job: Mapping[str, Any], count: int, workers: int) -> list[Shard]:
-    """All shards, as many as there were when the job was begun; a `UserError` if another one was begun here."""
-    of = _begun(folder, job) or max(1, min(workers * SHARDS_A_WORKER, count // FEWEST_RECORDS))
-    return list(starmap(Shard, ((number, of) for number in range(1, of + 1))))
-
-
-def _begun(folder: Path, job: Mapping[str, Any]) -> int:
-    """How many shards the job had that was begun here, 0 if none was; a `UserError` if it was another one."""
-    of = 0
-    for path in sorted(folder.glob("part-*.jsonl")):
-        if begun := Shard.named(path.name):
-            of, made_with = begun.of, GenerationFiles(path).made_with
-            if changed := "; ".join(differences({**made_with, "shard": None}, job)):
-                raise UserError(
-                    f"is of another job: {changed}", where=str(path), todo="name another folder with --out"
-                )
-    return of
-
-
 def _is_whole(folder: Path, shard: Shard) -> bool:
-    """Whether a shard has come to its end, and its lines are there."""
-    files = GenerationFiles(folder / shard.file)
-    ended = files.made_with.get("result") or {}
-    return files.begun and ended.get("examples") == files.count()
+    return PredictionsFile(folder / shard.file).whole
 
 
 def _end(folder: Path, tally: Tally, seconds: float, notify: Notify) -> dict[str, Any]:
-    """Look at what the workers have left, write the manifest over all of it and say what came of it."""
-    whole = whole_job(folder)
-    bad, count = sum(1 for _ in whole.bad), whole.manifest["examples"]
-    write_json(folder / "manifest.json", {**whole.manifest, "shards": len(whole.parts), "set_aside": bad})
-    used = whole.manifest["settings"]
+    """Check what the workers have left, finish the job and say what came of it."""
+    parts, job = whole_parts(folder), Artifact.job(folder)
+    count, bad = job.manifest["examples"], sum(1 for part in parts for _ in part.invalid())
+    job.finish({"examples": count, "set_aside": bad})
+    used = job.settings
     limits = Limits(used["time_max"], used["sub_max"], used["max_tokens"])
     for said in tally.warnings(used["max_source_tokens"]):
         notify.warn(said)
     for said in tally.lines(seconds, limits):
         notify.say(said)
     if bad:
-        notify.warn(f"{many(bad, 'record')} set aside, in {folder}/part-*.bad.jsonl")
+        notify.warn(f"{many(bad, 'record')} set aside, in {folder}/part-*.invalid.jsonl")
     notify.say(f"{many(count, 'prediction')} in {folder}; next: {command_line('generate', merge=folder)}")
     return {
         "out": str(folder),
         "rows": count,
-        "shards": len(whole.parts),
+        "shards": len(parts),
         "set_aside": bad,
         **tally.as_json(),
         "seconds": round(seconds, 3),

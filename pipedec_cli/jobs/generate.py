@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.predictions import GenerationFiles
+from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import DecoderKind, Delay, Draft, Generated
 from pipedec_cli.data.shards import Shard
@@ -133,7 +133,7 @@ class GenerateSettings(WorkflowSettings):
     set_aside: bool = _data(
         False,
         "Pass over records that cannot be used instead of refusing them all: what is wrong with each is written to "
-        "NAME.bad.jsonl; shards always do.",
+        "NAME.invalid.jsonl; shards always do.",
     )
     shard: Shard | None = _shards(
         None,
@@ -298,10 +298,10 @@ def run(
         if path.suffix == ".gz":
             raise UserError("predictions are not compressed", where=out, todo="leave out .gz")
         if path.is_file() or not path.exists():
-            files, place = GenerationFiles(path), Workspace.find(settings.workspace)
+            files, place = PredictionsFile(path), Workspace.find(settings.workspace)
             usual = [] if texts else [place.split(settings.split or "test")]
             read = usual if settings.data is None else [settings.data]
-            keep_apart(read, [path, files.manifest, files.bad, *files.backups])
+            keep_apart(read, [path, files.manifest_path, files.invalid_path, *files.backups])
             if real(path.parent) in map(real, [place.data, *read]):  # which is looked through more than once
                 raise UserError("is in a folder of data", where=out, todo="give another --out")
             with only_writer(path, todo="choose another --out"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import Inputs, scan_inputs
+from pipedec_cli.data.inputs import Inputs, scan_inputs
 from pipedec_cli.data.records import FieldNames, Record, whole_text
 from pipedec_cli.data.rows import STDIN, corpus_files, given_splits, read_records
 from pipedec_cli.data.stored import InvalidRecords
@@ -66,7 +66,7 @@ def read_inputs(settings: GenerateSettings, notify: Notify, *, keep: Path | None
     again = lambda: read_records(location, names, warn=next(warn, None), **how)  # noqa: E731
     once = location == STDIN or not (path.is_file() or path.is_dir())
     keep = place.root if once else keep
-    inputs = scan_inputs(again, names, limit=settings.limit, keep=keep, location=location, aside=aside)
+    inputs = scan_inputs(again, names, limit=settings.limit, keep=keep, location=location, invalid=aside)
     return inputs.part(settings.shard) if settings.shard else inputs
 
 

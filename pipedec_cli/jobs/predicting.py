@@ -16,8 +16,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.predictions import GenerationFiles, Inputs, first_lines, line, other_versions
+from pipedec_cli.data.merging import begin_job
+from pipedec_cli.data.predictions import PredictionsFile, line
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
@@ -91,7 +93,7 @@ class Predictions:
             "inputs": [inputs.file],
         }
         if shard := inputs.shard:
-            self.manifest["shard"] = {**shard._asdict(), "records": inputs.whole}
+            self.manifest["shard"] = {**asdict(shard), "records": inputs.total}
         if self.exact and (drafter := self.exact.drafter):
             self.manifest["drafter"] = {"name": drafter.checkpoint.name, "sha256": drafter.sha256}
         self.tally = Tally(checkpoint.tokenizer.unk_token_id, checkpoint.positions)
@@ -207,9 +209,11 @@ class Predictions:
         else what stands there is kept as FILE.bak. With a limit, a longer run in the workspace gives its first lines, unless they
         are to be watched. Gives what was done, as plain values.
         """
-        files, done = GenerationFiles(path) if path.is_file() or not path.exists() else None, None
+        files, done = PredictionsFile(path) if path.is_file() or not path.exists() else None, None
         with self._only_writer(path, "choose another --out") if files else nullcontext():
             shard = self.inputs.shard
+            if shard:
+                begin_job(path.parent, self.manifest, shard.of)
             self._resumes = files is not None and not shard
             if files and (self.settings.resume or shard) and files.begun:
                 if self.settings.trace is None:
@@ -220,14 +224,14 @@ class Predictions:
                 done = self.inputs.count
             else:
                 self._append(path, files, done)
-            bad = self._set_aside(files) if files and self.inputs.aside else 0
-            if files and shard:
-                files.finish(self.manifest)
+            bad = self._set_aside(files) if files and self.inputs.invalid else 0
+            if files:
+                files.finish_lines()
         return {
             "out": str(path),
             "rows": self.inputs.count,
             "resumed_from": done or 0,
-            **({"set_aside": bad} if self.inputs.aside else {}),
+            **({"set_aside": bad} if self.inputs.invalid else {}),
             **self.tally.as_json(),
             "seconds": round(self.seconds, 3),
             "examples_per_second": round(self.tally.examples / self.seconds, 3) if self.seconds else None,
@@ -237,7 +241,7 @@ class Predictions:
 
     def whole(self) -> bool:
         """Whether all of these predictions are in the workspace's file; lines that hold more serve as well."""
-        files = GenerationFiles(self.path())
+        files = PredictionsFile(self.path())
         if files.begun:
             self._trace_as(files)
         with suppress(UserError):
@@ -250,10 +254,10 @@ class Predictions:
         A stopped run goes on. Of a run with --limit, the lines may be the first ones of a longer run. The label is what
         the decoder is called in what is said.
         """
-        files = GenerationFiles(self.path())
+        files = PredictionsFile(self.path())
         if self.whole():
-            self.notify.say(f"{label}: all {self.inputs.count:,} predictions are in {files.lines}")
-            return files.lines
+            self.notify.say(f"{label}: all {self.inputs.count:,} predictions are in {files.path}")
+            return files.path
         with self._only_writer(self.path(), "choose another --workspace"):
             done = None
             if files.begun:
@@ -261,58 +265,59 @@ class Predictions:
                     done = files.done(self.manifest, self.inputs.read())
                 except UserError as error:
                     told = f"is of another run and is generated anew ({error.what})"
-                    self.notify.say(f"{label}: {files.lines} {told}")
-                    files = GenerationFiles(self.path())
+                    self.notify.say(f"{label}: {files.path} {told}")
+                    files = PredictionsFile(self.path())
                     self.manifest["settings"]["trace"] = self._traced
             if done or not self._take_from_longer(files, label):
                 self.announce()
-                self._append(files.lines, files, done)
-        return files.lines
+                self._append(files.path, files, done)
+            files.finish_lines()
+        return files.path
 
-    def _trace_as(self, files: GenerationFiles) -> None:
+    def _trace_as(self, files: PredictionsFile) -> None:
         """Take lines as they are, with a trace or without one, unless one was asked for."""
-        begun = files.made_with["settings"].get("trace") is True
+        begun = files.settings.get("trace") is True
         self.manifest["settings"]["trace"] = begun or self.settings.trace is True
 
     def _only_writer(self, path: Path, todo: str) -> AbstractContextManager[None]:
         return only_writer(path, todo=todo, warn=self.notify.warn)
 
-    def _take_from_longer(self, files: GenerationFiles, label: str) -> bool:
+    def _take_from_longer(self, files: PredictionsFile, label: str) -> bool:
         """Take the first lines of a longer run of the same settings, model and data, if there is one with a --limit."""
         settings = {**self.manifest["settings"], "trace": self.settings.trace is True}
         for path in sorted(self.path().parent.glob("*.jsonl")):
             name = re.sub(r"-first\d+$", "", path.stem)
-            longer, same = GenerationFiles(path), f"{name}-first{self.settings.limit}" == self.name
-            other = same and path != files.lines
+            longer, same = PredictionsFile(path), f"{name}-first{self.settings.limit}" == self.name
+            other = same and path != files.path
             if other and (
-                taken := first_lines(longer, {**self.manifest, "settings": settings}, self.inputs.read())
+                taken := longer.first_lines({**self.manifest, "settings": settings}, self.inputs.read())
             ):
                 made_with, lines = taken
-                if changed := other_versions(longer.manifest, self.manifest):
+                if changed := longer.version_changes(self.manifest):
                     self.notify.warn(f"other versions than when {path} was made: {', '.join(changed)}")
                 if kept := files.start(made_with):
-                    self.notify.say(f"what stood in {files.lines.name} is kept as {kept.name}")
-                write_json_lines(files.lines, lines)
+                    self.notify.say(f"what stood in {files.path.name} is kept as {kept.name}")
+                write_json_lines(files.path, lines)
                 self.notify.say(f"{label}: the first {len(lines):,} predictions of {path} are taken")
                 return True
         return False
 
-    def _set_aside(self, files: GenerationFiles) -> int:
+    def _set_aside(self, files: PredictionsFile) -> int:
         """Keep what is wrong with the records that were passed over, and say it of the first; gives how many there are."""
-        if count := files.set_aside(self.inputs.bad):
-            first = next(self.inputs.bad)
-            what = f"{many(count, 'record')} set aside in {files.bad}"
+        if count := files.write_invalid(self.inputs.skipped()):
+            first = next(self.inputs.skipped())
+            what = f"{many(count, 'record')} set aside in {files.invalid_path}"
             self.notify.warn(f"{what}; the first: {first['where']}: {first['what']}")
         return count
 
-    def _append(self, path: Path, files: GenerationFiles | None, done: int | None) -> None:
+    def _append(self, path: Path, files: PredictionsFile | None, done: int | None) -> None:
         """Generate what is not done, all of it anew if that is None; say what stood there, and what a stop leaves."""
         say, count = self.notify.say, self.inputs.count
         if exact := self.exact:  # how much is guessed must not change on the way
-            begun = files.made_with.get("costs") if files and done is not None else None
+            begun = files.manifest.get("costs") if files and done is not None else None
             exact.costs = self.manifest["costs"] = tuple(begun or exact.measured(self.batch_size))
         if files and done is not None:
-            if changed := other_versions(files.manifest, self.manifest):
+            if changed := files.version_changes(self.manifest):
                 self.notify.warn(f"other versions than when this run was begun: {', '.join(changed)}")
             what = "is whole already" if done == count else "goes on"
             say(f"{path} {what}: {done:,} of {count:,} lines are there")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data import trained
+from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.model.training.processes import count, is_main
@@ -30,12 +31,12 @@ def check_folder(
     Clears away what a killed training was writing and, where the record is known by now, an earlier one that is given
     up. Gives the result of one that is to be resumed and has come to its end.
     """
-    before = trained.begun(target)
+    before = Artifact.training(target).manifest
     if before and is_main() and (left := trained.clean(target)):
         notify.say(f"a training that was killed left {', '.join(left)} half written: removed")
     begun = trained.checkpoints(target)
     if settings.resume:
-        if record and before and (why := trained.otherwise(before, record)):
+        if record and before and (why := ", ".join(settings_diff(before, record, {"data"}))):
             todo = "give the settings and data that it was begun with, or start over with --overwrite"
             raise UserError(f"the training in {target} was begun otherwise: {why}", todo=todo)
         if not begun and "result" not in before:

@@ -77,14 +77,14 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
     """Score predictions, and save the scores."""
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.data.answers import format_of
-    from pipedec_cli.data.predictions import BAD
+    from pipedec_cli.data.predictions import INVALID
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs
     from pipedec_cli.evaluate.significance import method
 
     place = Workspace.find(settings.workspace)
     if (first := settings.predictions) is None:
         folder = place.generations("any").parent
-        there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(BAD))
+        there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID))
         first = max(there, key=lambda path: path.stat().st_mtime, default=None)
         if first is None:
             todo = "run `pipedec generate` first, or give a file of predictions"

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from pipedec_cli.data.artifact import SEGMENTATION_FILE
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.preparation import (
@@ -29,7 +30,6 @@ from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_h
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import (
-    SEGMENTATION_FILE,
     SENTENCES_FILE,
     Workspace,
     read_split,

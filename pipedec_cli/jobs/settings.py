@@ -103,7 +103,7 @@ def number_or(*words: str) -> Callable[[Any], Any]:
 def parse_shard(value: Any) -> Shard:
     """One of several shards, such as ``3/16``."""
     try:
-        return Shard.written(str(value))
+        return Shard.parse(str(value))
     except UserError as error:
         raise ValueError(str(error)) from None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import structs
 
 from pipedec_cli.data import trained
+from pipedec_cli.data.artifact import TRAINING_FILE
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real, require_place
@@ -228,7 +229,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, notify: Notify) 
     checkpoint.settings = structs.replace(method, time_max=time_max, max_source_tokens=most)
     if is_main():
         estimate(checkpoint, examples, hyper, settings, target, notify)
-        write_json(target / trained.MANIFEST, record)
+        write_json(target / TRAINING_FILE, record)
     how: Any = {"resume": settings.resume, "keep": settings.keep_checkpoints}
     how |= settings.some("keep_adapter")
     measure = dev_measure(lessons.segmentation.level)
@@ -244,7 +245,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, notify: Notify) 
     notify.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
     if is_main():
         record |= {"result": result}
-        write_json(target / trained.MANIFEST, record)  # from here on the folder holds a model
+        write_json(target / TRAINING_FILE, record)  # from here on the folder holds a model
     return Trained(target, result, checkpoint, record, folder, len(examples))
 
 

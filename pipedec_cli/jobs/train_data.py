@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
+from pipedec_cli.data.artifact import SEGMENTATION_FILE
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.preparation import Preparer, token_counter
@@ -18,7 +19,6 @@ from pipedec_cli.data.segmentation import Segmenter, joiner_of, make_segmenter
 from pipedec_cli.data.stored import StoredRecords
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import (
-    SEGMENTATION_FILE,
     load_segmentation,
     load_segmenter,
     load_split,

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pipedec_cli.data import predictions
+from pipedec_cli.data.artifact import settings_diff
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.predictions import GenerationFiles, line, read_predictions, scan_inputs
+from pipedec_cli.data.inputs import scan_inputs
+from pipedec_cli.data.predictions import PredictionsFile, line, read_predictions
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record, generated_of
-from pipedec_cli.data.writing import JsonLinesAppender, write_json
+from pipedec_cli.data.writing import JsonLinesAppender
 from tests.data.test_writing import JSON
 
 NAMES = FieldNames()
@@ -163,11 +164,13 @@ def changed(**settings):
 
 def begin(folder, *, lines=3, manifest=MANIFEST):
     """The files of a run that has come so far."""
-    files = GenerationFiles(folder / "run.jsonl")
+    files = PredictionsFile(folder / "run.jsonl")
     files.start(manifest)
-    with JsonLinesAppender(files.lines) as file:
+    with JsonLinesAppender(files.path) as file:
         for item in records(lines):
             file.write({"id": item.id, "prediction": "A. B."})
+    if lines == manifest["examples"]:
+        files.finish_lines()
     return files
 
 
@@ -221,7 +224,7 @@ MOVED = {**changed(batch_size=1, threads=1), "model": {"name": "elsewhere", "sha
 def test_whole_lines_of_the_same_run_are_counted(tmp_path, lines, before, now):
     files = begin(tmp_path, lines=lines, manifest=before)
     assert files.done(now, records()) == lines
-    files.lines.write_bytes(files.lines.read_bytes()[:-5])
+    files.path.write_bytes(files.path.read_bytes()[:-5])
     assert files.done(now, records()) == max(0, lines - 1)
 
 
@@ -243,33 +246,36 @@ def test_lines_of_another_run_are_refused_by_what_differs(tmp_path, now, of, mes
 
 def test_lines_without_a_manifest_of_ours_are_refused(tmp_path):
     files = begin(tmp_path)
-    files.manifest.write_text("[1]", encoding="utf-8")
+    files.manifest_path.write_text("[1]", encoding="utf-8")
     with pytest.raises(UserError, match="not what `pipedec generate` writes"):
         files.done(MANIFEST, records())
-    files.manifest.unlink()
+    files.manifest_path.unlink()
     with pytest.raises(UserError, match=r"no run\.manifest\.json beside it"):
         files.done(MANIFEST, records())
     with pytest.raises(UserError, match="no such file"):
         read_predictions(tmp_path / "none.jsonl")
 
 
-def test_what_differs_is_told_of_a_manifest_of_an_unknown_make_and_of_other_versions(tmp_path):
-    assert len(list(predictions.differences({}, MANIFEST))) == 3
-    write_json(tmp_path / "run.manifest.json", MANIFEST)
+def test_what_differs_is_named_for_a_manifest_of_an_unknown_make_and_for_other_versions(tmp_path):
+    assert list(settings_diff({}, MANIFEST)) == [
+        "delay was null and is now 2",
+        "the model changed",
+        "the data changed",
+    ]
     now = {**MANIFEST, "versions": {"torch": "3.0", "pipedec": "1"}}
-    told = predictions.other_versions(tmp_path / "run.manifest.json", now)
-    assert told == ["torch 2.0 → 3.0", "pipedec None → 1"]
+    assert begin(tmp_path).version_changes(now) == ["torch 2.0 → 3.0", "pipedec None → 1"]
 
 
 def test_a_first_run_replaces_nothing_and_what_a_new_one_replaces_is_kept_with_its_manifest(tmp_path):
-    files, kept = GenerationFiles(tmp_path / "new" / "run.jsonl"), tmp_path / "new" / "run.jsonl.bak"
+    files, kept = PredictionsFile(tmp_path / "new" / "run.jsonl"), tmp_path / "new" / "run.jsonl.bak"
     assert files.start(MANIFEST) is None
-    assert json.loads(files.manifest.read_text(encoding="utf-8")) == MANIFEST
-    before = begin(tmp_path / "new").lines.read_bytes()
+    assert json.loads(files.manifest_path.read_text(encoding="utf-8")) == MANIFEST
+    before = begin(tmp_path / "new").path.read_bytes()
     assert files.start(changed(delay=1)) == kept
     assert not files.begun
     assert kept.read_bytes() == before
-    assert json.loads(kept.with_name("run.manifest.json.bak").read_text(encoding="utf-8")) == MANIFEST
+    ended = json.loads(kept.with_name("run.manifest.json.bak").read_text(encoding="utf-8"))
+    assert ended.pop("result")["examples"] == 3 and ended == MANIFEST
 
 
 @pytest.mark.parametrize("runs", [(3, 1, 2), (1, 3, 0)])
@@ -278,7 +284,7 @@ def test_what_is_kept_is_the_whole_run_and_not_a_stopped_one_and_so_is_a_file_of
     for lines in runs:
         begin(tmp_path, lines=lines)
     assert len(kept.read_text(encoding="utf-8").splitlines()) == 3
-    mine = GenerationFiles(tmp_path / "mine.jsonl")
-    mine.lines.write_text("mine\n", encoding="utf-8")
+    mine = PredictionsFile(tmp_path / "mine.jsonl")
+    mine.path.write_text("mine\n", encoding="utf-8")
     assert mine.start(MANIFEST) == tmp_path / "mine.jsonl.bak"
     assert (tmp_path / "mine.jsonl.bak").read_text(encoding="utf-8") == "mine\n"

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from pipedec_cli.data.predictions import scan_inputs
+from pipedec_cli.data.inputs import scan_inputs
 from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
 from tests.running import run

@@ -129,7 +129,7 @@ def test_files_of_other_endings_do_not_share_what_stands_beside_them():
 
 def test_the_newest_predictions_are_no_list_of_what_was_set_aside():
     predictions("pipedec-workspace/generations/out.jsonl", {"a": "the red cat"})
-    Path("pipedec-workspace/generations/out.bad.jsonl").write_text('{"where": "x:1", "what": "wrong"}\n')
+    Path("pipedec-workspace/generations/out.invalid.jsonl").write_text('{"where": "x:1", "what": "wrong"}\n')
     assert "scoring pipedec-workspace/generations/out.jsonl" in score().stderr
 
 

@@ -48,7 +48,7 @@ def generated(folder: Path, stdout: str) -> tuple[int, int]:
 
 def generated_or_set_aside(folder: Path, stdout: str) -> tuple[int, int]:
     written, read = generated(folder, stdout)
-    bad = folder / "out.bad.jsonl"
+    bad = folder / "out.invalid.jsonl"
     return written + (_filled_lines(bad.read_bytes()) if bad.exists() else 0), read
 
 

@@ -72,7 +72,7 @@ def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, h
     assert [result[name] for name in counts] == [alone[name] for name in counts]
     assert result["sources_cut"], "which is to be told of all shards together"
     assert "of 60 sources were longer than 12 tokens and cut: id 0-" in outcome.stderr
-    assert "1 record set aside, in made/part-*.bad.jsonl" in outcome.stderr
+    assert "1 record set aside, in made/part-*.invalid.jsonl" in outcome.stderr
     assert read_json("made/manifest.json")["shards"] == 5
     assert sorted(path.name for path in Path("made").glob(".*")) == []
     Path("made/part-3-of-5.jsonl").unlink()
@@ -81,15 +81,20 @@ def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, h
     assert here == ["3/5"]
     done("--merge", "made")
     assert lines(Path("made/predictions.jsonl")) == whole
-    assert "part-1-of-5.jsonl: is of another job: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
+    assert "made: cannot go on: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
 
 
 def test_a_shard_that_fails_is_told_and_the_others_are_made(corpus, here):
     done("corpus", "--out", "made", "--shard", "2/5")
     Path("made/part-2-of-5.manifest.json").write_text("{}")
     told = refused(*JOB)
-    assert "made/part-2-of-5.jsonl: is of another job" in told
-    Path("made/part-2-of-5.jsonl").unlink()
+    assert (
+        "made: 1 of 5 shards could not be made; the first, 2/5: made/part-2-of-5.jsonl: cannot go on: "
+        in told
+    )
+    for path in Path("made").glob("part*"):
+        path.unlink()
+    here.clear()
     Path("made/.part-3-of-5.tries").write_text("run 0 3")
     told = refused(*JOB)
     assert told == (
@@ -148,7 +153,7 @@ def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minut
 def test_another_job_is_refused_before_ray_is_started(corpus, here, monkeypatch):
     done(*JOB)
     monkeypatch.setattr(cluster, "_ray", lambda *_: pytest.fail("Ray was started"))
-    assert "part-1-of-5.jsonl: is of another job: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
+    assert "made: cannot go on: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
 
 
 def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back(monkeypatch, capfd):
@@ -191,7 +196,7 @@ def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_sin
     write_lines("corpus/a.jsonl", *rows)
     whole = written("whole.jsonl", "corpus")
     process, part = begun()
-    os.kill(read_json(locked(part))["pid"], signal.SIGKILL)
+    os.kill(int(locked(part).read_text().split()[1]), signal.SIGKILL)
     printed, told = process.communicate()
     assert (process.returncode, printed) == (0, ""), told
     done("--merge", "made")

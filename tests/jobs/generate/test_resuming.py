@@ -222,6 +222,7 @@ def test_a_limited_run_takes_the_first_lines_of_a_longer_one(place, longer):
     assert lines(path) == alone
     before, taken = manifest_of(Path("alone.jsonl")), manifest_of(path)
     free = {"batch_size": 5, "threads": taken["settings"]["threads"]}
+    assert taken.pop("result")["examples"] == before.pop("result")["examples"] == 3
     assert taken == {**before, "settings": {**before["settings"], **free}}
     assert complete(limit=3) == (path, 0)
 

@@ -49,15 +49,17 @@ def test_shards_merged_are_what_one_run_writes_and_bad_records_are_told_once(cor
     assert [row["id"] for row in whole] == [row["id"] for row in ROWS]
     told = [done(*JOB, "--shard", shard).stderr for shard in ("3/3", "1/3", "2/3")]
     assert (
-        "1 record set aside in made/part-3-of-3.bad.jsonl; the first: corpus/c.jsonl.gz:4: id '0'" in told[0]
+        "1 record set aside in made/part-3-of-3.invalid.jsonl; the first: corpus/c.jsonl.gz:4: id '0'"
+        in told[0]
     )
     assert merged() == whole
-    bad = lines_of("made/predictions.bad.jsonl")
-    assert bad == lines_of("whole.bad.jsonl")
+    bad = lines_of("made/predictions.invalid.jsonl")
+    assert bad == lines_of("whole.invalid.jsonl")
     assert [one["where"] for one in bad] == ["corpus/a.jsonl:5", "corpus/a.jsonl:8", "corpus/c.jsonl.gz:4"]
-    assert not Path("made/part-1-of-3.bad.jsonl").exists()
+    assert not Path("made/part-1-of-3.invalid.jsonl").exists()
     one, other = (read_json(path) for path in ("whole.manifest.json", "made/predictions.manifest.json"))
     assert {**one["settings"], "batch_size": 2} == other.pop("settings")
+    assert one["result"]["examples"] == other.pop("result")["examples"] == 12
     assert {name: one[name] for name in other} == other
     assert (
         "is whole already: 12 of 12"
@@ -79,10 +81,10 @@ def test_a_file_with_a_bad_record_is_still_refused_unless_it_is_to_be_set_aside(
     write_lines("data.jsonl", *ROWS[:2], {"id": "none"}, {**ROWS[2], "prediction": "taken"}, ROWS[3])
     assert refused("data.jsonl").startswith("data.jsonl:3: field 'source' is missing")
     assert [row["id"] for row in written("out.jsonl", "data.jsonl", "--set-aside")] == [0, 1, 3]
-    assert [one["where"] for one in lines_of("out.bad.jsonl")] == ["data.jsonl:3", "data.jsonl:4"]
+    assert [one["where"] for one in lines_of("out.invalid.jsonl")] == ["data.jsonl:3", "data.jsonl:4"]
     write_lines("data.jsonl", *ROWS[:2])
     done("data.jsonl", "--set-aside", "--out", "out.jsonl")
-    assert not Path("out.bad.jsonl").exists()
+    assert not Path("out.invalid.jsonl").exists()
     write_lines("data.jsonl", {"id": 1}, {})
     assert "none of its records can be used; the first: data.jsonl:1" in refused("data.jsonl", "--set-aside")
 
@@ -99,7 +101,7 @@ def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpu
     sharded("2/2")
     left = path.read_bytes().count(b"\n")
     assert refused("--merge", "made") == (
-        f"made/part-1-of-2.jsonl: has {left} of 6 lines and no end; run the job's command with --shard 1/2 again"
+        f"made/part-1-of-2.jsonl: has {left} of 6 lines and no end; run the job's command with --part 1/2 again"
     )
     assert f"goes on: {left} of 6 lines are there" in done(*JOB, "--shard", "1/2").stderr
     assert lines(path) == lines(whole.decode())
@@ -107,7 +109,7 @@ def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpu
     assert "is whole already" in done(*JOB, "--shard", "1/2", "--batch-size", "1").stderr
     assert (path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns) == before
     merged()
-    assert "cannot go on: delay was 2 and is now 3; name another folder" in refused(
+    assert "made: cannot go on: delay was 2 and is now 3; name another folder" in refused(
         *JOB, "--shard", "1/2", "--delay", "3"
     )
     write_lines("corpus/d.jsonl", {"source": "a"})
@@ -126,43 +128,31 @@ def copied(source: str, target: str) -> None:
         shutil.copy(f"made/{source}.{end}", f"made/{target}.{end}")
 
 
-def test_a_missing_doubled_foreign_or_changed_shard_is_refused_by_name(corpus):
+def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
     assert refused("--merge", "made") == "made: no such folder"
     Path("made").mkdir()
-    assert "holds no part-K-of-N.jsonl" in refused("--merge", "made")
+    assert "made: holds no manifest.json of a job" in refused("--merge", "made")
     sharded("1/4", "3/4")
     assert refused("--merge", "made") == (
-        "made: shards 2/4, 4/4 are missing; run the job's command with --shard 2/4"
+        "made: shards 2/4, 4/4 are missing; run the job's command with --part 2/4"
     )
+    assert "made: cannot go on: shards was 4 and is now 3" in refused(*JOB, "--shard", "2/3")
     sharded("2/4", "4/4")
-    copied("part-2-of-4", "part-02-of-4")
-    assert "made/part-2-of-4.jsonl: is shard 2/4, as part-02-of-4.jsonl is" in refused("--merge", "made")
-    Path("made/part-02-of-4.jsonl").unlink()
+    part, manifest = Path("made/part-3-of-4.jsonl"), Path("made/part-3-of-4.manifest.json")
+    ended = part.read_bytes(), manifest.read_text()
     copied("part-1-of-4", "part-3-of-4")
-    assert "made/part-3-of-4.jsonl: is shard 1/4, as part-1-of-4.jsonl is" in refused("--merge", "made")
-    shutil.rmtree("made")
-    sharded("1/2")
-    done(*JOB, "--delay", "3", "--shard", "2/2")
     told = refused("--merge", "made")
-    assert told.startswith(
-        "made/part-2-of-2.jsonl: is of another job than part-1-of-2.jsonl: delay was 2 and is now 3"
-    )
-    for path in Path("made").glob("part-2*"):
-        path.unlink()
-    sharded("2/3")
-    assert "part-2-of-3.jsonl: is of another job than part-1-of-2.jsonl: there are 3 shards" in refused(
-        "--merge", "made"
-    )
-    for path in Path("made").glob("*-of-3*"):
-        path.unlink()
-    sharded("2/2")
-    path = Path("made/part-2-of-2.jsonl")
-    path.write_bytes(path.read_bytes().replace(b" ", b"  ", 1))
-    assert "made/part-2-of-2.jsonl: is not as it was written" in refused("--merge", "made")
-    Path("made/part-2-of-2.manifest.json").write_text("{}")
-    assert "made/part-2-of-2.jsonl: is shard 0/0 by its manifest" in refused("--merge", "made")
-    Path("made/part-2-of-2.manifest.json").unlink()
-    assert "there is no part-2-of-2.manifest.json beside it" in refused("--merge", "made")
+    assert told.startswith('made/part-3-of-4.jsonl: is of another job: shard was {"number": 3, "of": 4, ')
+    other = json.loads(ended[1])
+    other["settings"]["delay"] = 3
+    manifest.write_text(json.dumps(other))
+    told = refused("--merge", "made")
+    assert told.startswith("made/part-3-of-4.jsonl: is of another job: delay was 2 and is now 3")
+    manifest.write_text(ended[1])
+    part.write_bytes(ended[0].replace(b" ", b"  ", 1))
+    assert "made/part-3-of-4.jsonl: was changed after it was written" in refused("--merge", "made")
+    manifest.unlink()
+    assert "there is no part-3-of-4.manifest.json beside it" in refused("--merge", "made")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("--out pipedec-workspace", "is a folder"),
         ("--out out.jsonl.gz", "not compressed"),
         ("pipedec-workspace/data/test.jsonl --out pipedec-workspace/data/test.jsonl", "written over"),
-        ("new.bad.jsonl --set-aside --out new.jsonl", "new.bad.jsonl: would be written over"),
+        ("new.invalid.jsonl --set-aside --out new.jsonl", "new.invalid.jsonl: would be written over"),
         ("new.jsonl.bak --out new.jsonl", "new.jsonl.bak: would be written over"),
         ("pipedec-workspace/data --out pipedec-workspace/data/test_out.jsonl", "is in a folder of data"),
         ("--out pipedec-workspace/data/test.jsonl", "data/test.jsonl: would be written over"),
