@@ -10,16 +10,10 @@ from pipedec_cli.view.tables import show_sheet
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec bench                                  # T5-Base's shape, the lengths of WikiHowQA, against the sequential decoder
-pipedec bench --compare transformers,ctranslate2:int8 \\
-  --dtypes float32,bfloat16,int8
-pipedec bench --shape pubmed --delays 1,2,3 --batch-sizes 1,16
-pipedec bench --subsequences 8 --tokens 12 --source 512
+pipedec bench                                     # T5-Base's shape, the lengths of WikiHowQA
+pipedec bench --compare transformers,ctranslate2:int8 --dtypes float32,bfloat16,int8
+pipedec bench --subsequences 8 --tokens 12 --source 512 --delays 1,2,3
 pipedec bench --model scratch-qwen3-0.6b --compare transformers,ctranslate2
-pipedec bench --model scratch-base --family llama
-pipedec bench --acceptance pipedec-workspace/report/report.json  # and exact mode, projected
-pipedec bench --model google-t5/t5-large --device cuda --json \\
-  > bench.json
 """
 
 

@@ -63,7 +63,7 @@ class Setting:
             ):
                 found = str(value)
             else:
-                found = msgspec.convert(value, self.kind, strict=False)
+                found = msgspec.convert(value, self.kind, strict=False, dec_hook=_path)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
         low, high = self.declaration.minimum, self.declaration.maximum
@@ -76,6 +76,11 @@ class Setting:
         if "\0" in str(found):
             raise ValueError(f"{found!r} cannot be used")
         return found
+
+
+def _path(kind: type, value: Any) -> Any:
+    """A path out of a text, which msgspec does not know."""
+    return kind(value)
 
 
 def _metavar(kind: Any) -> str:

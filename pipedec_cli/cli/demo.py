@@ -26,8 +26,8 @@ from pipedec_cli.jobs.train import TrainSettings
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec demo                                    # about two minutes on two quiet cores, no network
-pipedec demo --updates 3000 --out longer-demo   # better texts
+pipedec demo                                      # about two minutes on two cores, no network
+pipedec demo --updates 3000 --out longer-demo     # better texts
 """
 
 DELAY: Final = 2

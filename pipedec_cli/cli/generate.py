@@ -14,18 +14,12 @@ from pipedec_cli.view.console import visible, write_stdout
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec generate                                # the workspace's test set with the workspace's model
-pipedec generate --delay 2 --resume             # go on after an interruption
+pipedec generate                                  # the test set with the workspace's model
+pipedec generate --delay 2 --resume               # go on after a stop
 pipedec generate --text "name[The Mill], food[Chinese]" --live
-pipedec generate --exact my-model --draft source  # its own text in fewer calls, with nothing to train
-pipedec generate --decoder sequential           # the ordinary model; --delay wait is another thing
-pipedec generate articles.csv --source-field body --model my-model \\
-  --out summaries.jsonl --batch-size 16
+pipedec generate --exact my-model --draft source  # the same text in fewer calls, no training
+pipedec generate articles.csv --source-field body --model my-model --out summaries.jsonl
 cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
-pipedec generate articles.txt --plain           # a source a line
-pipedec generate corpus/ --out made/ --shard 3/16  # a sixteenth, on this machine
-pipedec generate corpus/ --out made/ --engine ray  # all of it, by Ray
-pipedec generate --merge made/                  # all sixteen, once they are there
 """
 
 

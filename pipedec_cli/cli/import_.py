@@ -11,13 +11,10 @@ from pipedec_cli.view.tables import show_sheet
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec import msqa MultiSpanQA_data                     # its folder: msqa/train.jsonl, msqa/dev.jsonl, …
+pipedec import msqa MultiSpanQA_data              # its folder: msqa/train.jsonl, …
 pipedec import kp20k kp20k_testing.json --out test.jsonl
-pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 \\
-  --split test --limit 1000
-pipedec import conll eng.train                           # tokens with BIO tags: {label: [mentions]}
+pipedec import cnn_dailymail abisee/cnn_dailymail:3.0.0 --split test --limit 1000
 pipedec import parallel train_src.txt --targets train_trg.txt
-pipedec import kptimes taln/ && pipedec segment kptimes --recipe kptimes
 """
 
 

@@ -8,14 +8,11 @@ from pipedec_cli.view.console import make_console, write_stdout
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec report --compare sequential            # at the checkpoint's own delay
-pipedec report --open                          # and look at it in a browser
-pipedec report --delays 1,2,3 --empty-rows retry,stop   # which delay to take on these data
-pipedec report --delays 1 --min-start-probs 0,0.3,0.6,0.9  # how certain a start should be
-pipedec report --compare sequential,transformers,prompt-lookup,ctranslate2
-pipedec report --compare exact,prompt-lookup   # the plain model's own text, in fewer calls
+pipedec report --open                             # at the model's own delay, in a browser
+pipedec report --delays 1,2,3 --empty-rows retry,stop
+pipedec report --compare transformers,prompt-lookup,ctranslate2
+pipedec report --compare exact                    # the sequential model's text in fewer calls
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
-pipedec report --recipe wikihowqa --split dev,test --timing-examples all  # the paper's tables, and its figures beside yours
 """
 
 

@@ -8,13 +8,10 @@ from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec score  # the predictions that were generated last
-pipedec score ours.jsonl theirs.jsonl  # and the difference
+pipedec score                                     # the predictions that were generated last
+pipedec score ours.jsonl theirs.jsonl             # and the difference
 pipedec score kp.jsonl --task keyphrases --protocol meng2017
-pipedec score answers.json --gold valid.json  # MultiSpanQA's files
-pipedec score --recipe kptimes                # by the metrics that the paper reports
-pipedec score objects.jsonl --task fields      # F1 of (key, value) pairs, of each key as well
-pipedec score kp.txt --gold test_trg.txt --sources test_src.txt
+pipedec score answers.json --gold valid.json      # the files of MultiSpanQA
 """
 
 

@@ -12,15 +12,11 @@ from pipedec_cli.view.sheets.segment import render_summary, segment_sheets
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec segment data.jsonl --level sentence     # {"source": "…", "target": "…"} a line; splits it, too
-pipedec segment train.csv --dev dev.csv --test test.csv \\
-  --source-field article --target-field highlights
-pipedec segment keyphrases.jsonl --level phrase --target-field keyphrases    # a list, or "a; b; c"
-pipedec segment facts.jsonl --level field       # {"source": "…", "target": {"name": "The Mill", "food": "Thai"}}
-pipedec segment inputs.jsonl --sources-only     # for `pipedec train --teacher`, which has a model write the targets
-pipedec segment data.jsonl --tokenizer google-t5/t5-base --split-long        # counts tokens instead of words
-zcat big.jsonl.gz | pipedec segment - --limit 1000 --out try --json \\
-  | jq .promise
+pipedec segment data.jsonl --level sentence       # lines of {"source": "…", "target": "…"}
+pipedec segment train.csv --dev dev.csv --source-field article --target-field highlights
+pipedec segment keyphrases.jsonl --level phrase   # targets are lists, or "a; b; c"
+pipedec segment facts.jsonl --level field         # targets are objects
+pipedec segment inputs.jsonl --sources-only       # for train --teacher
 """
 
 

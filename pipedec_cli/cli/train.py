@@ -12,14 +12,12 @@ from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec train                                   # a small T5 from scratch, every delay, on the workspace's data
-pipedec train --model google-t5/t5-base --recipe paper
-pipedec train --model Qwen/Qwen3-0.6B --chat --lora 16 --bf16  # a decoder-only model
-pipedec train --teacher ./my-model              # from the model that you run today to a faster one that writes like it
-pipedec train --decoder sequential              # the ordinary model, the baseline that a report compares with
-pipedec train --resume                          # go on after an interruption, with the same options
-torchrun --nproc-per-node 2 -m pipedec_cli train \\
-  --model google-t5/t5-large --bf16
+pipedec train                                     # a small T5 from scratch, for every delay
+pipedec train --teacher ./my-model                # a faster model that writes like yours
+pipedec train --model Qwen/Qwen3-0.6B --chat --lora 16 --bf16
+pipedec train --decoder sequential                # the model that a report compares with
+pipedec train --resume                            # go on after a stop
+torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf16
 """
 
 

@@ -79,7 +79,7 @@ def learn_schema(
         todo = f"the targets' keys are: {', '.join(map(repr, list(filled)[:8]))}"
         raise UserError("no training target has a value for any key of the schema", todo=todo)
     if not known:
-        todo = "lower --keep, or give --schema FILE" if filled else "give --schema FILE"
+        todo = "lower the key keep, or give --schema FILE" if filled else "give --schema FILE"
         raise UserError("no key of the training targets has values enough", todo=todo)
     _check_names({name: kinds[name][1] if name in kinds else None for name in known})
     fields = []
@@ -93,7 +93,7 @@ def _check_names(names: Mapping[str, str | None]) -> None:
     """Refuse too many keys, and one that cannot be told from another or from nothing; each is given with its place."""
     if len(names) > MOST_KEYS:
         what = f"{len(names):,} keys would be as many rows"
-        raise UserError(what, todo="choose with --fields, or leave rare ones out with --keep")
+        raise UserError(what, todo="choose with --fields, or leave rare ones out with --set keep=0.01")
     seen: dict[str, str] = {}
     for name, where in names.items():
         if not alike(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 
 def command_line(command: str, data: object = None, /, **options: object) -> str:
@@ -20,3 +21,11 @@ def quoted(word: str) -> str:
         return shlex.quote(word)
     escapes = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
     return f"$'{''.join(escapes.get(letter, letter) for letter in word)}'"
+
+
+def spelled(name: str, settings: Any) -> str:
+    """How a setting is written on the command line: ``--source-field``, or ``--set keep=…`` for a key."""
+    declaration = type(settings).__dataclass_fields__[name].metadata["declaration"]
+    if declaration.role == "key":
+        return f"--set {name}=…"
+    return declaration.names[0] if declaration.names else f"--{name.replace('_', '-')}"

@@ -37,81 +37,64 @@ from pipedec_cli.data.workspace import (
 )
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.settings import WorkflowSettings, argument, option, unescaped
+from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
 from pipedec_cli.pipeline.grid import Limits
 
-_fields = partial(option, panel="Fields of the input")
-_splits = partial(option, panel="Splits")
-_share = partial(_splits, min=0.0, max=1.0)
-_schema = partial(option, panel="Level field")
-_grid = partial(option, panel="Fitting the grid")
-_bound = partial(_grid, min=2)
+_fields, _splits, _schema = (
+    partial(option, panel=name) for name in ("Fields of the input", "Splits", "Level field")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentSettings(WorkflowSettings):
-    """What `pipedec segment` is asked for."""
+    """The settings of `pipedec segment`."""
 
     data: str = argument(
-        "JSON lines (.jsonl, .jsonl.gz or - for standard input), .json, .csv, .tsv or .parquet; a folder with "
-        "train, dev and test files; or a hub data set, OWNER/NAME or OWNER/NAME:CONFIG.",
+        "A file (.jsonl, .json, .csv, .tsv, .parquet, or - for stdin), a folder, or OWNER/NAME of the hub.",
         MISSING,
     )
     level: Level = option(
         "sentence",
-        "What a subsequence is: a sentence (the ends are learnt from your text); a phrase, between separators; "
-        "a clause, up to any punctuation; or a field, the value of a key, where targets are objects.",
+        "A subsequence is a sentence; a phrase, between separators; a clause, up to any punctuation; or a field of an object.",
     )
     separator: tuple[str, ...] = option(
-        (),
-        r"What stands between two phrases; may be given several times, \n and \t are understood. "
-        "The first is put back when phrases are joined \\[default: ;].",
+        (), r"Ends a phrase; repeat it for several; \n and \t are read \[default: ;]."
     )
-    joiner: str | None = option(
+    joiner: str | None = key(
         None,
-        "What stands between two segments when a prediction is put together \\[default: a space; '; ' for "
-        "phrases; nothing for scripts without spaces].",
+        "Joins the segments of a prediction \\[default: a space; '; ' for phrases; '' for scripts without spaces].",
     )
     source_field: str = _fields("source", "The field that text is generated from.")
-    target_field: str = _fields(
-        "target", "The field with the right answer: a string, or a list that is segmented already."
-    )
-    id_field: str = _fields("id", "The field with the identifier; else the line number is one.")
-    sources_only: bool = _fields(
-        False, "The data have no targets: `pipedec train --teacher` has a model write them."
-    )
+    target_field: str = _fields("target", "The field with the right answer: a string, a list, or an object.")
+    id_field: str = key("id", "The field with the identifier; without it the line number.")
+    sources_only: bool = _fields(False, "There are no targets: `train --teacher` writes them.")
     fields: str | None = _schema(
-        None,
-        "The keys that have a row, NAME,NAME,…, in this order \\[default: those of the training targets].",
+        None, "Keys that get a row, in this order \\[default: those of the targets].", metavar="NAME,NAME"
     )
-    schema: Path | None = _schema(
-        None, "A JSON Schema of an object, whose properties, types and enums are the keys and their values."
-    )
-    keep: float = _schema(
-        0.0, "Leave out a key that a smaller share of the training targets has values for.", min=0.0, max=1.0
+    schema: Path | None = _schema(None, "A JSON Schema of the object: keys, types and enums.")
+    keep: float = key(
+        0.0, "Leave out keys that fewer of the training targets have a value for.", min=0.0, max=1.0
     )
     dev: str | None = _splits(None, "A file of its own for dev \\[default: split off].")
     test: str | None = _splits(None, "A file of its own for test \\[default: split off].")
-    dev_fraction: float = _share(0.1, "The share that is split off for dev.")
-    test_fraction: float = _share(0.1, "The share that is split off for test.")
-    seed: int = _splits(0, "Of the split; equal sources always stay together.")
-    sub_max: int = _bound(
-        20, "Most subsequences in decoding; targets with more segments than one less are merged."
-    )
-    time_max: int = _bound(50, "The last time-step in decoding; longer segments are reported.")
-    split_long: bool = _grid(False, "Split segments that are too long for it, at a clause or a word.")
-    tokenizer: str | None = _grid(
+    dev_fraction: float = key(0.1, "The share that is split off for dev.", min=0.0, max=1.0)
+    test_fraction: float = key(0.1, "The share that is split off for test.", min=0.0, max=1.0)
+    seed: int = key(0, "The seed of the split. Equal sources always stay together.")
+    sub_max: int = key(20, "Most rows in decoding. Targets with more segments are merged to one less.", min=2)
+    time_max: int = key(50, "The last time-step in decoding. Longer segments are reported.", min=2)
+    split_long: bool = option(False, "Split segments that are too long for time_max, at a clause or a word.")
+    tokenizer: str | None = option(
         None, "Count the tokens of this checkpoint folder or hub model \\[default: count words]."
     )
-    limit: int | None = option(None, "Read the first N records only, of each file.", min=1)
-    html: Path | None = option(None, "Write the figures, drawn, to this HTML file as well.")
+    limit: int | None = option(None, "Read the first N records of each file.", min=1)
+    html: Path | None = key(None, "Write the figures, drawn, to this HTML file.")
     out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
 
     @property
     def separators(self) -> list[str]:
-        """What stands between phrases; a level that is typed takes the place of a recipe's, and so of its separators."""
+        """The separators of phrases. A level that is typed replaces a recipe's level, and its separators with it."""
         replaced = self.level != "phrase" and {"level", "separator"} & self.typed == {"level"}
         return [] if replaced else [*map(unescaped, self.separator)]
 
@@ -198,14 +181,15 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
 def _check_level(settings: SegmentSettings) -> None:
     """Refuse what was typed for another level than the one that was chosen."""
     if settings.html is not None and settings.sources_only:
-        raise UserError("--html draws what targets are like, and there are none", todo="leave it out")
+        raise UserError("the key html draws what targets are like, and there are none", todo="leave it out")
     of_fields, of_others = ("fields", "schema", "keep"), ("joiner", "split_long", "sub_max")
     foreign = of_others if settings.level == "field" else of_fields
     if wrong := settings.typed.intersection(foreign):
-        name = min(wrong).replace("_", "-")
-        raise UserError(f"--{name} does not go with --level {settings.level}", todo="leave it out")
+        raise UserError(
+            f"{spelled(min(wrong), settings)} does not go with --level {settings.level}", todo="leave it out"
+        )
     if "keep" in settings.typed and (settings.fields or settings.schema):
-        raise UserError("--keep is for keys that are read off the targets", todo="leave it out")
+        raise UserError("the key keep is for keys that are read off the targets", todo="leave it out")
     if settings.fields is not None and not settings.fields.strip(" ,"):
         raise UserError("--fields names no key", todo="write --fields NAME,NAME")
     if settings.fields and settings.schema:
@@ -265,10 +249,10 @@ def _check_inputs(inputs: Sequence[str], folder: Path, settings: SegmentSettings
     if (page := settings.html) is not None:
         schema = filter(None, [settings.schema])
         others = (folder / SEGMENTATION_FILE, folder / SENTENCES_FILE)
-        keep_apart([*inputs, *schema, *written, *others], [page], "give another --html")
+        keep_apart([*inputs, *schema, *written, *others], [page], "give another file as html")
         if real(page.parent) in map(real, inputs) and page.suffix != ".html":
             what = "is in the folder that is read, and is not called .html"
-            raise UserError(what, where=str(page), todo="give another --html")
+            raise UserError(what, where=str(page), todo="give another file as html")
 
 
 def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:
@@ -310,7 +294,7 @@ def _tell(notify: Notify, settings: SegmentSettings, counts: Counts, splits: Spl
         notify.warn(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
             f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
-            f"{'' if settings.split_long else split}decode with a larger --time-max"
+            f"{'' if settings.split_long else split}decode with a larger time_max"
         )
     if leaks := count_leaks(splits):
         notify.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")

@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from pipedec_cli.cli.app import app
+from pipedec_cli.cli.config import PLACES
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.jobs import generate, report
 from tests.running import read_json, refused, run, write_lines
@@ -31,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         requests.append(settings)
         raise typer.Exit
 
-    monkeypatch.setattr(generate, "run", lambda settings, _: requests.append(settings))
+    monkeypatch.setattr(generate, "run", lambda settings, *_: requests.append(settings))
     monkeypatch.setattr(report, "compare", compare)
     return requests
 
@@ -105,7 +106,9 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
     def options(*arguments: str) -> dict[str, Any]:
         """The options that a command ends up with; nothing is run."""
         words = ["data.jsonl", *arguments] if command == "segment" else list(arguments)
-        return of_command.make_context(command, words).params
+        context = of_command.make_context(command, words)
+        keys = [context.meta.get(place, {}) for place in PLACES]
+        return context.params | keys[0] | keys[1]
 
     of_command = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     path = recipe(name).path

@@ -80,7 +80,7 @@ def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(tmp_path, m
     for name in threads.WAITING:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(threads.__file__).parents[2]}")
-    program = [sys.executable, "-m", "pipedec_cli", command, "--threads", "3"]
+    program = [sys.executable, "-m", "pipedec_cli", command, "--set", "threads=3"]
     ran = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
     said, found = ran.stderr.splitlines()
     assert said == f"loading {loaded} …"

@@ -112,7 +112,7 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
         "pipedec-workspace/data/dev.jsonl",
         "pipedec-workspace/data/segmentation.json",
     ):
-        wrong = f"{page}: would be written over; give another --html"
+        wrong = f"{page}: would be written over; give another file as html"
         assert wrong in refusal("data.jsonl", "--html", page)
     write("corpus/train.jsonl", *examples())
     told = refusal("corpus", "--html", "corpus/train.jsonl")
@@ -190,7 +190,7 @@ def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
     assert data_of()["train"][0].target_segments == (("word " * 8 + "end,"), ("more " * 5).strip())
     assert "would be cut" not in result.stderr
     told = " ".join(segment("data.jsonl", "--time-max", "2", "--split-long").stderr.split())
-    assert "(the longest has 1 words): decode with a larger --time-max" in told
+    assert "(the longest has 1 words): decode with a larger time_max" in told
 
 
 WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
@@ -264,7 +264,7 @@ def test_tables_have_the_papers_columns_and_stand_side_by_side_where_there_is_ro
         "<svg",
     ):
         assert shown in page
-    assert "--html draws what targets are like" in refusal("data.jsonl", "--sources-only", "--html", "p.html")
+    assert "html draws what targets are like" in refusal("data.jsonl", "--sources-only", "--html", "p.html")
     promise = "Decoder steps that the grid promises, in words"
     assert all(expected in said for expected in ("subsequences /", promise, "sequential", "times"))
     # the examples in the help name options that there are
