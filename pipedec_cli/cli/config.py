@@ -120,7 +120,7 @@ def _load_recipe(context: typer.Context, name: str, keys: Mapping[str, Setting])
     """Make a recipe's settings this command's defaults, under those of a config file."""
     from pipedec_cli.data.paper import recipe
 
-    given, before = recipe(name).settings_for(context.info_name or ""), context.default_map
+    given, before = recipe(name, context.info_name or ""), context.default_map
     _take(context, given, keys, f"recipe {name}", _RECIPE)
     context.default_map = {**(context.default_map or {}), **(before or {})}
 

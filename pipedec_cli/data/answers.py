@@ -1,7 +1,7 @@
-"""Predictions and right answers in the formats of the field, and how the two are brought together.
+"""Reads predictions and right answers in the formats of the field, and joins the two.
 
-Besides JSON lines: MultiSpanQA's predictions, one JSON object ``{id: [answers]}`` in a file, and its data files; the
-keyphrase literature's text files, a document a line with ``;`` between phrases.
+Besides JSON lines these are MultiSpanQA's predictions, one JSON object ``{id: [answers]}``, its data files, and the text files
+of the keyphrase literature, a document a line with ``;`` between phrases.
 """
 
 from __future__ import annotations
@@ -11,31 +11,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.phrases import multispanqa, parallel, split_phrases
+from pipedec_cli.data.lines import record_of
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, contents
-from pipedec_cli.data.records import Generated, Record, checked, record_of
+from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.rows import read_rows, text_lines
 
 #: ``records``: JSON lines, as `generate` writes them. ``answers``: ``{id: [answers]}``. ``lines``: ``;`` lines.
 Format = Literal["records", "answers", "lines"]
 
 
-class _Answers(Struct):
-    answers: tuple[str, ...]
-
-
 def load_predictions(
     path: Path, *, gold: Path | None = None, sources: Path | None = None
 ) -> tuple[list[Generated], Format]:
-    """Read predictions in any of the formats, and the right answers that they are to be held against.
+    """Read predictions in any of the formats, with their right answers.
 
-    `gold` has these where the predictions do not: JSON lines with the fields of a record, MultiSpanQA's data file, or
-    ``;`` lines, whose sources are in `sources`, a document a line. The two are joined by id, ``;`` lines line by line.
+    `gold` has the right answers if the predictions do not: JSON lines of records, MultiSpanQA's data file, or ``;`` lines,
+    whose sources are in `sources`, a document a line. The two are joined by id; ``;`` lines line by line.
     """
     form = format_of(path)
     right = None if gold is None else _read_gold(gold, sources)
@@ -49,7 +46,6 @@ def load_predictions(
 
 
 def _read_gold(path: Path, sources: Path | None = None) -> list[Record]:
-    """Right answers: a record each, with its place in the file."""
     form = format_of(path)
     if form == "records":
         return [record_of(row.value, row.where, row.number) for row in read_rows(path)]
@@ -59,31 +55,30 @@ def _read_gold(path: Path, sources: Path | None = None) -> list[Record]:
         raise UserError(what, where=str(path), todo="name them with --sources FILE")
     examples = parallel(str(sources), None, targets=path) if lines else multispanqa(str(path), None)
     records = []
-    for number, (where, name, source, target, _) in enumerate(examples, start=1):
-        if target is None:
+    for number, example in enumerate(examples, start=1):
+        if example.target is None:
             what = "has no labels, as the published test split has none: nothing to score against"
-            raise UserError(what, where=where)
+            raise UserError(what, where=example.where)
         # The target stays a list, so that its parts are the answers.
-        record = record_of({"source": source, "target": list(target)}, where, number)
-        records.append(replace(record, id=name or record.id))
+        value = {"source": example.source, "target": list(example.target)}
+        record = record_of(value, example.where, number)
+        records.append(replace(record, id=example.id or record.id))
     return records
 
 
 def read_answers(path: Path) -> list[Generated]:
-    """Predictions in MultiSpanQA's format: one JSON object, for each question's id the list of its answers."""
+    """Predictions in MultiSpanQA's format: one JSON object, the list of answers for each question's id."""
     predictions = []
     for name, value in (_one_object(path) or {}).items():
         where = f"{path} id {name!r}"
-        if value is None:
-            todo = "write [] for no answer"
-            raise UserError("null where a list of answers belongs", where=where, todo=todo)
         record = replace(record_of({}, where, 0), id=name)
-        predictions.append(_bare(record, checked({"answers": value}, _Answers, where).answers))
+        answers = checked(value, tuple[str, ...], where, field="answers")
+        predictions.append(_bare(record, answers))
     return predictions
 
 
 def format_of(path: Path) -> Format:
-    """Which of the formats a file has, by its name or what it holds; a `UserError` if it is not there."""
+    """The format of a file, by its name or its content. Raises a UserError if there is no such file."""
     if not path.is_file():
         what = "a folder or a pipe, not a file" if path.exists() else "no such file"
         raise UserError(what, where=str(path))
@@ -93,7 +88,7 @@ def format_of(path: Path) -> Format:
 
 
 def _one_object(path: Path) -> dict[str, Any] | None:
-    """The object that a ``.json`` file is; None if it is something else, an object with a ``prediction`` included."""
+    """The object of a ``.json`` file; None for other content and for an object with a ``prediction``."""
     if path.suffix.lower() != ".json":
         return None
     content = contents(path).removeprefix(BYTE_ORDER_MARK)
@@ -108,12 +103,12 @@ def _one_object(path: Path) -> dict[str, Any] | None:
 
 
 def _bare(record: Record, segments: Sequence[str]) -> Generated:
-    """A prediction of which nothing is known but its text."""
+    """A prediction of which only the text is known."""
     return Generated(text="; ".join(segments), segments=tuple(segments), record=record)
 
 
 def _joined(predictions: Sequence[Generated], gold: Sequence[Record]) -> list[Generated]:
-    """The predictions, each with the record of its id; every record must have one, and none be left over."""
+    """The predictions, each with the record of its id. Every prediction must have a record and the reverse."""
     records: dict[str, Record] = {}
     for record in gold:
         if record.id in records:

@@ -1,4 +1,4 @@
-"""The one error that is the user's to mend, and how it is worded."""
+"""The error that the user can correct."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 
 class UserError(Exception):
-    """Something that the user can put right: bad input, a missing file, settings that do not fit together.
+    """An error that the user can correct: bad input, a missing file, settings that do not fit together.
 
-    The terminal prints it as one line and exits with code 2; it never shows a traceback. Word it so that it
-    says where (``file:line`` if there is one), what is wrong, and what to do about it.
+    The command line prints it as one line, without a traceback, and exits with code 2. The message says where (``file:line``
+    if there is one), what is wrong, and what to do about it.
     """
 
     def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
@@ -21,21 +21,21 @@ class UserError(Exception):
         super().__init__(f"{head}; {todo}" if todo else head)
 
 
-#: Who is told what is wrong with a record that is then passed over.
-Aside = Callable[[UserError], None]
+#: Takes the error of an invalid record, which is then skipped.
+OnInvalid = Callable[[UserError], None]
 
 
 @contextmanager
-def skipping_invalid(aside: Aside | None) -> Iterator[None]:
-    """Do what concerns one record alone: if it cannot be used, that ends all, unless somebody is there to be told."""
+def skipping_invalid(on_invalid: OnInvalid | None) -> Iterator[None]:
+    """Give the error of a single record to `on_invalid`. Without a handler the error is raised again."""
     try:
         yield
     except UserError as error:
-        if aside is None:
+        if on_invalid is None:
             raise
-        aside(error)
+        on_invalid(error)
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's error says, in one line; else its name."""
+    """The first line of a library's error, or the name of the error if it has no text."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

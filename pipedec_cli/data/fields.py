@@ -1,8 +1,8 @@
-"""Objects as rows: the text of each key's value, the object that such texts say, and all of it as one plain text.
+"""Objects as rows: the text of each key's value, the object of such texts, and all of it as one plain text.
 
-In the grid a row is a key's `opening` and the text of its value, nothing where there is none. A plain model writes the same
-as one text, ``key: value; key: value``, keys without a value left out. What separates is doubled where it belongs to a
-key or value itself: ``|`` within the items of a list, ``:`` in the keys of a plain text and ``;`` anywhere in it.
+In the grid a row is a key's `opening` and the text of its value, or nothing without a value. A sequential model writes the
+same as one text, ``key: value; key: value``, without the keys that have no value. A separator that belongs to a key or a
+value is doubled: ``|`` in the items of a list, ``:`` in the keys of a plain text, and ``;`` anywhere in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipedec_cli.data.errors import UserError
 Kind = Literal["string", "number", "integer", "boolean", "list"]
 Value = str | int | float | bool | list[str]
 
-#: What stands between two items of a list, two keys of a plain text, a key and its value.
+#: The separators between two items of a list, two keys of a plain text, and a key and its value.
 _ITEM: Final = "|"
 _PAIR: Final = ";"
 _KEY: Final = ":"
@@ -30,22 +30,22 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,999})(?:\.[0-9]{1,999})?(?:[eE
 
 
 class Field(Struct, frozen=True):
-    """One key of a schema, and what its values are."""
+    """A key of a schema."""
 
     name: str
-    kind: Kind = "string"  # lists are of strings
-    enum: tuple[str, ...] = ()  # the texts that a value may have, or each item of a list; () for any
-    share: float = 0.0  # of the training records, those that have a value for it
+    kind: Kind = "string"  # a list is of strings
+    enum: tuple[str, ...] = ()  # the texts that a value, or each item of a list, may have; () for any
+    share: float = 0.0  # the share of the training records that have a value
 
     @property
     def opening(self) -> str:
-        """What its row is known to begin with; tokenized apart from the value."""
+        """The known beginning of its row; it is tokenized apart from the value."""
         return f"{self.name}{_KEY}"
 
     def parsed(self, text: str, *, unconstrained: bool = False) -> Value | None:
-        """The value that a text says; None if it is of another kind or, unless `unconstrained`, not in the enum."""
+        """The value of a text; None if it is of another kind or, unless `unconstrained`, not in the enum."""
         items = list(filter(None, _items(text))) if self.kind == "list" else [text.strip()]
-        if not items or not (unconstrained or not self.enum or self.enum_holds(items)):
+        if not items or not (unconstrained or self.enum_holds(items)):
             return None
         if self.kind in ("string", "list"):
             return items if self.kind == "list" else items[0]
@@ -62,9 +62,9 @@ class Field(Struct, frozen=True):
 
 
 def kind_of(value: object) -> Kind | None:
-    """A JSON value's kind; None for what is as good as no value: null, white space, a list of nothing else.
+    """The kind of a JSON value; None for null, white space, and a list of nothing else.
 
-    A ValueError that says what it is instead if it is of no kind.
+    Raises a ValueError that says what the value is if it has no kind.
     """
     if value is None or isinstance(value, str):
         return "string" if value and value.strip() else None
@@ -82,7 +82,7 @@ def kind_of(value: object) -> Kind | None:
 
 
 def is_filled(value: object) -> bool:
-    """Whether there is a value, be it of a kind or not."""
+    """Whether there is a value, of whatever kind."""
     try:
         return kind_of(value) is not None
     except ValueError:
@@ -90,7 +90,7 @@ def is_filled(value: object) -> bool:
 
 
 def text_of(value: object) -> str:
-    """How a value of some kind is written in its row: numbers and booleans as in JSON, a list's items with `|` between."""
+    """The text of a value in its row: numbers and booleans as in JSON, the items of a list with `|` between them."""
     if kind_of(value) is None:
         return ""
     if isinstance(value, list):
@@ -99,7 +99,7 @@ def text_of(value: object) -> str:
 
 
 def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: str) -> tuple[str, ...]:
-    """The text of each key's value, "" where there is none; a `UserError` for one of a kind or not in the enum."""
+    """The text of each key's value, "" without one. Raises a UserError for a wrong kind or a value not in the enum."""
     return tuple(_value_text(target.get(field.name), field, where) for field in fields)
 
 
@@ -107,7 +107,7 @@ def _value_text(value: object, field: Field, where: str) -> str:
     try:
         kind = kind_of(value)
     except ValueError as error:
-        raise refused(field.name, str(error), where) from None
+        raise bad_value(field.name, str(error), where) from None
     if kind not in (None, field.kind) and (kind, field.kind) != ("integer", "number"):
         what = f"{field.name!r} is of kind {kind} here and {field.kind} in the schema"
         raise UserError(what, where=where, todo="give all values of a key the same kind")
@@ -119,8 +119,8 @@ def _value_text(value: object, field: Field, where: str) -> str:
     return text
 
 
-def refused(key: str, what: str, where: str) -> UserError:
-    """The error of a value that is of no kind."""
+def bad_value(key: str, what: str, where: str) -> UserError:
+    """The error of a value that has no kind."""
     todo = "a value is a string, a number, true or false, or a list of strings"
     return UserError(f"{key!r} {what}", where=where, todo=todo)
 
@@ -128,9 +128,9 @@ def refused(key: str, what: str, where: str) -> UserError:
 def read_values(
     texts: Sequence[str | None], fields: Sequence[Field], *, unconstrained: bool = False
 ) -> tuple[dict[str, Value | None], int]:
-    """The object that the texts of all values say, and how many of them are lost.
+    """The object of the texts of all values, without the keys that have none, and the number of lost values.
 
-    Keys without a value are left out. A text that is None, having been cut, or that `Field.parsed` takes for none is null, and counted.
+    A value is lost, and null, if its text is None, having been cut, or if `Field.parsed` gives None.
     """
     found = {
         field.name: None if text is None else field.parsed(text, unconstrained=unconstrained)
@@ -141,9 +141,9 @@ def read_values(
 
 
 def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
-    """An object as its pairs, ``key: value`` each, an item of a list a pair of its own; no schema is held to.
+    """The pairs ``key: value`` of an object, with or without a schema; each item of a list is a pair.
 
-    Whole numbers are written without a point, and what is of no kind as JSON.
+    Whole numbers are written without a point, and values without a kind as JSON.
     """
     return tuple(
         f"{_doubled(name, _KEY)}{_KEY} {item.strip() if isinstance(item, str) else _plain_json(item)}"
@@ -154,22 +154,22 @@ def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def split_pair(pair: str) -> tuple[str, str]:
-    """Key and value of a pair; the value is "" where there is none."""
+    """Key and value of a pair; "" without a value."""
     key, *value = _parts(pair, _KEY, most=1)
     return key.replace(_KEY * 2, _KEY).strip(), "".join(value).strip()
 
 
 def plain_text(texts: Sequence[str], fields: Sequence[Field]) -> str:
-    """The texts of all values as a plain model writes them."""
+    """The texts of all values as a sequential model writes them."""
     filled = ((field.name, text) for field, text in zip(fields, texts, strict=True) if text)
     pairs = (f"{_doubled(name, _KEY)}{_KEY} {text}" for name, text in filled)
     return f"{_PAIR} ".join(_doubled(pair, _PAIR) for pair in pairs)
 
 
 def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tuple[str | None, ...]:
-    """The texts of all values that a plain text says, "" where there is none, and None for the last one of a text that was cut.
+    """The texts of all values of a plain text, "" without one, and None for the last one of a text that was cut.
 
-    What has no key of the schema is passed over, and so is a key's second value.
+    Keys that the schema does not have are skipped, and so is the second value of a key.
     """
     found: dict[str, str | None] = {}
     pieces = list(_parts(text, _PAIR))
@@ -180,7 +180,7 @@ def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tupl
 
 
 def alike(name: str) -> str:
-    """A key as it is looked up in a text that a tokenizer has been over: white space and forms of letters are one."""
+    """A key in the form in which it is looked up: a tokenizer may change its white space and forms of letters."""
     return " ".join(unicodedata.normalize("NFKC", name).split())
 
 
@@ -198,7 +198,7 @@ def _doubled(text: str, mark: str) -> str:
 
 
 def _parts(text: str, mark: str, most: int = 0) -> Iterator[str]:
-    """What stands between separators, at most so many of them: of an odd run of marks the last, as others are doubled."""
+    """The text cut at separators, at most `most` of them. The last of an odd run of marks separates; others are doubled."""
     start = 0
     for run in re.finditer(f"{re.escape(mark)}+", text):
         if len(run[0]) % 2:
@@ -211,7 +211,7 @@ def _parts(text: str, mark: str, most: int = 0) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class FieldSegmenter:
-    """Cuts the plain text of an object into the texts of all its values, "" where there is none."""
+    """Cuts the plain text of an object into the texts of all its values, "" without one."""
 
     fields: tuple[Field, ...]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipedec_cli.data.errors import UserError, skipping_invalid
-from pipedec_cli.data.records import FieldNames, Record
+from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.records import Record
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.stored import InvalidRecords, StoredRecords
 from pipedec_cli.data.writing import hashed, to_json

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import FieldNames, Generated, Record, generated_of
+from pipedec_cli.data.lines import FieldNames, generated_of
+from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.rows import RawRow, read_rows
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.writing import file_sha256, read_whole_lines, write_json_lines
@@ -65,11 +66,13 @@ def read_predictions(path: Path) -> list[Generated]:
         raise UserError("no such file", where=str(path))
     predictions: list[Generated] = []
     places: dict[str, str] = {}  # where each id stands
-    for number, where, value in _rows(path):
-        prediction = generated_of(value, where, number)
+    for row in _rows(path):
+        prediction = generated_of(row.value, row.where, row.number)
         if prediction.id in places:
-            raise UserError(f"id {prediction.id!r} was already used at {places[prediction.id]}", where=where)
-        places[prediction.id] = where
+            raise UserError(
+                f"id {prediction.id!r} was already used at {places[prediction.id]}", where=row.where
+            )
+        places[prediction.id] = row.where
         predictions.append(prediction)
     if not predictions:
         raise UserError("is empty", where=str(path), todo="it must hold at least one prediction")

@@ -1,4 +1,4 @@
-"""From records to segmented records that fit the grid: cut, merged, split, with a count of all that was done."""
+"""Prepares targets for training: cuts them into subsequences that fit the grid, and describes the result."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError, first_line
@@ -18,27 +19,26 @@ from pipedec_cli.data.fields import is_filled, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter
 from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceless
-from pipedec_cli.data.writing import rounded
 
-#: How long texts are, each at least 1.
+#: Gives the length of each text, at least 1.
 TokenCounter = Callable[[Sequence[str]], list[int]]
 
 
 def token_counter(tokenizer: str | None) -> TokenCounter:
-    """Counts the tokens of texts, special ones left out, by the tokenizer of a folder or the hub; without one, words."""
+    """Counts tokens, without special ones, by the tokenizer of a folder or the hub; without a tokenizer, words."""
     if tokenizer is None:
         return lambda texts: [max(1, count_words(text)) for text in texts]
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # it warns of texts longer than the model, which are only counted here
+    logging.set_verbosity_error()  # it warns of texts that are longer than the model; here they are only counted
     try:
         local: dict[str, Any] = {"local_files_only": Path(tokenizer).exists(), "trust_remote_code": False}
         loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever its parsers, in Python and in Rust, and its HTTP client raise
+    except BaseException as error:  # the errors of its parsers, in Python and in Rust, and of its HTTP client
         what = f"no tokenizer can be loaded from {tokenizer!r}: {first_line(error)}"
         raise UserError(what, todo="give a checkpoint folder or a hub name") from error
     finally:
@@ -53,68 +53,80 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
 
 @dataclass(slots=True)
 class Counts:
-    """What was done to the targets, so that nothing is done in silence."""
+    """What was done to the targets."""
 
     targets: int = 0
     given: int = 0  # targets that came segmented, as a list
     empty: int = 0  # targets without a segment
-    merged: int = 0  # targets with too many segments, of which neighbours were joined
+    merged: int = 0  # targets with too many segments, whose neighbours were joined
     split: int = 0  # cuts in segments that were too long
-    dropped: int = 0  # empty phrases that were left out, as in ``a;;b``, and empty parts of lists
-    too_long: int = 0  # subsequences that do not fit into time_max at Δt = 1, which decoding would cut
+    dropped: int = 0  # empty phrases, as in ``a;;b``, and empty parts of lists, which were left out
+    too_long: int = 0  # subsequences that do not fit into time_max at Δt = 1; decoding would cut them
     too_long_targets: int = 0
     longest: int = 0  # the length of the longest subsequence
     unlisted: int = 0  # values of keys that the schema does not have
-    repeated: int = 0  # segments that their text had before and that were left out
+    repeated: int = 0  # segments left out because their text had them before
 
 
 @dataclass(slots=True)
 class Preparer:
     """Segments the targets of records, one after the other, and counts what it does."""
 
-    segmenter: Segmenter  # for targets that did not come as lists
+    segmenter: Segmenter  # for targets that are no lists
     segmentation: Segmentation  # gives the joiner and sub_max
     count_tokens: TokenCounter
     time_max: int
     split_long: bool = False  # else segments that are too long are only counted
-    each_once: bool = False  # a segment that a text says again is left out
+    each_once: bool = False  # leave out a segment that a text repeats
     counts: Counts = field(default_factory=Counts)
 
     def segment(self, record: Record) -> Record:
         """The record with its `target_segments`; a target that was a list is now one string."""
-        target, counts = record.target or "", self.counts
         if self.segmentation.level == "field":
             return self._fields(record)
         if record.target_fields is not None:
             todo = "--level field makes a row of each of its keys"
             raise UserError("the target is an object", where=record.where, todo=todo)
-        most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a place
         if record.target_segments is None:
-            cut = segments = self.segmenter.cut(target)
-            if isinstance(self.segmenter, PhraseSegmenter):
-                counts.dropped += self.segmenter.dropped(target)
-            if self.split_long:
-                segments = split_long(cut, self.time_max, most, self.count_tokens)
-                counts.split += len(segments) - len(cut)
-            if self.each_once and (again := len(segments) - len(once := tuple(dict.fromkeys(segments)))):
-                counts.repeated += again
-                target = self.segmentation.joiner.join(segments := once)
+            target, segments = self._cut(record.target or "")
         else:
-            given = record.target_segments
-            segments = tuple(filter(None, map(str.strip, given)))
-            counts.given += 1
-            counts.dropped += len(given) - len(segments)
-            if target == " ".join(given):  # as the reader put a list together
-                target = self.segmentation.joiner.join(segments)
+            target, segments = self._given(record.target or "", record.target_segments)
+        most = self._most_segments
         if len(segments) > most:
-            counts.merged += 1
+            self.counts.merged += 1
             rest, sizes = iter(segments), group_adjacent(self.count_tokens(segments), most)
             segments = tuple(self.segmentation.joiner.join(islice(rest, size)) for size in sizes)
         self._count(segments, delay=1)
         return replace(record, target=target, target_segments=segments)
 
+    @property
+    def _most_segments(self) -> int:
+        return self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a row
+
+    def _cut(self, target: str) -> tuple[str, tuple[str, ...]]:
+        segments = self.segmenter.cut(target)
+        if isinstance(self.segmenter, PhraseSegmenter):
+            self.counts.dropped += self.segmenter.dropped(target)
+        if self.split_long:
+            cuts = split_long(segments, self.time_max, self._most_segments, self.count_tokens)
+            self.counts.split += len(cuts) - len(segments)
+            segments = cuts
+        once = tuple(dict.fromkeys(segments))
+        if self.each_once and len(once) < len(segments):
+            self.counts.repeated += len(segments) - len(once)
+            return self.segmentation.joiner.join(once), once
+        return target, segments
+
+    def _given(self, target: str, given: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        segments = tuple(filter(None, map(str.strip, given)))
+        self.counts.given += 1
+        self.counts.dropped += len(given) - len(segments)
+        if target == " ".join(given):  # the reader put a list together
+            target = self.segmentation.joiner.join(segments)
+        return target, segments
+
     def _fields(self, record: Record) -> Record:
-        """The texts of an object's values, or of a plain text that says one, as a teacher writes it."""
+        """With the texts of an object's values, or of a plain text for one, as a teacher writes it."""
         fields, target = self.segmentation.fields, record.target_fields
         if target is None:
             texts = self.segmenter.cut(record.target or "")
@@ -137,13 +149,13 @@ class Preparer:
 
 
 def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
-    """The sizes of groups of neighbours, `most` of them if there are as many items, the longest as short as can be."""
+    """The sizes of groups of neighbours, `most` of them if there are as many items; the longest group is the shortest possible."""
     if len(lengths) <= most:
         return [1] * len(lengths)
     limits = range(max(lengths), sum(lengths))
     shortest = bisect_left(limits, True, key=lambda limit: len(_filled(lengths, limit)) <= most)
     sizes = _filled(lengths, limits.start + shortest)
-    # Filling groups up may need fewer than allowed; take grouped items apart again, the last groups first: what
+    # There may be fewer groups than allowed. Take grouped items apart again, the last groups first: a subsequence that
     # starts late should be short.
     spare, apart = most - len(sizes), list[int]()
     for size in reversed(sizes):
@@ -154,7 +166,7 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
 
 
 def _filled(lengths: Sequence[int], limit: int) -> list[int]:
-    """The sizes of groups filled one after the other up to a limit."""
+    """The sizes of groups, each filled up to a limit."""
     sizes, total = list[int](), limit + 1
     for length in lengths:
         if total + length > limit:
@@ -170,50 +182,44 @@ def split_long(
 ) -> tuple[str, ...]:
     """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end, space or character.
 
-    Characters count in scripts without spaces only: a single word stays whole. Merging keeps to `most` later.
+    Only scripts without spaces are split at a character; a single word stays whole. Merging keeps to `most` later.
     """
     done: list[str] = []
     for segment in segments:
         rest = segment
         while rest:
             allowed = max(1, time_max - min(len(done) + 1, most))
-            piece, rest = (
-                (rest, "") if count_tokens([rest])[0] <= allowed else _split(rest, allowed, count_tokens)
-            )
+            fits = count_tokens([rest])[0] <= allowed
+            piece, rest = (rest, "") if fits else _split(rest, allowed, count_tokens)
             done.append(piece)
     return tuple(done)
 
 
 def _split(segment: str, allowed: int, count_tokens: TokenCounter) -> tuple[str, str]:
-    """The longest start of a segment that fits and ends well, and the rest; all and nothing if it is one word."""
+    """The longest start of a segment that fits and ends well, and the rest; a single word has no rest."""
     spaces = [match.start() for match in re.finditer(r"\s+", segment)]
     characters = range(1, len(segment)) if mostly_spaceless([segment]) else ()
     for ends in (clause_ends(segment), spaces, characters):
         fitting = bisect_right(ends, allowed, key=lambda end: count_tokens([segment[:end]])[0])
         if fitting and (rest := segment[ends[fitting - 1] :].strip()):
             return segment[: ends[fitting - 1]].strip(), rest
-    if places := characters or spaces:  # the first word alone does not fit; what follows may
+    if places := characters or spaces:  # the first word alone does not fit; the next words may
         return segment[: places[0]].strip(), segment[places[0] :].strip()
     return segment, ""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetStatistics:
-    """The paper's Table 1 for one set of records; words are those of `count_words`."""
+class TargetStatistics(Struct, frozen=True):
+    """The paper's Table 1 for one set of records; `count_words` counts the words."""
 
     examples: int
     words_per_target: float
     subsequences_per_target: float
     words_per_subsequence: float  # over the whole set
-    histogram: Mapping[int, int]  # how many targets have n subsequences, by n, ascending
-
-    def to_json(self) -> dict[str, Any]:
-        """The figures as JSON, the averages rounded to what a table shows and a bit more."""
-        return rounded(asdict(self), 3)
+    histogram: Mapping[int, int]  # the number of targets with n subsequences, by n, ascending
 
 
 def describe_targets(records: Iterable[Record]) -> TargetStatistics:
-    """The statistics of segmented records; those without segments are left out, and so are keys without a value."""
+    """The statistics of segmented records; records without segments and keys without a value do not count."""
     words = 0
     histogram: Counter[int] = Counter()
     for record in records:
@@ -222,6 +228,6 @@ def describe_targets(records: Iterable[Record]) -> TargetStatistics:
             words += sum(map(count_words, filled))
             histogram[len(filled)] += 1
     examples, subsequences = histogram.total(), sum(n * count for n, count in histogram.items())
-    a_target, a_subsequence = max(1, examples), max(1, subsequences)  # of nothing the means are 0
-    means = (words / a_target, subsequences / a_target, words / a_subsequence)
+    per_target, per_subsequence = max(1, examples), max(1, subsequences)  # without targets the means are 0
+    means = (words / per_target, subsequences / per_target, words / per_subsequence)
     return TargetStatistics(examples, *means, dict(sorted(histogram.items())))

@@ -1,4 +1,4 @@
-"""Bytes as text, JSON and TOML; whatever is wrong with them, or with what they hold, is a `UserError` with its place."""
+"""Reads text, JSON and TOML, and checks paths. Every fault is a `UserError` with its place."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import checked
 
-BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # which some editors begin a file with
-#: How deep values may be nested: they are written again, which takes several of Python's calls a level.
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # some editors begin a file with it
+#: The deepest nesting of a value: writing it again takes several of Python's calls a level.
 DEEPEST: Final = 100
 
 
 def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") -> str:
-    """Bytes as UTF-8."""
+    """Bytes as UTF-8 text."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -30,9 +30,8 @@ def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") ->
 
 
 def as_json(content: bytes, file: str, line: int | None = None) -> Any:
-    """The value that a line of a file holds, or all of the file; no object in it may have a name twice."""
+    """The value of a line of a file, or of the whole file. No object in it may have a name twice."""
     where = f"{file}:{line}" if line else file
-    # Without its end, behind which nothing is to be missed.
     text = as_text(content.rstrip(b"\r\n") if line else content, where)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -47,14 +46,11 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
         if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value, DEEPEST):
             raise RecursionError
     except json.JSONDecodeError as error:
-        what, where = (
-            f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}",
-            f"{file}:{line or error.lineno}",
-        )
+        what = f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
         todo = "write one JSON object a line" if line else None
         if line and not text.lstrip().startswith(("{", "[")):
             todo = f"{todo}, or read plain text with `pipedec generate --plain`"
-        raise UserError(what, where=where, todo=todo) from None
+        raise UserError(what, where=f"{file}:{line or error.lineno}", todo=todo) from None
     except RecursionError:
         what = f"not JSON that can be read: nested more than {DEEPEST} deep"
         raise UserError(what, where=where) from None
@@ -69,7 +65,7 @@ def _is_deeper(value: object, most: int) -> bool:
 
 
 def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
-    """The object of a JSON file that a command made, as it stands there; it must be of that shape."""
+    """The object of a JSON file that the command `made_by` writes. It must fit the shape."""
     where = str(path)
     value = as_json(contents(path), where)
     try:
@@ -82,22 +78,30 @@ def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
-    text = as_text(contents(path), str(path))
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(as_text(contents(path), str(path)))
     except RecursionError:
         raise UserError("not a TOML file that can be read: nested too deep", where=str(path)) from None
     except ValueError as error:
         raise UserError(f"not a TOML file: {error}", where=str(path)) from None
 
 
+def contents(path: Path) -> bytes:
+    """The bytes of a file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read: {error.strerror}"
+        raise UserError(why, where=str(path)) from None
+
+
 def real(path: Path | str) -> Path:
-    """The path with links followed; a loop of links, at which `Path.resolve` fails before Python 3.13, stays as it is."""
+    """The path with links followed; a loop of links stays (`Path.resolve` fails on it before Python 3.13)."""
     return Path(os.path.realpath(path))
 
 
 def keep_apart(read: Iterable[Path | str], written: Iterable[Path], todo: str = "give another --out") -> None:
-    """Refuse, by a `UserError`, to write over what is read, or has just been written, whatever names both go by."""
+    """Raise a UserError if a file that is read would be overwritten, whatever names both go by."""
     paths = [real(path) for path in written]
     for given in read:
         if str(given) != "-" and real(given) in paths:
@@ -105,7 +109,7 @@ def keep_apart(read: Iterable[Path | str], written: Iterable[Path], todo: str = 
 
 
 def require_place(path: Path | None, *, folder: bool = False) -> None:
-    """A `UserError` if no file can be written there, or no `folder` made, for what stands there or above it."""
+    """Raise a UserError if no file can be written there, or no `folder` made, because of what stands there or above."""
     if path is None:
         return
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
@@ -114,12 +118,3 @@ def require_place(path: Path | None, *, folder: bool = False) -> None:
     if there == path and there.is_dir() != folder:
         what, todo = ("is a file", "name a folder") if folder else ("is a folder", "name a file in it")
         raise UserError(what, where=str(path), todo=todo)
-
-
-def contents(path: Path) -> bytes:
-    """A file's bytes."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        why = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read: {error.strerror}"
-        raise UserError(why, where=str(path)) from None

@@ -1,4 +1,4 @@
-"""Where a schema comes from: the keys and kinds of training targets, some of these keys, or a JSON Schema."""
+"""The schema of objects: the keys and kinds of training targets, chosen keys of them, or a JSON Schema."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from pipedec_cli.data.checking import checked, some_names
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, Kind, alike, kind_of, refused, text_of
+from pipedec_cli.data.fields import Field, Kind, alike, bad_value, kind_of, text_of
 from pipedec_cli.data.reading import as_json, contents
-from pipedec_cli.data.records import Record, checked
+from pipedec_cli.data.records import Record
 
-#: A row each, of which all are decoded at the same time.
+#: Each key is a row, and all rows are decoded at the same time.
 MOST_KEYS: Final = 5_000
-#: Kinds by their names in a JSON Schema.
+#: Our kinds by the types of JSON Schema.
 _KINDS: Final[Mapping[str, Kind]] = {
     "string": "string",
     "number": "number",
@@ -26,14 +27,14 @@ _KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-class _Part(Struct):
-    """What is looked at of a property."""
+class _Property(Struct):
+    """The parts of a property that are read."""
 
     type: str | tuple[str, ...] | None = None
     enum: tuple[Any, ...] | None = None
     const: Any | UnsetType = UNSET
-    items: _Part | None = None
-    any_of: tuple[_Part, ...] = field(default=(), name="anyOf")
+    items: _Property | None = None
+    any_of: tuple[_Property, ...] = field(default=(), name="anyOf")
     reference: str | None = field(default=None, name="$ref")
 
 
@@ -45,10 +46,10 @@ class _Schema(Struct):
 def learn_schema(
     records: Iterable[Record], known: Mapping[str, Field | None] | None = None, keep: float = 0.0
 ) -> tuple[tuple[Field, ...], Counter[str]]:
-    """The schema of targets, in the order in which their keys first have values, and how many values other keys have.
+    """The schema of targets, in the order in which their keys first have values, and the number of values of other keys.
 
-    The keys are the `known` ones where there are any, each as it is described there or, for None, of the kind that its values
-    have; else those that at least the share `keep` of the records fill.
+    Its keys are the `known` ones if they are given, each with its description or, for None, with the kind of its values;
+    else the keys that at least the share `keep` of the records fill.
     """
     filled, kinds, total = Counter[str](), dict[str, tuple[Kind, str]](), 0
     for record in records:
@@ -59,7 +60,7 @@ def learn_schema(
                 kind = kind_of(value)
             except ValueError as error:
                 if wanted:
-                    raise refused(name, str(error), record.where) from None
+                    raise bad_value(name, str(error), record.where) from None
                 filled[name] += 1
                 continue
             if kind is None:
@@ -73,11 +74,11 @@ def learn_schema(
     if known is None:
         known = {name: None for name in filled if filled[name] >= keep * total}
     elif lacking := [name for name, described in known.items() if not (filled[name] or described)]:
-        have = ", ".join(map(repr, list(filled)[:8])) or "none"
-        raise UserError(f"no training target has a value for {lacking[0]!r}", todo=f"its keys are: {have}")
+        what = f"no training target has a value for {lacking[0]!r}"
+        raise UserError(what, todo=f"its keys are: {some_names(filled)}")
     elif filled and not any(filled[name] for name in known):
-        todo = f"the targets' keys are: {', '.join(map(repr, list(filled)[:8]))}"
-        raise UserError("no training target has a value for any key of the schema", todo=todo)
+        what = "no training target has a value for any key of the schema"
+        raise UserError(what, todo=f"the targets' keys are: {some_names(filled)}")
     if not known:
         todo = "lower the key keep, or give --schema FILE" if filled else "give --schema FILE"
         raise UserError("no key of the training targets has values enough", todo=todo)
@@ -90,7 +91,7 @@ def learn_schema(
 
 
 def _check_names(names: Mapping[str, str | None]) -> None:
-    """Refuse too many keys, and one that cannot be told from another or from nothing; each is given with its place."""
+    """Refuse too many keys, a blank key, and keys that read alike; each key comes with its place."""
     if len(names) > MOST_KEYS:
         what = f"{len(names):,} keys would be as many rows"
         raise UserError(what, todo="choose with --fields, or leave rare ones out with --set keep=0.01")
@@ -98,13 +99,12 @@ def _check_names(names: Mapping[str, str | None]) -> None:
     for name, where in names.items():
         if not alike(name):
             raise UserError(f"the key {name!r} is blank", where=where, todo="rename it")
-        if seen.setdefault(alike(name), name) != name:
-            what = f"the keys {seen[alike(name)]!r} and {name!r} read alike"
-            raise UserError(what, where=where, todo="rename one")
+        if (other := seen.setdefault(alike(name), name)) != name:
+            raise UserError(f"the keys {other!r} and {name!r} read alike", where=where, todo="rename one")
 
 
 def object_of(record: Record) -> Mapping[str, Any]:
-    """A record's target as the object that it must be."""
+    """A record's target, which must be an object."""
     if record.target_fields is None:
         todo = 'write {"key": "value", …}, or choose another --level'
         raise UserError("the target is not an object", where=record.where, todo=todo)
@@ -112,32 +112,32 @@ def object_of(record: Record) -> Mapping[str, Any]:
 
 
 def read_json_schema(path: Path) -> dict[str, Field | None]:
-    """The properties of a JSON Schema, in order: each with its kind and enum, or None where it says nothing of them.
+    """The properties of a JSON Schema in order, each with its kind and enum; None for a property without any.
 
-    Besides ``type``, ``enum`` and ``const``, what may also be null is understood, and references into ``$defs``.
+    It may use ``type``, ``enum`` and ``const``, also with null as an alternative, and references into ``$defs``.
     """
     where = str(path)
     schema = checked(as_json(contents(path), where), _Schema, where)
     if not schema.properties:
         todo = 'write {"properties": {"name": {"type": "string"}, …}}'
         raise UserError("the schema has no properties", where=where, todo=todo)
-    parts, defined = (
-        {name: checked(part, _Part, f"{where} {what} {name!r}") for name, part in found.items()}
+    properties, defined = (
+        {name: checked(part, _Property, f"{where} {what} {name!r}") for name, part in found.items()}
         for what, found in (("property", schema.properties), ("$defs", schema.definitions))
     )
-    return {name: _field(name, part, defined, where) for name, part in parts.items()}
+    return {name: _field(name, part, defined, where) for name, part in properties.items()}
 
 
-def _field(name: str, part: _Part, defined: Mapping[str, _Part], where: str) -> Field | None:
+def _field(name: str, part: _Property, defined: Mapping[str, _Property], where: str) -> Field | None:
     part = _resolved(part, defined)
-    stated = [part.type] if isinstance(part.type, str) else part.type or ()
-    kinds = {_KINDS.get(one) for one in stated if one != "null"}
+    types = [part.type] if isinstance(part.type, str) else part.type or ()
+    kinds = {_KINDS.get(one) for one in types if one != "null"}
     items = part
     if kinds == {"list"}:
-        items = _resolved(part.items or _Part(type="string"), defined)
+        items = _resolved(part.items or _Property(type="string"), defined)
         kinds |= {"list" if items.type in ("string", None) else None}
     allowed = items.enum if items.const is UNSET else (items.const,)
-    if allowed is None and not stated and not (part.any_of or part.reference):
+    if allowed is None and not types and not (part.any_of or part.reference):
         return None
     try:
         found = {kind_of(value) for value in allowed or ()} - {None}
@@ -154,8 +154,8 @@ def _field(name: str, part: _Part, defined: Mapping[str, _Part], where: str) -> 
     return Field(name, kind, tuple(filter(None, texts)))  # type: ignore[arg-type]
 
 
-def _resolved(part: _Part, defined: Mapping[str, _Part]) -> _Part:
-    """What a reference stands for, and what may also be null without the null."""
+def _resolved(part: _Property, defined: Mapping[str, _Property]) -> _Property:
+    """The property that a reference names; of alternatives the only one that is not null."""
     others = [one for one in part.any_of if one.type != "null"]
     part = others[0] if len(others) == 1 else part
     return defined.get((part.reference or "").removeprefix("#/$defs/"), part)

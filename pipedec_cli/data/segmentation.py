@@ -1,7 +1,7 @@
-"""Cutting a target into its subsequences, and the joiner that puts them together again.
+"""Cuts a target into its subsequences, and chooses the joiner that puts them together again.
 
-Joining them gives the text back, white space aside. At the level ``phrase`` the first separator stands for all of them,
-and an empty phrase, as in ``a;;b``, is none: it is dropped and counted.
+The joined segments give the text back, except for white space. At level ``phrase`` the first separator stands for all of
+them, and empty phrases, as in ``a;;b``, are dropped and counted.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pipedec_cli.data.sentences import SentenceModel, mostly_spaceless, train_se
 
 @dataclass(frozen=True, slots=True)
 class SentenceSegmenter:
-    """Cuts after each sentence or, if `clauses`, after any punctuation that ends a clause, too."""
+    """Cuts after each sentence; with `clauses`, also after any punctuation that ends a clause."""
 
     model: SentenceModel
     clauses: bool = False
 
     def cut(self, text: str) -> tuple[str, ...]:
-        """The segments; a text without an end ends where it ends."""
+        """The segments of a text."""
         return tuple(text[start:end] for start, end in self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each segment starts and ends."""
+        """Start and end of each segment, without white space around it."""
         spans = []
         for start, end in pairwise([0, *self.model.ends(text, clauses=self.clauses)]):
             if segment := text[start:end].strip():
@@ -40,16 +40,16 @@ class SentenceSegmenter:
 
 @dataclass(frozen=True, slots=True)
 class PhraseSegmenter:
-    """Cuts at separators, which are part of no segment."""
+    """Cuts at separators, which belong to no segment."""
 
     separators: tuple[str, ...] = (";",)
 
     def cut(self, text: str) -> tuple[str, ...]:
-        """The phrases, empty ones left out."""
+        """The phrases of a text, without empty ones."""
         return tuple(filter(None, self._pieces(text)))
 
     def dropped(self, text: str) -> int:
-        """How many empty phrases the text has, one after a closing separator not counted."""
+        """The number of empty phrases of a text; one after a closing separator does not count."""
         pieces = self._pieces(text)
         if len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
@@ -72,7 +72,7 @@ def make_segmenter(
     fields: tuple[Field, ...] = (),
     model: SentenceModel | None = None,
 ) -> Segmenter:
-    """The segmenter of a level; where no sentence model is given, one is trained on the targets and sources."""
+    """The segmenter of a level. Without a sentence model, one is trained on the targets and sources."""
     if level == "phrase":
         if not all(separators):
             raise UserError("a separator must not be empty")
@@ -86,19 +86,19 @@ def make_segmenter(
 
 
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
-    """What stands between two segments when a prediction is put together again: a space, or nothing, as in most targets.
+    """The text between two segments of a prediction: a space or nothing, as between the segments of most targets.
 
-    Sources serve where there are no targets. Where line breaks and lists leave that open, the script of most letters
+    Sources serve where there are no targets. If line breaks and lists leave it open, the script of most letters
     decides. For phrases it is the first separator and, unless that is white space or of full width, a space.
     """
+    if isinstance(segmenter, FieldSegmenter):
+        return "; "
     if isinstance(segmenter, PhraseSegmenter):
         first = segmenter.separators[0]
         wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", first) is not None
         return first if first.isspace() or wide else f"{first} "
-    if isinstance(segmenter, FieldSegmenter):
-        return "; "
     gaps, texts = [], []
-    for record in records[:: max(1, len(records) // 1000)]:  # a thousand targets tell
+    for record in records[:: max(1, len(records) // 1000)]:  # a thousand targets are enough
         texts.append(text := record.source if record.target is None else record.target)
         if record.target_segments is None:
             gaps += [text[end:start] for (_, end), (start, _) in pairwise(segmenter.spans(text))]

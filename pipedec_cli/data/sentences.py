@@ -1,50 +1,47 @@
-"""Where words and sentences end: by the writing system, and by Punkt, trained on the data's own text."""
+"""Finds the ends of words and sentences: by the writing system, and by Punkt, trained on the data's own text."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 from unicodedata import category
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
-
-#: Characters of text that Punkt is trained on; its statistics gain nothing from more, and it reads some 300,000 a second.
+#: The characters that Punkt is trained on, at most. More does not improve its statistics; it reads some 300,000 a second.
 TRAINING_CHARACTERS: Final = 2_000_000
 
-#: Abbreviations that are no domain's own: titles, and what small files have too seldom to learn from.
+#: Abbreviations of no special domain: titles, and others that are too rare in small files to be learnt.
 COMMON_ABBREVIATIONS: Final = """
     capt col dr gen gov jr lt maj messrs mme mr mrs ms mt prof rev sen sgt sr st
     al approx cf e.g eq eqs etc fig figs i.e vs inc ltd
 """
 
-#: The share of an abbreviation's occurrences that must stand inside of a sentence, by what follows, for it to be learnt.
+#: An abbreviation is learnt if the next word shows for this share of its occurrences that the sentence goes on.
 INSIDE_SHARE: Final = 0.2
 
-# For character classes.
-#: Scripts that put no space between words: Thai and Lao, Tibetan, Myanmar, Khmer, kana, Han.
+# The next four constants are for character classes of regular expressions.
+#: Scripts without spaces between words: Thai and Lao, Tibetan, Myanmar, Khmer, kana, Han.
 _SPACELESS: Final = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"
     "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 
-#: Marks that end a sentence wherever they stand: unlike the full stop they do nothing else.
+#: Marks that always end a sentence; the full stop does not.
 _SENTENCE_ENDERS: Final = (
     "。｡！？‼⁇⁈⁉"  # Chinese and Japanese, and the doubled marks
     "؟۔।॥։\u037e"  # Arabic and Urdu, Devanagari and its neighbours, Armenian, the Greek question mark
     "།༎၊။។៕።፧፨᠃᠉"  # Tibetan, Myanmar, Khmer, Ethiopic, Mongolian
 )
 
-#: Marks of the same kind that end a clause wherever they stand, but not between two digits.
+#: Marks that always end a clause, except between two digits.
 _CLAUSE_ENDERS: Final = _SENTENCE_ENDERS + "，、；：．､،؛፣፤፥፦᠂᠄…‥"
 
-#: What may follow such a mark and still belongs to what it ends. The straight quotation marks are not among them:
-#: without a space, nothing tells whether they close or open.
+#: Marks that may follow and still belong to the sentence or clause. A straight quotation mark is not among them: without
+#: a space, it may open or close.
 _SURE_CLOSERS: Final = "’”»›)\\]}」』）】》〉〕］｝"
 
 _BREAK = re.compile("[\n\r\u2028\u2029\u0085\v\f]+")
@@ -56,10 +53,10 @@ _SPACELESS_CHARACTER = re.compile(f"[{_SPACELESS}]")
 _LETTER = re.compile(r"[^\W\d_]")
 _CLAUSE_END = re.compile(
     rf"""
-    (?: [,;:!?…‥] [,;:!?….‥]* | \.{{2,}} | [—–] | -- )  # what ends a clause where white space follows;
-    ["'{_SURE_CLOSERS}]* (?=\s)                          # the single full stop is for Punkt to judge
-    | [{_CLAUSE_ENDERS}] [{_CLAUSE_ENDERS}!?]* [{_SURE_CLOSERS}]*  # what ends one anywhere,
-    (?! (?<=\d[{_CLAUSE_ENDERS}]) \d )                           # but inside of a number
+    (?: [,;:!?…‥] [,;:!?….‥]* | \.{{2,}} | [—–] | -- )  # ends a clause where white space follows;
+    ["'{_SURE_CLOSERS}]* (?=\s)                          # Punkt judges the single full stop
+    | [{_CLAUSE_ENDERS}] [{_CLAUSE_ENDERS}!?]* [{_SURE_CLOSERS}]*  # ends a clause anywhere,
+    (?! (?<=\d[{_CLAUSE_ENDERS}]) \d )                           # except inside a number
     """,
     re.VERBOSE,
 )
@@ -67,32 +64,32 @@ _NUMBER: Final = "##number##"  # as Punkt writes it
 _ENDS_IN_NUMBER = re.compile(r"\d\.$")
 _ACRONYM = re.compile(r"(?<!\w)((?:[^\W\d_]{1,2}\.){2,})(?=[\s,;:)\]]|$)")
 _LIST_NUMBER = re.compile(r"\(?\d{1,3}[.)]")
-#: What opens, with a space on either side, as French has it: Punkt takes it for the end of what is before.
+#: An opening mark with a space on either side, as in French. Punkt takes it for the end of the text before it.
 _OPENING = re.compile(r"(?<=\s)[«‹“‘„(\[{]+\s*\Z")
 _WINDOW = 20_000  # characters
 _CLOSERS = "\"')]}”’»,;:"
 _OPENERS = "\"'([{“‘«„¿¡"
-_LONGEST_LINE = 100_000  # characters; what a training line holds beyond them is left out
+_LONGEST_LINE = 100_000  # characters of a training line; the rest is left out
 
 
 def clause_ends(text: str) -> list[int]:
-    """The positions right after the punctuation that ends a clause, the single full stop left out.
+    """The positions right after the punctuation that ends a clause, except the single full stop.
 
-    That is ``, ; : ! ? … —`` before white space, and the like of other scripts anywhere: so ``3.5``, ``1,000``,
+    These are ``, ; : ! ? … —`` before white space, and such marks of other scripts anywhere. So ``3.5``, ``1,000``,
     ``10:30`` and ``well-known`` stay whole.
     """
     return [match.end() for match in _CLAUSE_END.finditer(text)]
 
 
 def count_words(text: str) -> int:
-    """Words by white space; where a script has no spaces, its characters."""
+    """The number of words, cut at white space; in scripts without spaces, of characters."""
     if text.isascii() and len(text) <= _WINDOW:
         return len(text.split())
     return _occurrences(_WORD, text)  # a list of all words takes many times the text's memory
 
 
 def mostly_spaceless(texts: Iterable[str]) -> bool:
-    """Whether more than half of the letters belong to scripts that put no space between words."""
+    """Whether more than half of the letters belong to scripts without spaces between words."""
     letters = spaceless = 0
     for text in texts:
         if text.isascii():
@@ -108,12 +105,12 @@ def _occurrences(pattern: re.Pattern[str], text: str) -> int:
 
 
 def has_words(text: str) -> bool:
-    """Whether anything but punctuation and white space is in the text; a symbol, such as an emoji, counts as a word."""
+    """Whether the text has anything but punctuation and white space; a symbol, such as an emoji, counts as a word."""
     return any(map(str.isalnum, text)) or any(not c.isspace() and category(c)[0] != "P" for c in text)
 
 
-class SentenceParameters(Struct):
-    """What `SentenceModel.to_json` gives, and what is taken back."""
+class SentenceParameters(Struct, frozen=True):
+    """The parameters of a trained Punkt, sorted; abbreviations are without their full stop."""
 
     abbreviations: tuple[str, ...]
     collocations: tuple[tuple[str, str], ...]
@@ -122,19 +119,24 @@ class SentenceParameters(Struct):
 
 
 class SentenceModel:
-    """A trained Punkt and what goes with it: finds the ends of sentences in a text. `train_sentences` makes it."""
+    """Finds the ends of sentences in a text: a trained Punkt, and marks and line breaks. See `train_sentences`."""
 
-    def __init__(self, parameters: PunktParameters) -> None:
-        from nltk.tokenize.punkt import PunktSentenceTokenizer
+    def __init__(self, parameters: SentenceParameters) -> None:
+        from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
-        self._parameters = parameters
-        self._tokenizer: PunktSentenceTokenizer = PunktSentenceTokenizer(parameters)
+        self.parameters = parameters
+        punkt = PunktParameters()
+        punkt.abbrev_types.update(parameters.abbreviations)
+        punkt.collocations.update(parameters.collocations)
+        punkt.sent_starters.update(parameters.sentence_starters)
+        punkt.ortho_context.update(parameters.orthography)
+        self._tokenizer = PunktSentenceTokenizer(punkt)
 
     def ends(self, text: str, *, clauses: bool = False) -> list[int]:
-        """The positions in the text, ascending, at which a sentence ends or a clause, too; the last is the text's end.
+        """The positions where a sentence ends, ascending, the end of the text included; with `clauses` also a clause.
 
-        A line break ends a sentence, and so do the marks of scripts in which they do nothing else. A piece
-        without a word, such as a bracket, goes with the one before it, the number of a list with the one after.
+        A line break ends a sentence, and so do the marks that always do. A piece without a word, such as a bracket,
+        belongs to the piece before it, and the number of a list to the piece after it.
         """
         ends = {len(text)}
         for start, line in _lines(text):
@@ -144,7 +146,7 @@ class SentenceModel:
         return _ends_of_words(text, {*kept, *clause_ends(text)}) if clauses else kept
 
     def _punkt_ends(self, line: str) -> Iterator[int]:
-        # Punkt gives up on a text that takes it longer than some seconds; windows keep it far from that.
+        # Punkt gives up on a text that takes it some seconds; windows keep it far below that.
         start = 0
         while len(line) - start > _WINDOW:
             stop = line.rfind(" ", start, start + _WINDOW) + 1 or start + _WINDOW
@@ -153,33 +155,12 @@ class SentenceModel:
             start = found[-1] if found else stop
         yield from (start + end for _, end in self._tokenizer.span_tokenize(line[start:]))
 
-    def to_json(self) -> dict[str, Any]:
-        """The parameters as plain, sorted JSON, equal for equal models; abbreviations lack their full stop."""
-        return {
-            "abbreviations": sorted(self._parameters.abbrev_types),
-            "collocations": sorted(map(list, self._parameters.collocations)),
-            "sentence_starters": sorted(self._parameters.sent_starters),
-            "orthography": dict(sorted(self._parameters.ortho_context.items())),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SentenceModel:
-        """The model of what `to_json` gave, which is of the shape `SentenceParameters`."""
-        from nltk.tokenize.punkt import PunktParameters
-
-        parameters = PunktParameters()
-        parameters.abbrev_types.update(value["abbreviations"])
-        parameters.collocations.update((first, second) for first, second in value["collocations"])
-        parameters.sent_starters.update(value["sentence_starters"])
-        parameters.ortho_context.update(value["orthography"])
-        return cls(parameters)
-
 
 def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceModel:
-    """Train Punkt on the data's own text: the targets, then the sources, at most `TRAINING_CHARACTERS` of them.
+    """Train Punkt on the targets, then the sources, at most `TRAINING_CHARACTERS` of them.
 
-    Of texts that are too many a regular sample is taken, so that the result depends on the data alone. Both are gone
-    through several times; no more than the sample is held in memory.
+    A regular sample is taken of too many texts, so that the result depends on the data alone. Both are iterated several
+    times; only the sample is held in memory.
     """
     from nltk.tokenize.punkt import PunktTrainer
 
@@ -187,15 +168,15 @@ def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceM
     sample += _sample(sources, TRAINING_CHARACTERS - sum(map(len, sample)))
     # Each text is a paragraph of its own: an empty line tells Punkt that a sentence starts.
     text = "\n\n".join(line[:_LONGEST_LINE] for text in sample for _, line in _lines(text))
-    # Letters with full stops between them, as in U.S., are an abbreviation. Punkt alone would go by statistics, which
-    # call it none where it often ends a sentence or lacks its last stop.
+    # Letters with full stops between them, as in U.S., are an abbreviation. Punkt's statistics miss it if it often ends a
+    # sentence or lacks its last stop.
     acronyms = {match[1][:-1].lower() for target in targets for match in _ACRONYM.finditer(target)}
     known = {*COMMON_ABBREVIATIONS.split(), *acronyms}
     plausible = _inside_sentences(text, targets, known)
 
     class Trainer(PunktTrainer):  # type: ignore[misc]
-        # Learns only plausible abbreviations, and keeps to the known ones, from the start: a full stop that is taken
-        # for a sentence's end teaches that the word after it starts sentences.
+        # Learns only plausible abbreviations, and keeps the known ones, from the start: else a full stop taken for a
+        # sentence's end teaches that the next word starts sentences.
         def _reclassify_abbrev_types(self, types: Iterable[str]) -> Iterator[tuple[str, float, bool]]:
             for kind, score, is_new in super()._reclassify_abbrev_types(types):
                 if kind not in known and kind in plausible:
@@ -204,18 +185,25 @@ def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceM
     trainer = Trainer()
     trainer.get_params().abbrev_types.update(known)
     trainer.train(text, finalize=True)
-    parameters = trainer.get_params()
-    parameters.abbrev_types &= known | plausible  # Punkt adds rare ones past the statistics
-    if any(first == _NUMBER for first, _ in parameters.collocations):
-        parameters.collocations -= {(_NUMBER, word) for word in _starters(text)}
+    learnt = trainer.get_params()
+    collocations = set(learnt.collocations)
+    if any(first == _NUMBER for first, _ in collocations):
+        collocations -= {(_NUMBER, word) for word in _starters(text)}
+    parameters = SentenceParameters(
+        # Punkt adds rare abbreviations past the statistics.
+        abbreviations=tuple(sorted(learnt.abbrev_types & (known | plausible))),
+        collocations=tuple(sorted(collocations)),
+        sentence_starters=tuple(sorted(learnt.sent_starters)),
+        orthography=dict(sorted(learnt.ortho_context.items())),
+    )
     return SentenceModel(parameters)
 
 
 def _starters(text: str) -> set[str]:
-    """The words, in lower case, that are capital where a sentence starts, and only there; not looked at is what follows a number.
+    """The words, in lower case, that are capital only where a sentence starts; words after a number do not count.
 
-    Punkt takes "He" in "born in 1950. He studied" for what goes with a number, as it does with "3. Oktober", which is
-    capital within sentences, too, or starts none.
+    Punkt takes "He" in "born in 1950. He studied" for a collocation with a number, as in "3. Oktober". But "Oktober" is
+    capital within sentences, too.
     """
     starts, within = set[str](), set[str]()
     for before, word in (pair for line in text.split("\n\n") for pair in pairwise((".", *_words(line)))):
@@ -225,17 +213,17 @@ def _starters(text: str) -> set[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """What stands between white space, quotation marks and brackets that stand alone left out, as in "« Oui. »"."""
+    """The text cut at white space, without quotation marks and brackets that stand alone, as in "« Oui. »"."""
     return (word for word in text.split() if word.strip(_OPENERS + _CLOSERS))
 
 
 def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set[str]:
-    """The words, in lower case, whose full stop often enough has something after it that starts no sentence.
+    """The words, in lower case, after whose full stop the sentence often goes on.
 
-    Punkt's statistics take a word that always has a full stop for an abbreviation. In texts made from templates that
-    is the last word of every sentence; what tells the two apart is what follows. Inside of a sentence that is, in
-    cased text, anything but a capital letter, in other text a word that no target starts with; or another word with a
-    full stop, as in "Acta Math. Hung.", if it is no title or initial, which open sentences.
+    Punkt's statistics take a word that always has a full stop for an abbreviation. In texts made from templates the last
+    word of every sentence is such a word. The next word tells the two apart. A sentence goes on if the next word is not
+    capital; in text without capitals, if no target starts with it; or if it has a full stop itself, as in "Acta Math.
+    Hung.", and is no title or initial, which open sentences.
     """
     stops = [(word, after.lstrip(_OPENERS)) for word, after in pairwise(_words(text)) if word.endswith(".")]
     candidates, starters = {after.lower() for _, after in stops}, set[str]()
@@ -259,7 +247,7 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
 
 
 def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
-    """The ends, ascending, without those that would leave a piece of punctuation, or the number of a list, alone."""
+    """The ends, ascending, without those that leave punctuation, or the number of a list, alone."""
     kept: list[int] = []
     for found in sorted(ends):
         start = kept[-1] if kept else 0
@@ -276,7 +264,7 @@ def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
 
 
 def _sample(texts: Iterable[str], characters: int) -> list[str]:
-    """Every n-th text, n such that about that many characters come together; of a huge one, its beginning."""
+    """Every n-th text, so that about `characters` come together; of a huge text its beginning."""
     if characters <= 0:
         return []
     step = max(1, -(-sum(map(len, texts)) // characters))
@@ -284,7 +272,7 @@ def _sample(texts: Iterable[str], characters: int) -> list[str]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text that hold more than white space, each with its position."""
+    """The lines of a text with more than white space, each with its position."""
     for start, end in pairwise([0, *(match.end() for match in _BREAK.finditer(text)), len(text)]):
         if line := text[start:end].rstrip():
             yield start, line

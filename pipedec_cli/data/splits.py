@@ -1,4 +1,4 @@
-"""Train, dev and test: from files of their own, from a field, or out of one file, equal sources together."""
+"""The splits train, dev and test: from files of their own, from a field, or split off by source."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipedec_cli.data.checking import missing_field
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, FieldNames, Record, SplitName, missing
+from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, Record, SplitName
 from pipedec_cli.data.rows import given_splits, read_records
 from pipedec_cli.data.stored import StoredRecords
 
@@ -33,13 +35,12 @@ def gather_splits(
     limit: int | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> tuple[Splits, dict[SplitName, str]]:
-    """Read all records once, and see to it that there is a train, a dev and a test split.
+    """Read all records once, and make a train, a dev and a test split.
 
-    Splits that are given stay as they are: the files of a folder, the splits of a hub data set, `extra` files of dev
-    and test, a ``split`` field. What is missing is split off from train by `split_by_source`. No more than `limit`
-    records are read of each place; each has a target, or none has, with `sources_only`. `warn` is told about text that had
-    to be mended. Returns the records by split, in a temporary file `near` a folder, and where each split comes from, in
-    words.
+    Given splits stay as they are: the files of a folder, the splits of a hub data set, the files `extra` of dev and test, a
+    ``split`` field. `split_by_source` splits the missing ones off from train. At most `limit` records of each place are
+    read. Each has a target, or with `sources_only` none has. `warn` is told about mended text. Returns the records by
+    split, in a temporary file near the folder `near`, and the origin of each split in words.
     """
     stored = StoredRecords(near)
 
@@ -47,16 +48,7 @@ def gather_splits(
         start = len(stored)
         for record in islice(read_records(place, names, split=split, warn=warn), limit):
             names.check(record)
-            if record.target is None and not sources_only:
-                none = "--sources-only takes data for `pipedec train --teacher`"
-                more, null = (
-                    f"--target-field names another; {none}",
-                    f"give the record a target, or leave it out; {none}",
-                )
-                raise missing(record.fields, names.target, record.where, more, null)
-            if record.target is not None and sources_only:
-                todo = "leave out --sources-only: a teacher takes data with targets, too"
-                raise UserError("there is a target", where=record.where, todo=todo)
+            _check_target(record, names, sources_only)
             stored.append(record)
         return stored[start:]
 
@@ -72,9 +64,10 @@ def gather_splits(
     for name, place in extra.items():
         if name in splits:
             raise UserError(f"{data} brings its own {name} split", todo=f"leave out --{name}")
-        if (there := given_splits(place)) and name not in there:  # its train split would be read instead
+        there = given_splits(place)
+        if there and name not in there:  # its train split would be read instead
             raise UserError(f"has no file for {name}", where=str(place), todo=f"name the file with --{name}")
-        splits[name] = read(place, name) if there else read(place)
+        splits[name] = read(place, name if there else None)
         origins[name] = f"given in {place}"
     if not splits.get("train"):
         todo = f"its splits are {', '.join(splits)}"
@@ -86,12 +79,22 @@ def gather_splits(
     return {name: splits[name] for name in SPLITS}, origins
 
 
-def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float], seed: int) -> Splits:
-    """Deal records out by a seeded hash of their sources.
+def _check_target(record: Record, names: FieldNames, sources_only: bool) -> None:
+    if record.target is None and not sources_only:
+        hint = "--sources-only takes data for `pipedec train --teacher`"
+        more = f"--target-field names another; {hint}"
+        if_null = f"give the record a target, or leave it out; {hint}"
+        raise missing_field(record.fields, names.target, record.where, more, if_null)
+    if record.target is not None and sources_only:
+        todo = "leave out --sources-only: a teacher takes data with targets, too"
+        raise UserError("there is a target", where=record.where, todo=todo)
 
-    Records with equal sources come into the same split, and a record stays where it is when others are added. Where
-    chance leaves a wanted split empty although there is a source for each, it is given the one nearest to it. What the
-    fractions of dev and test leave is train's, and must be something.
+
+def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float], seed: int) -> Splits:
+    """Split records by a seeded hash of their sources; train gets the rest of the fractions, which must be something.
+
+    Records with equal sources come into the same split, and a record stays in its split when others are added. If a wanted
+    split would be empty although there are sources enough, it gets the nearest source.
     """
     share = sum(fractions.values())
     if not 0 <= share < 1 or min(fractions.values(), default=0) < 0:
@@ -99,8 +102,8 @@ def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float]
         raise UserError(what, todo="let dev_fraction and test_fraction come to less than 1")
     import numpy as np
 
-    drawn = source_hashes(records, seed)
-    order = np.unique(drawn)
+    hashes = source_hashes(records, seed)
+    order = np.unique(hashes)
     wanted = [name for name in reversed(SPLITS) if fractions.get(name, 0.0) > 0]
     bounds = list(accumulate((fractions[name] for name in wanted), initial=0.0))
     sizes = np.diff(np.searchsorted(order / 2.0**64, bounds)).tolist()
@@ -110,14 +113,14 @@ def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float]
         sizes = [max(1, size) for size in sizes]
         while sum(sizes) >= len(order):
             sizes[sizes.index(max(sizes))] -= 1
-    # The place of each record in (*wanted, "train"): how many splits end before its source in that order.
-    places = np.searchsorted(np.cumsum(sizes), np.searchsorted(order, drawn), side="right")
-    dealt = {name: records.only(places == number) for number, name in enumerate([*wanted, "train"])}
-    return {name: dealt.get(name, records[:0]) for name in SPLITS}
+    # The place of each record's split in (*wanted, "train"): the number of splits that end before its source.
+    places = np.searchsorted(np.cumsum(sizes), np.searchsorted(order, hashes), side="right")
+    parts = {name: records.only(places == number) for number, name in enumerate([*wanted, "train"])}
+    return {name: parts.get(name, records[:0]) for name in SPLITS}
 
 
 def split_by_field(records: StoredRecords) -> Splits | None:
-    """Deal records out as their ``split`` field says, in all of them or in none; None if it does not speak of splits."""
+    """Split records by their ``split`` field, which all of them must have; None if none of them has it."""
     named = [SPLIT_NAMES.get(str(record.fields.get("split")).lower()) for record in records]
     if not any(named):
         return None
@@ -128,7 +131,7 @@ def split_by_field(records: StoredRecords) -> Splits | None:
 
 
 def count_leaks(splits: Splits) -> int:
-    """How many records of dev and test have a source that train has, too."""
+    """The number of records of dev and test whose source train has, too."""
     import numpy as np
 
     train, *others = (source_hashes(splits[name]) for name in SPLITS)
@@ -136,7 +139,7 @@ def count_leaks(splits: Splits) -> int:
 
 
 def source_hashes(records: Iterable[Record], seed: int = 0) -> NDArray[uint64]:
-    """A number for each record that depends on its source and the seed alone; 8 bytes, as good as the source itself."""
+    """An 8-byte hash of each record's source and the seed."""
     import numpy as np
 
     digests = array("Q")

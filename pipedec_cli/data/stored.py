@@ -1,9 +1,9 @@
-"""What would grow in memory with the records: kept on disk, in files without a name that are gone with their process."""
+"""Data that grows with the number of records. It lies on disk, in files without a name that vanish with their process."""
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,43 +15,42 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import Any, Final, Self, TypeVar, overload
 
-from msgspec.structs import astuple
-
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.writing import naming
 
 Item = TypeVar("Item")
-_IN_MEMORY: Final = 1_000_000  # bytes; what needs no more never sees the disk
+_IN_MEMORY: Final = 1_000_000  # bytes; smaller data never touches the disk
 
 
 class _File(SpooledTemporaryFile[bytes]):
-    def __del__(self) -> None:  # several may hold it, and the last one to go closes it
-        with suppress(OSError):  # a full disk does not take the rest, which nobody will read
+    def __del__(self) -> None:  # several views may hold the file; the last one closes it
+        with suppress(OSError):  # a full disk refuses the rest, which nobody will read
             self.close()
 
 
 class Stored(Sequence[Item]):
-    """Things in a temporary file, to be read in any order and as often as need be; each takes 8 bytes of memory.
+    """A sequence in a temporary file, to be read in any order and many times. An item takes 8 bytes of memory.
 
-    It lies where `near` is or is to be made, or, if nothing can be written there, where the system keeps such files. A
-    slice, or what `only` picks, is another view of the same file. `pack` makes one line of bytes of each.
+    The file lies in the folder `near` or in the nearest folder above it that exists; if nothing can be written there, in the
+    system's folder for such files. A slice, or the result of `only`, is another view of the same file.
     """
 
-    def __init__(self, near: Path, pack: Callable[[Item], bytes], unpack: Callable[[bytes], Item]) -> None:
-        self._pack, self._unpack = pack, unpack
+    def __init__(self, near: Path, items: Iterable[Item] = ()) -> None:
         self._folder = next(place for place in (near, *near.parents) if place.is_dir())
         self._file = _File(_IN_MEMORY, dir=str(self._folder) if os.access(self._folder, os.W_OK) else None)
         self._starts = array("Q")
+        for item in items:
+            self.append(item)
 
     def append(self, item: Item) -> None:
-        """Store one more; an `OSError` that names the folder if the disk is full."""
+        """Store one more item. Raises an OSError that names the folder if the disk is full."""
         with naming(self._folder):
             self._starts.append(self._file.seek(0, os.SEEK_END))
-            self._file.write(self._pack(item) + b"\n")
+            self._file.write(pickle.dumps(item))
 
     def only(self, chosen: Iterable[object]) -> Self:
-        """Those for which a true value stands in `chosen`."""
+        """The items with a true value in `chosen`."""
         return self._view(array("Q", compress(self._starts, chosen)))
 
     def _view(self, starts: array[int]) -> Self:
@@ -76,53 +75,36 @@ class Stored(Sequence[Item]):
 
     def _read(self, start: int) -> Item:
         self._file.seek(start)
-        return self._unpack(self._file.readline())
+        item: Item = pickle.load(self._file)  # noqa: S301 - nobody else can write a file without a name
+        return item
 
 
-class StoredRecords(Stored[Record]):
-    """Records on disk."""
-
-    def __init__(self, near: Path, records: Iterable[Record] = ()) -> None:
-        # The ordinary library's JSON, since a record's fields may hold halves of surrogate pairs.
-        super().__init__(near, lambda record: json.dumps(astuple(record)).encode(), _record)
-        for record in records:
-            self.append(record)
-
-
-def _record(line: bytes) -> Record:
-    name, source, target, segments, references, *others = json.loads(line)
-    segments = None if segments is None else tuple(segments)
-    return Record(name, source, target, segments, tuple(references), *others)
+StoredRecords = Stored[Record]
 
 
 class InvalidRecords:
-    """What is wrong with records that are passed over, in a temporary file: told once, while they are counted."""
+    """The errors of records that are skipped, in a temporary file. They are collected while the records are counted."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.good = 0  # the records that can be used, as far as they have been counted
-        self.closed = False  # whether what is told is known already
-        self._file = _File(_IN_MEMORY)
+        self.good = 0  # the valid records counted so far
+        self.closed = False  # whether all records were counted: errors that come again are ignored
+        self._errors = Stored[tuple[int, dict[str, Any]]](Path(gettempdir()))
 
     def __call__(self, error: UserError) -> None:
-        """Take one in behind the good ones that were counted."""
+        """Store an error behind the valid records that were counted."""
         if not self.closed:
-            self.count += 1
-            told = {"where": error.where, "what": error.what, "todo": error.todo}
-            with naming(Path(gettempdir())):
-                self._file.write(json.dumps([self.good, told]).encode() + b"\n")
+            self._errors.append((self.good, {"where": error.where, "what": error.what, "todo": error.todo}))
 
     def between(self, first: int = 0, end: int | None = None) -> Iterator[dict[str, Any]]:
-        """Those that stand before the good ones of these places; behind the last one they belong to it."""
-        self._file.seek(0)
-        for place, told in map(json.loads, self._file):
+        """The errors that stand before the valid records of these places; behind the last record they belong to it."""
+        for place, error in self._errors:
             if first <= place and (end is None or place < end or place == end == self.good):
-                yield told
+                yield error
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Texts that can be gone through again and again without being held in memory."""
+    """Texts that can be iterated again and again without being held in memory."""
 
     begin: Callable[[], Iterator[str]]
 
@@ -131,7 +113,7 @@ class Again:
 
 
 class FirstPlaces:
-    """Where each identifier stood first, exactly, in a database on disk."""
+    """The first place of each identifier, in a database on disk."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -139,8 +121,8 @@ class FirstPlaces:
         self._database.executescript(f"PRAGMA journal_mode = OFF; {table}; BEGIN")
 
     def before(self, identifier: str, place: str) -> str | None:
-        """Where the identifier stood before; if nowhere, this is its place from now on."""
-        # As bytes, since a file's name may hold what UTF-8 does not: halves of surrogate pairs.
+        """The earlier place of the identifier; without one, `place` becomes its first place."""
+        # As bytes: the name of a file may hold halves of surrogate pairs, which UTF-8 does not have.
         key, here = (text.encode("utf-8", "surrogatepass") for text in (identifier, place))
         try:
             self._database.execute("INSERT INTO places VALUES (?, ?)", (key, here))
@@ -153,5 +135,5 @@ class FirstPlaces:
         return None
 
     def close(self) -> None:
-        """Give the space on disk back."""
+        """Free the space on disk."""
         self._database.close()

@@ -21,9 +21,10 @@ from typing import Any, Final, Self
 import msgspec
 
 from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
+from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_json, real
-from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName, checked
+from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
@@ -94,13 +95,15 @@ def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Se
         return make_segmenter(segmentation.level, separators=separators, fields=fields)
     path = _there(folder / SENTENCES_FILE)
     parameters = read_json(path, SentenceParameters, "pipedec segment")
-    return make_segmenter(segmentation.level, model=SentenceModel.from_json(parameters))
+    return make_segmenter(
+        segmentation.level, model=SentenceModel(checked(parameters, SentenceParameters, str(path)))
+    )
 
 
 def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
     """Write the sentence model of a segmenter that has one, for `load_segmenter` to find."""
     if isinstance(segmenter, SentenceSegmenter):
-        write_json(folder / SENTENCES_FILE, segmenter.model.to_json())
+        write_json(folder / SENTENCES_FILE, msgspec.to_builtins(segmenter.model.parameters))
 
 
 def save_segmented(
@@ -117,7 +120,7 @@ def save_segmented(
         texts[folder / f"{name}.jsonl"] = map(to_json, map(record_fields, splits.get(name, ())))
     texts[artifact.manifest_path] = [to_json({**msgspec.to_builtins(segmentation), **details}, indent=2)]
     if isinstance(segmenter, SentenceSegmenter):
-        texts[folder / SENTENCES_FILE] = [to_json(segmenter.model.to_json(), indent=2)]
+        texts[folder / SENTENCES_FILE] = [to_json(msgspec.to_builtins(segmenter.model.parameters), indent=2)]
     with artifact.lock(), ExitStack() as stack:
         # Files get their names when all are written, the first entered last. The manifest goes before and comes last:
         # a kill in between leaves no mixture of old and new files that seems whole.

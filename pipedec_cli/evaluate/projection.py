@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
+from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_json
-from pipedec_cli.data.records import Count, checked
+from pipedec_cli.data.records import Count
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.bench import StepSpeed

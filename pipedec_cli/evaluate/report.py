@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pipedec_cli.data.paper import DelayRow, PaperRow, SpeedupBySubsequences
+from msgspec import to_builtins
+
+from pipedec_cli.data.paper import PaperFigures
 from pipedec_cli.evaluate.advice import Advice, advise, where_no_word_may_change
 from pipedec_cli.evaluate.competitor import Agreement, Competitor, Quality, Totals
 from pipedec_cli.evaluate.fitness import faults
@@ -93,15 +95,6 @@ def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: s
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """What the paper reports for the data set at hand, its Table 5 and Figure 4 where the data set is in them."""
-
-    row: PaperRow
-    delays: tuple[DelayRow, ...] = ()
-    curve: SpeedupBySubsequences | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """What a report and a bench have in common: the baseline, ours and peers as `entries`, what was absent, and where.
@@ -161,7 +154,7 @@ class Report(Comparison):
     dtype: str
     significance: str
     split: str | None = None
-    paper: Paper | None = None
+    paper: PaperFigures | None = None
 
     @property
     def pipelined(self) -> tuple[Competitor, ...]:
@@ -226,7 +219,7 @@ class Report(Comparison):
             "advice": asdict(self.advice),
             "decoders": [entry.as_json() for entry in self.entries],
             "by_subsequences": {name: [row._asdict() for row in rows] for name, rows in self.sizes.items()},
-            "paper": self.paper and asdict(self.paper),
+            "paper": to_builtins(self.paper),
             "significance": self.significance,
             "sample": {**self.sample._asdict(), "line": self.sample.line},
             "dtype": self.dtype,

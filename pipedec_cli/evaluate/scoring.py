@@ -160,7 +160,7 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
         yield listed and task, f"the records have a list `{name}`"
     yield record is not None and record.target_fields is not None and "fields", "the targets are objects"
     recipe = segmented_with(workspace.segmentation, "recipe") or ""
-    settings = RECIPES[recipe].settings_for("score") if recipe in RECIPES else {}
+    settings = RECIPES[recipe].get("score", {}) if recipe in RECIPES else {}
     yield settings.get("task"), f"the workspace's data were segmented with the recipe {recipe}"
     level = _level(run)
     yield _OF_LEVEL.get(level, (None,))[0], f"the run's data were segmented at level {level}"

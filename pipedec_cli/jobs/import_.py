@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import MISSING, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
@@ -22,7 +23,7 @@ from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
-from pipedec_cli.data.writing import write_json_lines
+from pipedec_cli.data.writing import rounded, write_json_lines
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import (
     Settings,
@@ -97,12 +98,17 @@ class ImportedData:
     @property
     def content(self) -> dict[str, Any]:
         """All of it as plain values."""
-        paper = TARGET_LENGTHS.get(self.dataset)
         written = [
-            {"path": path, "split": split, **tally.as_json(), "statistics": statistics.to_json()}
+            {
+                "path": path,
+                "split": split,
+                **tally.as_json(),
+                "statistics": rounded(to_builtins(statistics), 3),
+            }
             for path, split, tally, statistics in self.files
         ]
-        return {"dataset": self.dataset, "files": written, "paper": asdict(paper) if paper else None}
+        paper = to_builtins(TARGET_LENGTHS.get(self.dataset))
+        return {"dataset": self.dataset, "files": written, "paper": paper}
 
 
 def import_data(settings: ImportSettings, notify: Notify, emit: Callable[[str], None]) -> ImportedData:
@@ -180,7 +186,7 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], notif
                 f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over"
             )
     # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
-    level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name].level
+    level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name][0]
     segmenter = make_segmenter(level, targets=list(_training_text(next(iter(paths.values())))))
 
     def segmented(record: Record) -> Record:
@@ -200,7 +206,7 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], notif
 
 def _write(settings: ImportSettings, path: Path, split: SplitName | None, notify: Notify) -> CleaningCounts:
     """Write one split, or one file, which must hold something."""
-    tally, read = CleaningCounts(), IMPORTERS[settings.name].read
+    tally, read = CleaningCounts(), IMPORTERS[settings.name][1]
     if settings.name == "parallel":
         separator = settings.separator and unescaped(settings.separator)
         read = partial(parallel, targets=settings.targets, separator=separator)

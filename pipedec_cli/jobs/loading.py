@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import Inputs, scan_inputs
-from pipedec_cli.data.records import FieldNames, Record, whole_text
+from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.records import Record
 from pipedec_cli.data.rows import STDIN, corpus_files, given_splits, read_records
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
@@ -39,7 +41,7 @@ def read_inputs(settings: GenerateSettings, notify: Notify, *, keep: Path | None
         texts = []
         for number, text in enumerate(settings.text, start=1):
             where = f"--text {number}"
-            whole = whole_text(text)  # other bytes come as halves of surrogate pairs
+            whole = mended_text(text)  # other bytes come as halves of surrogate pairs
             if not text.strip():
                 raise UserError("is empty", where=where, todo="there must be something to generate from")
             fields = {"id": str(number), "source": whole}
@@ -61,12 +63,13 @@ def read_inputs(settings: GenerateSettings, notify: Notify, *, keep: Path | None
     elif settings.split is not None and (location == STDIN or path.exists()):
         raise UserError("a single file has no splits", where=location, todo="leave out --split")
     warn = iter([notify.warn])  # what is read again was said the first time
-    aside = InvalidRecords() if settings.set_aside or settings.shard else None
-    how: Any = {"split": split, "plain": settings.plain, "aside": aside, "allow_empty": aside is not None}
+    invalid = InvalidRecords() if settings.set_aside or settings.shard else None
+    skips = invalid is not None
+    how: Any = {"split": split, "plain": settings.plain, "invalid": invalid, "allow_empty": skips}
     again = lambda: read_records(location, names, warn=next(warn, None), **how)  # noqa: E731
     once = location == STDIN or not (path.is_file() or path.is_dir())
     keep = place.root if once else keep
-    inputs = scan_inputs(again, names, limit=settings.limit, keep=keep, location=location, invalid=aside)
+    inputs = scan_inputs(again, names, limit=settings.limit, keep=keep, location=location, invalid=invalid)
     return inputs.part(settings.shard) if settings.shard else inputs
 
 

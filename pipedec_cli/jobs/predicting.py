@@ -78,7 +78,7 @@ class Predictions:
             **decoder.text.described,
             "dtype": settings.dtype,
             "device": checkpoint.device.type,
-            **{f"{name}_field": value for name, value in inputs.names._asdict().items()},
+            **{f"{name}_field": value for name, value in to_builtins(inputs.names).items()},
             "limit": settings.limit,
             "trace": self._traced,
             "batch_size": self.batch_size,

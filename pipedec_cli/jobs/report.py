@@ -20,10 +20,11 @@ from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, listed, names_of,
 from pipedec_cli.pipeline.grid import EmptyRows
 
 if TYPE_CHECKING:
+    from pipedec_cli.data.paper import PaperFigures
     from pipedec_cli.data.records import Draft
     from pipedec_cli.data.workspace import Workspace
     from pipedec_cli.evaluate.peers import PeerName
-    from pipedec_cli.evaluate.report import Paper, Report
+    from pipedec_cli.evaluate.report import Report
     from pipedec_cli.evaluate.scoring import ScoredRun
     from pipedec_cli.jobs.report_entries import LineUp
 
@@ -284,14 +285,12 @@ def _curves(report: Report) -> dict[str, list[dict[str, float]]]:
     return {Path(name).name: curve for name in names if (curve := curve_of(name))}
 
 
-def _paper(settings: ReportSettings, place: Workspace) -> Paper | None:
+def _paper(settings: ReportSettings, place: Workspace) -> PaperFigures | None:
     """The paper's figures for the recipe that was given, or that the workspace's data were segmented with."""
-    from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
+    from pipedec_cli.data.paper import paper_figures
     from pipedec_cli.data.workspace import segmented_with
-    from pipedec_cli.evaluate.report import Paper
 
     name = settings.recipe
     if not name and settings.data is None:
         name = segmented_with(place.segmentation, "recipe")
-    row = paper_row(name) if name else None
-    return Paper(row, delay_rows(row.dataset), SPEEDUP_BY_SUBSEQUENCES.get(row.dataset)) if row else None
+    return paper_figures(name) if name else None

@@ -10,9 +10,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from pipedec_cli.data.artifact import SEGMENTATION_FILE
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
+from pipedec_cli.data.lines import FieldNames
 from pipedec_cli.data.preparation import (
     Counts,
     Preparer,
@@ -22,7 +25,7 @@ from pipedec_cli.data.preparation import (
     token_counter,
 )
 from pipedec_cli.data.reading import keep_apart, real, require_place
-from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
@@ -35,7 +38,7 @@ from pipedec_cli.data.workspace import (
     read_split,
     save_segmented,
 )
-from pipedec_cli.data.writing import manifest
+from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
 from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
@@ -159,7 +162,7 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
         "time_max": settings.time_max,
         "unit": unit,
         "counts": asdict(prepare.counts),
-        "statistics": {name: row.to_json() for name, row in statistics.items()},
+        "statistics": {name: rounded(to_builtins(row), 3) for name, row in statistics.items()},
         "promise": [row.to_json() for row in estimates],
         "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
         "manifest": manifest(asked | settings.some(*_IN_MANIFEST), inputs=inputs),

@@ -14,8 +14,9 @@ import msgspec
 import torch
 from msgspec import Meta, Struct
 
+from pipedec_cli.data.checking import mended
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.records import DecoderKind, Segmentation, whole
+from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import ADAPTER, UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
@@ -186,7 +187,7 @@ def load_checkpoint(
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
         raise UserError(f"cannot load the checkpoint {name}: {reason}", todo=todo) from error
     try:
-        settings = None if content is None else msgspec.convert(whole(content), MethodSettings)
+        settings = None if content is None else msgspec.convert(mended(content), MethodSettings)
     except msgspec.ValidationError as error:
         what = f"the settings under {_KEY!r} are not of this version ({error})"
         todo = "train the checkpoint anew, or use the version that wrote it"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.records import whole_text
 
 #: Characters of a long source that are tokenized first, for each token that is kept: more than most tokens have.
 _CHARACTERS_A_TOKEN: Final = 8
@@ -75,7 +75,7 @@ class TextCodec:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
-        if not (texts := [whole_text(text) for text in texts]):
+        if not (texts := [mended_text(text) for text in texts]):
             return []
         encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         for row, ids in enumerate(encoded):

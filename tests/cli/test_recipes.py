@@ -15,6 +15,7 @@ import typer
 
 from pipedec_cli.cli.app import app
 from pipedec_cli.cli.config import PLACES
+from pipedec_cli.data import paper
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.jobs import generate, report
 from tests.running import read_json, refused, run, write_lines
@@ -48,7 +49,7 @@ def signature(*options: str) -> str:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name):
-    protocol = recipe(name).settings_for("score").get("protocol") or signature()
+    protocol = recipe(name, "score").get("protocol") or signature()
     assert signature("--recipe", name) == protocol
     content = read_json("pipedec-workspace/scores/out.json")
     assert content["manifest"]["settings"]["recipe"] == name
@@ -111,9 +112,9 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
         return context.params | keys[0] | keys[1]
 
     of_command = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
-    path = recipe(name).path
+    path = Path(paper.__file__).parent / "recipes" / f"{name}.toml"
     by_name, by_file = options("--recipe", name), options("--config", str(path))
-    assert set(recipe(name).settings_for(command)) <= set(by_name)
+    assert set(recipe(name, command)) <= set(by_name)
     assert by_name | {"recipe": None, "config": path} == by_file
 
 

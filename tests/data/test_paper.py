@@ -7,30 +7,36 @@ import pytest
 from pipedec_cli.data import paper
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import IMPORTERS
-from pipedec_cli.data.paper import RECIPES, TARGET_LENGTHS, delay_rows, paper_row, recipe
+from pipedec_cli.data.paper import RECIPES, TARGET_LENGTHS, paper_figures, recipe
 
 BACKBONES = get_args(paper.Backbone)
 SUMMARIES = ("wikihowqa", "cnn_dailymail", "pubmed")
-CASES = [(dataset, backbone) for dataset in TARGET_LENGTHS for backbone in BACKBONES]
 
 
-@pytest.mark.parametrize(("dataset", "backbone"), CASES)
-def test_row_has_known_metrics_less_memory_and_the_ratio_of_the_throughputs_as_its_speedup(dataset, backbone):
-    row = paper_row(dataset, backbone)
-    sequential, pipelined = row.sequential, row.pipelined
-    assert set(sequential.quality) == set(pipelined.quality) <= set(paper.METRIC_TITLES)
-    if dataset in SUMMARIES:  # the paper's text at hand has none
-        assert sequential.memory_mb is pipelined.memory_mb is None
-    else:
-        assert pipelined.memory_mb < sequential.memory_mb
-    # A throughput is printed with one decimal, so each may be off by 0.05.
-    slowest = (pipelined.throughput - 0.05) / (sequential.throughput + 0.05)
-    fastest = (pipelined.throughput + 0.05) / (sequential.throughput - 0.05)
-    assert slowest - 0.05 <= row.speedup <= fastest + 0.05
+def results(dataset):
+    return [paper_figures(dataset, backbone).row for backbone in BACKBONES]
+
+
+@pytest.mark.parametrize("dataset", TARGET_LENGTHS)
+def test_main_results_have_known_metrics_less_memory_and_the_ratio_of_the_throughputs_as_speedup(dataset):
+    for row in results(dataset):
+        sequential, pipelined = row.sequential, row.pipelined
+        assert set(sequential.quality) == set(pipelined.quality) <= set(paper.METRIC_TITLES)
+        if dataset in SUMMARIES:  # the paper's text at hand has none
+            assert sequential.memory_mb is pipelined.memory_mb is None
+        else:
+            assert pipelined.memory_mb < sequential.memory_mb
+        # A throughput is printed with one decimal, so each may be off by 0.05.
+        slowest = (pipelined.throughput - 0.05) / (sequential.throughput + 0.05)
+        fastest = (pipelined.throughput + 0.05) / (sequential.throughput - 0.05)
+        assert slowest - 0.05 <= row.speedup <= fastest + 0.05
+    lengths = TARGET_LENGTHS[dataset]
+    product = lengths.subsequences_per_target * lengths.words_per_subsequence
+    assert lengths.words_per_target == pytest.approx(product, rel=0.02)
 
 
 def test_speedups_are_those_that_the_paper_prints():
-    assert {name: tuple(row.speedup for row in paper.paper_rows(name)) for name in TARGET_LENGTHS} == {
+    assert {name: tuple(row.speedup for row in results(name)) for name in TARGET_LENGTHS} == {
         "msqa": (1.7, 1.7),
         "kp20k": (2.0, 2.0),
         "kptimes": (2.5, 2.4),
@@ -41,37 +47,31 @@ def test_speedups_are_those_that_the_paper_prints():
 
 
 def gains(dataset, *metrics):
-    qualities = [(row.sequential.quality, row.pipelined.quality) for row in paper.paper_rows(dataset)]
+    qualities = [(row.sequential.quality, row.pipelined.quality) for row in results(dataset)]
     return [after[metric] - before[metric] for before, after in qualities for metric in metrics]
 
 
 def test_largest_loss_in_rouge_and_gains_on_absent_keyphrases_are_those_that_the_text_states():
-    losses = [-min(gains(dataset, *paper_row(dataset).sequential.quality)) for dataset in SUMMARIES]
+    losses = [-min(gains(dataset, "rouge1", "rouge2", "rougeL")) for dataset in SUMMARIES]
     assert losses == pytest.approx([0.5, 1.4, 2.1])
     absent = gains("kp20k", "absent_f1@5", "absent_f1@M")
     assert (min(absent), max(absent)) == (pytest.approx(1.8), pytest.approx(3.4))
 
 
 @pytest.mark.parametrize("dataset", SUMMARIES)
-def test_first_row_by_delay_is_the_main_result_of_t5_base(dataset):
-    rows = delay_rows(dataset)
-    main = paper_row(dataset, "T5-Base").pipelined
+def test_results_by_delay_begin_with_the_main_result_and_speedup_rises_with_the_subsequences(dataset):
+    figures = paper_figures(dataset)
+    rows, main = figures.delays, figures.row.pipelined
     assert [row.delay for row in rows] == [1, 2, 3]
     assert (rows[0].quality, rows[0].throughput) == (main.quality, main.throughput)
     assert sorted((row.throughput for row in rows), reverse=True) == [row.throughput for row in rows]
+    assert figures.curve.at_2 < figures.curve.at_9
 
 
-def test_words_of_a_target_are_about_its_subsequences_times_their_words():
-    for lengths in TARGET_LENGTHS.values():
-        product = lengths.subsequences_per_target * lengths.words_per_subsequence
-        assert lengths.words_per_target == pytest.approx(product, rel=0.02)
-
-
-def test_speedup_rises_with_the_number_of_subsequences_and_other_data_has_no_figures():
-    assert all(ends.at_2 < ends.at_9 for ends in paper.SPEEDUP_BY_SUBSEQUENCES.values())
-    ends = paper.SPEEDUP_BY_SUBSEQUENCES["wikihowqa"]
-    assert (ends.at_2, ends.at_9) == (1.8, 5.1)
-    assert (paper_row("inspec"), delay_rows("msqa")) == (None, ())
+def test_other_data_have_no_figures():
+    curve = paper_figures("wikihowqa").curve
+    assert (curve.at_2, curve.at_9) == (1.8, 5.1)
+    assert (paper_figures("inspec"), paper_figures("msqa").delays) == (None, ())
 
 
 GRID = {"time_max": 50, "sub_max": 20}
@@ -88,9 +88,8 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_options(name):
     segment, score = SETTINGS[name]
-    settings_for = recipe(name).settings_for
-    assert settings_for("segment") == segment
-    assert settings_for("train") == {
+    assert recipe(name, "segment") == segment
+    assert recipe(name, "train") == {
         "delay": "1",
         "batch_size": 24,
         "optimizer": "adamw",
@@ -99,23 +98,23 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
         "max_source_tokens": 2048,
         "time_max": 50,
     }
-    assert settings_for("generate") == {"delay": "1", "empty_rows": "retry", "stop_on_repeat": False, **GRID}
-    assert settings_for("score") == score
-    delays = "1,2,3" if delay_rows(name) else "1"
-    assert settings_for("report") == {
+    assert recipe(name, "generate") == {"delay": "1", "empty_rows": "retry", "stop_on_repeat": False, **GRID}
+    assert recipe(name, "score") == score
+    delays = "1,2,3" if name in SUMMARIES else "1"
+    assert recipe(name, "report") == {
         "delays": delays,
         "empty_rows": "retry",
         "stop_on_repeat": False,
         **score,
     }
-    assert settings_for("demo") == {}
+    assert recipe(name, "demo") == {}
 
 
 def test_recipes_are_the_general_one_and_the_papers_data_sets_with_the_levels_of_their_importers():
-    assert list(RECIPES) == [entry.name for entry in RECIPES.values()] == ["paper", *TARGET_LENGTHS, "fields"]
-    trained = recipe("paper").settings_for("train")
-    assert trained.pop("delay") and recipe("fields").settings_for("train") == trained
+    assert list(RECIPES) == ["paper", *TARGET_LENGTHS, "fields"]
+    trained = recipe("paper", "train")
+    assert trained.pop("delay") and recipe("fields", "train") == trained
     for name in TARGET_LENGTHS:
-        assert recipe(name).settings_for("segment")["level"] == IMPORTERS[name].level
+        assert recipe(name, "segment")["level"] == IMPORTERS[name][0]
     with pytest.raises(UserError, match="no recipe is called 'squad'; the recipes are paper, msqa, kp20k"):
-        recipe("squad")
+        recipe("squad", "train")

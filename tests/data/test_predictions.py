@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from pipedec_cli.data.artifact import settings_diff
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import scan_inputs
+from pipedec_cli.data.lines import OUTPUT_FIELDS, FieldNames, generated_of
 from pipedec_cli.data.predictions import PredictionsFile, line, read_predictions
-from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record, generated_of
+from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.writing import JsonLinesAppender
 from tests.data.test_writing import JSON
 
@@ -122,14 +123,23 @@ FIRST = {"prediction": "fine", "id": "first"}
             for wrong, message in (
                 ({"id": 1, "text": "x"}, "field 'prediction' is missing; its fields are: id, text"),
                 ({"prediction": None}, "field 'prediction' is null"),
-                ({"prediction": 3}, "'prediction' is a number, neither a string nor a list of strings"),
-                ({"prediction": "ab", "segments": "ab"}, "'segments' is a string, not a list of strings"),
-                ({"prediction": ["a", None]}, "'prediction' holds null at place 2, not a string"),
-                ({"prediction": "a", "steps": "4"}, "'steps' is a string, not a number"),
-                ({"prediction": "a", "seconds": True}, "'seconds' is true or false, not a number"),
-                ({"prediction": "a", "truncated": {}}, "'truncated' is an object, not a string"),
+                (
+                    {"prediction": 3},
+                    "field 'prediction': expected a string or an object or a list, found a number",
+                ),
+                ({"prediction": "ab", "segments": "ab"}, "field 'segments': expected a list, found a string"),
+                ({"prediction": ["a", None]}, "field 'prediction', item 2: expected a string, found null"),
+                ({"prediction": "a", "steps": "4"}, "field 'steps': expected a number, found a string"),
+                (
+                    {"prediction": "a", "seconds": True},
+                    "field 'seconds': expected a number, found true or false",
+                ),
+                (
+                    {"prediction": "a", "truncated": {}},
+                    "field 'truncated': expected a string, found an object",
+                ),
                 ({"prediction": "a", "id": "first"}, "id 'first' was already used at "),
-                ([1], "a list where an object belongs; write {"),
+                ([1], "expected an object, found a list; write {"),
                 ("{not json}\n", "not JSON"),
                 ('{"prediction": "b', "the last line is cut short"),
             )

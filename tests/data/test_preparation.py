@@ -1,13 +1,14 @@
-from dataclasses import astuple
 from itertools import accumulate, combinations, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.lines import FieldNames
 from pipedec_cli.data.preparation import Preparer, describe_targets, group_adjacent, split_long, token_counter
-from pipedec_cli.data.records import FieldNames, Record, Segmentation
+from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter
 
 WORDS = token_counter(None)

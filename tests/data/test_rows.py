@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import FieldNames
+from pipedec_cli.data.lines import FieldNames
 from pipedec_cli.data.rows import given_splits, read_records, read_rows
 from pipedec_cli.data.writing import record_fields, to_json, write_json_lines
 
@@ -69,18 +69,21 @@ A = {"source": "a"}
         ([A, '{"source": "b",}'], ":2: not JSON: "),
         (['{"source": }'], ":1: not JSON: Expecting value at column 12"),
         (['{"source": ', A], ":1: not JSON: Expecting value at column 12"),
-        (["[1]"], ":1: a list where an object belongs"),
-        (["3"], ":1: a number where an object belongs"),
+        (["[1]"], ":1: expected an object, found a list"),
+        (["3"], ":1: expected an object, found a number"),
         ([{"text": "a"}], ":1: field 'source' is missing; its fields are: text; --source-field"),
         ([{"source": None}], ":1: field 'source' is null; give the record a source, or leave it out"),
         ([{"source": " \n"}], ":1: 'source' is empty"),
-        ([{"source": ["a"]}], ":1: 'source' is a list, not a string"),
-        ([A | {"references": "\ud800"}], ":1: 'references' is a string, not a list of strings"),
-        ([A | {"target": 3}], ":1: 'target' is a number, neither a string nor a list of strings"),
-        ([A | {"target": True}], ":1: 'target' is true or false, neither"),
-        ([A | {"target": ["b", 3]}], ":1: 'target' holds a number at place 2, not a string"),
-        ([A | {"references": "b"}], ":1: 'references' is a string, not a list of strings"),
-        ([A | {"id": ["b"]}], ":1: 'id' is a list, not a string or a number"),
+        ([{"source": ["a"]}], ":1: field 'source': expected a string, found a list"),
+        ([A | {"references": "\ud800"}], ":1: field 'references': expected a list, found a string"),
+        ([A | {"target": 3}], ":1: field 'target': expected a string or an object or a list, found a number"),
+        (
+            [A | {"target": True}],
+            ":1: field 'target': expected a string or an object or a list, found true or false",
+        ),
+        ([A | {"target": ["b", 3]}], ":1: field 'target', item 2: expected a string, found a number"),
+        ([A | {"references": "b"}], ":1: field 'references': expected a list, found a string"),
+        ([A | {"id": ["b"]}], ":1: field 'id': expected a number or a string, found a list"),
         (
             [A | {"id": "x"}, A | {"id": 1}, A | {"id": "x"}],
             "a.jsonl:3: id 'x' was already used at …a.jsonl:1",
@@ -113,7 +116,7 @@ def test_fields_may_have_other_names_that_are_in_what_is_said(write_lines):
     (record,) = read_records(path, FieldNames("article", "summary", "key"))
     assert (record.id, record.source, record.target) == ("k", "s", "t")
     path, names = write_lines("a.jsonl", {"article": 3, "source": "s"}), FieldNames(source="article")
-    assert refusal(path, names=names) == f"{path}:1: 'article' is a number, not a string"
+    assert refusal(path, names=names) == f"{path}:1: field 'article': expected a string, found a number"
     assert "field 'text' is missing" in refusal(path, names=FieldNames(source="text"))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.records import record_of
+from pipedec_cli.data.lines import record_of
 from pipedec_cli.data.schema import learn_schema, read_json_schema
 
 FACTS = [
@@ -48,11 +48,11 @@ def test_keys_kinds_and_shares_are_those_of_the_targets_in_their_order():
         ([{"a": [1]}], None, "x:1: 'a' holds no string at place 1"),
         ([{"a": [{"b": 1}]}], None, "x:1: 'a' holds an object at place 1"),
         ([{"a": {"b": 1}}], {"a": None}, "x:1: 'a' is an object"),
-        ([{"a": 1}], {"b": None}, "no training target has a value for 'b'; its keys are: 'a'"),
+        ([{"a": 1}], {"b": None}, "no training target has a value for 'b'; its keys are: a"),
         (
             [{"a": 1}],
             {"b": Field("b")},
-            "no training target has a value for any key of the schema; the targets' keys are: 'a'",
+            "no training target has a value for any key of the schema; the targets' keys are: a",
         ),
         ([{}, {"a": ""}], None, "no key of the training targets has values enough; give --schema FILE"),
         ([{f"k{n}": 1 for n in range(5001)}], None, "5,001 keys would be as many rows; choose with --fields"),
@@ -98,15 +98,21 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[]", "a list where an object belongs"),
+        ("[]", "expected an object, found a list"),
         ("{", "not JSON"),
         ('{"type": "object"}', "the schema has no properties"),
         ('{"properties": {}}', "the schema has no properties"),
         ('{"properties": {"a": {}, "a": {}}}', "'a' is there twice"),
-        ('{"properties": {"a": 3}}', "schema.json property 'a': a number where an object belongs"),
-        ('{"properties": {"a": {"enum": "x"}}}', "schema.json property 'a': 'enum' is a string"),
+        ('{"properties": {"a": 3}}', "schema.json property 'a': expected an object, found a number"),
+        (
+            '{"properties": {"a": {"enum": "x"}}}',
+            "schema.json property 'a': field 'enum': expected a list, found a string",
+        ),
         ('{"properties": {}, "$defs": {"A": 1}}', "the schema has no properties"),
-        ('{"properties": {"a": {}}, "$defs": {"A": 1}}', "schema.json $defs 'A': a number"),
+        (
+            '{"properties": {"a": {}}, "$defs": {"A": 1}}',
+            "schema.json $defs 'A': expected an object, found a number",
+        ),
         ('{"properties": {"a": {"type": "strng"}}}', "the property 'a' is no string, number"),
         ('{"properties": {"a": {"type": "object"}}}', "the property 'a' is no string, number"),
         ('{"properties": {"a": {"type": ["string", "number"]}}}', "the property 'a' is no string"),

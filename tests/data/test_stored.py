@@ -6,7 +6,8 @@ import tracemalloc
 import pytest
 
 from pipedec_cli.data.inputs import scan_inputs
-from pipedec_cli.data.records import FieldNames, Record
+from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
 from tests.running import run
 

@@ -114,7 +114,7 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
     [
         ("good.jsonl --out - --json", "--json and --out - both want stdout"),
         ("good.jsonl --separator ,", "--separator is for parallel text, not for kp20k"),
-        ("bad.jsonl", "bad.jsonl:2: field 'keyword': expected a list of strings, or one string"),
+        ("bad.jsonl", "bad.jsonl:2: field 'keyword': expected a string or a list, found a number"),
         ("empty.jsonl", "holds no example"),
         ("blank.jsonl", "holds no example"),
         ("empty.jsonl.gz", "holds no example"),

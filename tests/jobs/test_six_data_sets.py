@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipedec_cli.data.paper import paper_row, recipe
+from pipedec_cli.data.paper import paper_figures, recipe
 from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
 from tests import running
@@ -44,8 +44,8 @@ def _in_an_empty_folder(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_published_files_become_a_report_beside_the_papers_figures(name):
-    metrics = METRICS[recipe(name).settings_for("score")["task"]]
-    expected = paper_row(name)
+    metrics = METRICS[recipe(name, "score")["task"]]
+    expected = paper_figures(name).row
     assert expected is not None
     Path("published").mkdir()
     WRITERS[name](Path("published"))
@@ -56,7 +56,7 @@ def test_published_files_become_a_report_beside_the_papers_figures(name):
         run(*command)
     segmentation = read_json(WORK / "data/segmentation.json")
     assert segmentation["manifest"]["settings"]["recipe"] == name
-    split = recipe(name).settings_for("segment")
+    split = recipe(name, "segment")
     assert (segmentation["level"], segmentation["joiner"]) == (split["level"], split["joiner"])
     subsequences = [len(row["target_segments"]) for row in lines_of(WORK / "data/test.jsonl")]
     assert subsequences == [2, 3] * (TEST // 2), "no target lost one"
@@ -76,7 +76,7 @@ def test_published_files_become_a_report_beside_the_papers_figures(name):
 
     (command,) = documented("score", name)
     score = json.loads(run(*command, "--json").stdout)
-    protocol = recipe(name).settings_for("score")
+    protocol = recipe(name, "score")
     assert {key: score[key] for key in protocol} == protocol
     assert score["signature"].startswith(f"{protocol['protocol']}|")
     assert all(0.0 <= score["values"][metric] <= 100.0 for metric in metrics)

@@ -1,42 +1,37 @@
-"""Published data sets as pipedec's records: the registry that names them, and what is made of their examples."""
+"""Published data sets as pipedec's records: the table of importers, and the objects that they write."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, count
-from typing import Any, Final, NamedTuple
+from itertools import count
+from typing import Any, Final
 
-from pipedec_cli.data.importers import summaries
 from pipedec_cli.data.importers.layout import Example, splits_at
 from pipedec_cli.data.importers.mentions import conll
 from pipedec_cli.data.importers.phrases import keyphrases, multispanqa, parallel
+from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 from pipedec_cli.data.records import Level, SplitName
 
 __all__ = ["IMPORTERS", "CleaningCounts", "Example", "cleaned", "parallel", "splits_at"]
 
+#: Gives the examples of a location and a split; None for a single file.
+Importer = Callable[[str, SplitName | None], Iterator[Example]]
 
-class Importer(NamedTuple):
-    """What a subsequence of a data set is, and its examples at a location, of a split (None for a single file)."""
-
-    level: Level
-    read: Callable[[str, SplitName | None], Iterator[Example]]
-
-
-#: The importers by the names that `pipedec import` takes: the paper's six data sets, then the general ones.
-IMPORTERS: Final[Mapping[str, Importer]] = {
-    "msqa": Importer("phrase", multispanqa),
-    "kp20k": Importer("phrase", keyphrases),
-    "kptimes": Importer("phrase", keyphrases),
-    "wikihowqa": Importer("sentence", summaries.wikihowqa),
-    "cnn_dailymail": Importer("sentence", summaries.cnn_dailymail),
-    "pubmed": Importer("sentence", summaries.pubmed),
-    "keyphrases": Importer("phrase", keyphrases),
-    "conll": Importer("field", conll),
-    "parallel": Importer("phrase", parallel),
+#: What `pipedec import` reads, with the level of its subsequences: the paper's six data sets, then the general ones.
+IMPORTERS: Final[Mapping[str, tuple[Level, Importer]]] = {
+    "msqa": ("phrase", multispanqa),
+    "kp20k": ("phrase", keyphrases),
+    "kptimes": ("phrase", keyphrases),
+    "wikihowqa": ("sentence", wikihowqa),
+    "cnn_dailymail": ("sentence", cnn_dailymail),
+    "pubmed": ("sentence", pubmed),
+    "keyphrases": ("phrase", keyphrases),
+    "conll": ("field", conll),
+    "parallel": ("phrase", parallel),
 }
 
-#: What may have to be said of examples, by its name in JSON.
+#: The notes on examples, by their names in JSON.
 _NOTES: Final = {
     "left_out": "without a source left out",
     "without_target": "without a target: to generate from, not to train or score on",
@@ -47,51 +42,53 @@ _NOTES: Final = {
 
 
 class CleaningCounts:
-    """How many examples were given out, and how often each of `_NOTES` happened, so that nothing is left out unseen."""
+    """The number of examples written, and of examples with each of `_NOTES`."""
 
     def __init__(self) -> None:
         self.examples, self.times = 0, Counter[str]()
         self._first: dict[str, str] = {}
 
-    def add(self, what: str, where: str) -> None:
-        """Count one."""
-        self.times[what] += 1
-        self._first.setdefault(what, where)
+    def add(self, note: str, where: str) -> None:
+        """Count an example with a note."""
+        self.times[note] += 1
+        self._first.setdefault(note, where)
 
     def notes(self) -> list[str]:
-        """A sentence for each thing that happened, with the first place where it did."""
-        happened = ((self.times[what], words, self._first.get(what)) for what, words in _NOTES.items())
-        return [f"{times:,} {words} (first: {first})" for times, words, first in happened if times]
+        """A sentence for each note that was counted, with the first place."""
+        given = ((self.times[note], words, self._first.get(note)) for note, words in _NOTES.items())
+        return [f"{times:,} {words} (first: {first})" for times, words, first in given if times]
 
     def as_json(self) -> dict[str, int]:
         """The counts by name."""
-        return {"examples": self.examples, **{what: self.times[what] for what in _NOTES}}
+        return {"examples": self.examples, **{note: self.times[note] for note in _NOTES}}
 
 
-def cleaned(examples: Iterable[Example], tally: CleaningCounts) -> Iterator[dict[str, Any]]:
-    """The objects to write, one for each example that has a source: ``id``, ``source``, ``target`` and further fields.
+def cleaned(examples: Iterable[Example], counts: CleaningCounts) -> Iterator[dict[str, Any]]:
+    """The objects to write: ``id``, ``source``, ``target`` and further fields of each example that has a source.
 
-    A target that came in segments is a list. An example without an identifier gets its number among those read.
+    A target of segments is a list. An example without an identifier gets its number; one whose identifier is taken
+    gets it with ``-2``, ``-3`` and so on.
     """
     taken: set[str] = set()
-    for number, (where, given, source, target, extra) in enumerate(examples, start=1):
-        if not source.strip():
-            tally.add("left_out", where)
+    for number, example in enumerate(examples, start=1):
+        if not example.source.strip():
+            counts.add("left_out", example.where)
             continue
-        wanted = given or str(number)
-        names = chain([wanted], (f"{wanted}-{again}" for again in count(2)))
-        identifier = next(name for name in names if name not in taken)
+        wanted = identifier = example.id or str(number)
+        again = count(2)
+        while identifier in taken:
+            identifier = f"{wanted}-{next(again)}"
         taken.add(identifier)
-        tally.examples += 1
-        fields: dict[str, Any] = {"id": identifier, "source": source}
-        if identifier != wanted:
-            tally.add("renamed", where)
-        if target is None:
-            tally.add("without_target", where)
-        else:
-            fields["target"] = list(target) if isinstance(target, tuple) else target
-            if not target:
-                tally.add("empty_targets", where)
-        if "keyphrase_variants" in extra:
-            tally.add("with_variants", where)
-        yield fields | dict(extra)
+        counts.examples += 1
+        fields: dict[str, Any] = {"id": identifier, "source": example.source}
+        if example.target is not None:
+            fields["target"] = list(example.target) if isinstance(example.target, tuple) else example.target
+        notes = {
+            "renamed": identifier != wanted,
+            "without_target": example.target is None,
+            "empty_targets": example.target is not None and not example.target,
+            "with_variants": "keyphrase_variants" in example.extra,
+        }
+        for note in filter(notes.get, notes):
+            counts.add(note, example.where)
+        yield fields | dict(example.extra)

@@ -1,12 +1,14 @@
-"""What the published layouts share: the files they come in, rows whose fields are checked, and the examples they give."""
+"""Files of published data sets: how they lie in folders, the fields of their rows, and the examples they give."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final
 
+from pipedec_cli.data.checking import checked, some_names
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
 from pipedec_cli.data.rows import RawRow, files_by_split, given_splits, read_rows
@@ -15,45 +17,60 @@ _DATA_SUFFIXES: Final = (
     *(".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source"),
     *(".conll", ".bio", ".iob2"),
 )
-#: What marks a folder that is one data set without splits: the stories of CNN/DailyMail, the summaries of SumPubMed.
+#: A folder with one of these is a data set without splits: stories of CNN/DailyMail, summaries of SumPubMed.
 _NO_SPLITS: Final = ("*.story", "shorter_abstract/")
-#: The name of a split, set off from the rest of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``,
-#: ``validation-00000-of-00001.parquet``.
+#: The name of a split as a word of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``.
 _SPLIT_WORD: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(SPLIT_NAMES)})(?![a-z0-9])", re.IGNORECASE)
-_KINDS = {type(None): "null", bool: "true or false", dict: "an object"}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One example of a data set, as it is published."""
+
+    where: str
+    id: str | None
+    source: str  # may be empty
+    target: (
+        str | tuple[str, ...] | Mapping[str, Any] | None
+    )  # text, segments or an object; None if unlabelled
+    extra: Mapping[str, Any] = field(default_factory=dict)  # further fields
 
 
 def splits_at(location: str) -> tuple[SplitName, ...]:
-    """The splits that a place holds, in the order train, dev, test; () where it is a single file or has none."""
+    """The splits of a place, in the order train, dev, test; () for a single file or a data set without splits."""
     folder = Path(location)
-    if folder.is_dir():
-        whole = any(True for mark in _NO_SPLITS for _ in folder.glob(mark))
-        return () if whole else tuple(split_files(folder))
-    return given_splits(location)
+    if not folder.is_dir():
+        return given_splits(location)
+    undivided = any(True for mark in _NO_SPLITS for _ in folder.glob(mark))
+    return () if undivided else tuple(split_files(folder))
 
 
 def rows_at(location: str, split: SplitName | None) -> Iterator[RawRow]:
-    """The raw rows of a file, of one split of a folder (see `split_files`), or of one split of a hub data set."""
+    """The raw rows of a file, of one split of a folder, or of one split of a hub data set."""
     path = Path(location)
     for file in files_of(path, split) if path.is_dir() else [location]:
         yield from read_rows(file, split)
 
 
 def files_of(
-    folder: Path, split: SplitName | None, accepts: Callable[[Path], bool] | None = None
+    place: Path, split: SplitName | None, accepts: Callable[[Path], bool] | None = None
 ) -> list[Path]:
-    """The data files of one split of a folder, see `split_files`; the only split there is, if none is named."""
-    found = split_files(folder, accepts)
+    """The data files of one split of a folder; without `split`, of its only split. A file stands for itself."""
+    if not place.exists():
+        raise UserError("no such file or folder", where=str(place))
+    if not place.is_dir():
+        return [place]
+    found = split_files(place, accepts)
     if split is None and len(found) == 1:
         split = next(iter(found))
     if split not in found:
         what = f"has no split {split}" if split else "has several splits"
-        raise UserError(what, where=str(folder), todo=f"it has {', '.join(found)}")
+        raise UserError(what, where=str(place), todo=f"it has {', '.join(found)}")
     return found[split]
 
 
 def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> dict[SplitName, list[Path]]:
-    """The data files of each split in a folder, or in its folder ``data``, told by their names."""
+    """The data files of each split in a folder, or in its folder ``data``, found by their names."""
     accepts = accepts or (lambda file: file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES))
     for place in (folder, folder / "data"):
         if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
@@ -65,92 +82,58 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
     raise UserError(what, where=str(folder), todo=todo + (f", of {files}" if files else ""))
 
 
-class Example(NamedTuple):
-    """One example of a data set, as it is published."""
-
-    where: str
-    id: str | None
-    source: str  # may be empty
-    #: Text, its segments, or an object; None in an unlabelled split.
-    target: str | tuple[str, ...] | Mapping[str, Any] | None
-    extra: Mapping[str, Any] = {}
-
-
 class Fields:
-    """The fields of one published row, which must be an object, each read with its type checked."""
+    """The fields of a published row, which must be an object. Reading a field checks its type."""
 
     def __init__(self, row: RawRow) -> None:
         self.where = row.where
-        if not isinstance(row.value, Mapping):
-            raise UserError(f"expected an object, found {kind(row.value)}", where=row.where)
-        self.values: Mapping[str, Any] = row.value
+        self.values = checked(row.value, dict[str, Any], row.where)
 
-    def has(self, name: str) -> bool:
-        """Whether the field is there and not null."""
-        return self.values.get(name) is not None
+    def has(self, *names: str) -> str | None:
+        """The first of several fields that is there and not null."""
+        return next((name for name in names if self.values.get(name) is not None), None)
 
     def first_of(self, *names: str) -> str:
-        """The first of several names that a field has among the published layouts; one of them must be there."""
-        if found := next(filter(self.has, names), None):
+        """The first of several fields that is there; one of them must be."""
+        if found := self.has(*names):
             return found
         wanted = " or ".join(map(repr, names))
-        have = ", ".join(list(map(str, self.values))[:8]) or "none"
+        have = some_names(self.values)
         raise UserError(f"expected a field {wanted}, found the fields {have}", where=self.where)
 
-    def text(self, name: str) -> str:
-        """A field that must hold a string."""
-        value = self.values[self.first_of(name)]
-        return value if isinstance(value, str) else self.refuse(name, "a string", value)
+    def text(self, *names: str) -> str:
+        """The first of several fields that is there; it must be a string."""
+        name = self.first_of(*names)
+        return checked(self.values[name], str, self.where, field=name)
 
-    def strings(self, name: str, what: str = "a list of strings") -> tuple[str, ...]:
-        """A field that must hold a list of strings."""
-        value = self.values[self.first_of(name)]
-        if not isinstance(value, list):
-            self.refuse(name, what, value)
-        for place, item in enumerate(value, start=1):
-            if not isinstance(item, str):
-                self.refuse(name, what, item, place)
-        return tuple(value)
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A field that must be a list of strings."""
+        return checked(self.values[self.first_of(name)], tuple[str, ...], self.where, field=name)
 
     def example(
         self,
         source: str,
         target: str | tuple[str, ...] | None,
         *,
-        identified_by: Iterable[str] = ("id",),
+        id_names: Iterable[str] = ("id",),
         extra: Mapping[str, Any] = {},
     ) -> Example:
-        """The example that the row gives; its identifier is the first of some fields that is there and not empty."""
-        name = next((name for name in identified_by if self.values.get(name) not in (None, "")), "")
-        value = self.values.get(name)
-        if name and (isinstance(value, bool) or not isinstance(value, str | int)):
-            self.refuse(name, "a string or a whole number", value)
-        return Example(self.where, str(value) if name else None, source, target, extra)
-
-    def refuse(self, name: str, expected: str, found: object, place: int | None = None) -> NoReturn:
-        """Say what a field, or the item of a list at a place counted from 1, should have been."""
-        at = "" if place is None else f", item {place}"
-        raise UserError(f"field {name!r}{at}: expected {expected}, found {kind(found)}", where=self.where)
-
-
-def kind(value: object) -> str:
-    """What a value is, in words for a message; a number or a short string is shown."""
-    if isinstance(value, str):
-        return f"the string {value!r}" if len(value) <= 40 else f"a string of {len(value)} characters"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"the number {value}"
-    return _KINDS.get(type(value), f"a {type(value).__name__}")
+        """The example of the row; its identifier is the first of `id_names` that is there and not empty."""
+        name = next((name for name in id_names if self.values.get(name) not in (None, "")), None)
+        identifier: Any = None
+        if name:
+            kind: Any = str | int
+            identifier = str(checked(self.values[name], kind, self.where, field=name))
+        return Example(self.where, identifier, source, target, extra)
 
 
 def one_line(text: str) -> str:
-    """The text with each run of white space made one space, and none at its ends."""
+    """The text with each run of white space as one space, and none at its ends."""
     return " ".join(text.split())
 
 
 def parts(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts, each on one line, the empty ones left out."""
+    """The texts, each on one line, without empty ones."""
     return tuple(filter(None, map(one_line, texts)))
 
 

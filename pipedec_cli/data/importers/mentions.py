@@ -1,7 +1,7 @@
-"""Tagged tokens as objects: what named-entity data call a label is a key, its mentions in a sentence a list.
+"""Named-entity data in CoNLL's layout, as objects: a label is a key, and its mentions in a sentence are a list.
 
-The layout is CoNLL's: a token a line with its tag in the last column, a blank line between sentences. Tags are BIO, with
-or without a B where it is not needed, or BIOES and BILOU.
+A line holds a token and, in the last column, its tag; a blank line ends a sentence. Tags are BIO, with or without
+unneeded Bs, BIOES or BILOU.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ _TAG: Final = re.compile(r"([BIESLU])-(\S+)|O")
 
 
 def conll(location: str, split: SplitName | None) -> Iterator[Example]:
-    """The sentences of a file, or of those of a split in a folder.
+    """The sentences of a file, or of the files of a split in a folder.
 
-    The source is the tokens with a space between them. The target has a key for each label that a sentence mentions, with the
-    mentions in their order, each once. Lines of ``-DOCSTART-`` and comments are passed over.
+    The source is the tokens with a space between them. The target has a key for each label of the sentence with its
+    mentions in order, each once. ``-DOCSTART-`` lines and comments are skipped.
     """
-    path = Path(location)
-    if not path.exists():
-        raise UserError("no such file or folder", where=location)
-    for file in files_of(path, split) if path.is_dir() else [path]:
+    for file in files_of(Path(location), split):
         tokens, tags, begins = list[str](), list[str](), 0
         for number, line in chain(text_lines(file), [(0, "")]):
             columns = line.split("\t") if "\t" in line.strip(" \t\r") else line.split()

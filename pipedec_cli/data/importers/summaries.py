@@ -1,6 +1,6 @@
-"""A text and its summary: WikiHowQA, CNN/DailyMail, PubMed and SumPubMed.
+"""Data sets of texts and their summaries: WikiHowQA, CNN/DailyMail, PubMed and SumPubMed.
 
-docs/datasets.md says where each is published, and in which layouts.
+docs/datasets.md says where each is published and in which layouts.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _SHORT_SUMMARY = "shorter_abstract"
 
 
 def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
-    """The answered questions of the released files or of a flat copy.
+    """The answered questions of the released files or of a flat copy, in the order of ``summary.txt``.
 
     The source is ``question: … context: …`` with the answer as context, the target the summary. Pairs with label 0
-    are left out: they are there for answer selection. The order is that of ``summary.txt``.
+    serve answer selection and are left out.
     """
     path = Path(location)
     folder = path if path.is_dir() else path.parent
     found = [folder / name for name in ("summary.txt", "summary.txt.gz") if (folder / name).is_file()]
     if found and (path.is_dir() or (path.is_file() and path.name.removesuffix(".gz").endswith(".txt"))):
-        for pairs in files_of(path, split) if path.is_dir() else [path]:
+        for pairs in files_of(path, split):
             yield from _answered(pairs, found[0])
-    else:
-        for fields in map(Fields, rows_at(location, split)):
-            answer = fields.text(fields.first_of("answer", "article", "text")).strip()
-            question = fields.text("question").strip() if fields.has("question") else ""
-            source = qa_source(question, answer) if question and answer else answer
-            yield fields.example(source, fields.text("summary").strip())
+        return
+    for fields in map(Fields, rows_at(location, split)):
+        answer = fields.text("answer", "article", "text").strip()
+        question = fields.text("question").strip() if fields.has("question") else ""
+        source = qa_source(question, answer) if question and answer else answer
+        yield fields.example(source, fields.text("summary").strip())
 
 
 def _answered(pairs: Path, summaries: Path) -> Iterator[Example]:
-    """The positive pairs of a split. Summaries are streamed, since with their answers they are far larger."""
-    questions: dict[str, list[tuple[str, str]]] = {}  # by answer id, each with its place
+    """The positive pairs of a split. The summaries are streamed: with their answers they are far larger."""
+    questions: dict[str, list[tuple[str, str]]] = {}  # question and place, by the id of the answer
     for where, question, identifier, label in _rows(pairs, "question", "answer id", "label"):
         if label not in ("0", "1"):
             raise UserError(f"column 'label': expected 0 or 1, found {label!r}", where=where)
@@ -65,7 +65,7 @@ def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
-    """The articles of a place or of story files; the target is the highlights, which are taken for its sentences."""
+    """The articles of a place or of story files; the target is the highlights, each a sentence."""
     place = Path(location)
     story = place.suffix == ".story" and place.is_file()
     stories = [place] if story else sorted(place.glob("*.story"))
@@ -78,12 +78,11 @@ def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
         yield Example(str(path), path.stem, " ".join(parts(lines[:end])), highlights)
     if not stories:
         for fields in map(Fields, rows_at(location, split)):
-            article, highlights = fields.text("article").strip(), parts(fields.text("highlights").split("\n"))
-            yield fields.example(article, highlights)
+            yield fields.example(fields.text("article").strip(), parts(fields.text("highlights").split("\n")))
 
 
 def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
-    """The articles of PubMed or SumPubMed; the target is a list of sentences where they are apart, else text."""
+    """The articles of PubMed or SumPubMed; the target is a list of sentences if they stand apart, else text."""
     folder = Path(location)
     if (folder / "text").is_dir() and (folder / _SHORT_SUMMARY).is_dir():
         yield from _sumpubmed(folder)
@@ -92,9 +91,8 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
     for fields in map(Fields, rows_at(location, split)):
         layout = fields.first_of("article_text", "article", "text")
         if layout == "article_text":
-            sentences = fields.strings("abstract_text", "a list of sentences")
-            source = " ".join(map(one_line, fields.strings("article_text", "a list of sentences")))
-            target = parts(_SENTENCE_MARKS.sub(" ", sentence) for sentence in sentences)
+            source = " ".join(map(one_line, fields.texts("article_text")))
+            target = parts(_SENTENCE_MARKS.sub(" ", sentence) for sentence in fields.texts("abstract_text"))
         elif layout == "article":
             source, target = fields.text("article").strip(), fields.text("abstract").strip()
         else:
@@ -102,7 +100,7 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
             # One sentence a line as released; the copy on the hub has lost its line ends, and is text.
             lines = parts(summary.split("\n"))
             target = lines if len(lines) > 1 else summary.strip()
-        yield fields.example(source, target, identified_by=("article_id", "id", "filename_text"))
+        yield fields.example(source, target, id_names=("article_id", "id", "filename_text"))
 
 
 def _sumpubmed(folder: Path) -> Iterator[Example]:

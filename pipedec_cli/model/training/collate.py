@@ -7,10 +7,8 @@ import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, repeat
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
@@ -37,13 +35,8 @@ class Encoded(NamedTuple):
     cut: bool = False
 
 
-class StoredExamples(Stored[Encoded]):
-    """Examples on disk, so that there may be more of them than memory holds."""
-
-    def __init__(self, near: Path, examples: Iterable[Encoded]) -> None:
-        super().__init__(near, msgspec.json.encode, msgspec.json.Decoder(Encoded).decode)
-        for example in examples:
-            self.append(example)
+#: Examples on disk, so that there may be more of them than memory holds.
+StoredExamples = Stored[Encoded]
 
 
 def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encoded]:

@@ -15,9 +15,9 @@ import torch
 from msgspec import Meta, Struct, to_builtins
 from torch import Tensor, nn
 
+from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents
-from pipedec_cli.data.records import checked
 from pipedec_cli.data.trained import ADAPTER
 from pipedec_cli.data.writing import write_json
 

@@ -15,9 +15,9 @@ from msgspec import Struct
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.optimization import Adafactor
 
+from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import as_json, contents
-from pipedec_cli.data.records import checked
 from pipedec_cli.data.trained import STATE, Start, checkpoints
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
 from pipedec_cli.model.training import lora, processes

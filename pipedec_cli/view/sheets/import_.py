@@ -13,11 +13,14 @@ def import_sheet(files: Sequence[Any], dataset: str) -> Sheet:
     """A row for each file, and the paper's row."""
     columns, rows = ("examples", "words a target", "subseqs a target", "words a subseq"), []
     for path, _, tally, row in files:
-        means = (row.words_per_target, row.subsequences_per_target, row.words_per_subsequence)
-        shown = (f"{mean:.1f}" if row.examples else "no targets" for mean in means)
+        shown = (f"{mean:.1f}" if row.examples else "no targets" for mean in _means(row))
         rows.append((path, f"{tally.examples:,}", *shown))
     if (paper := TARGET_LENGTHS.get(dataset)) is not None:
-        shown = (f"{mean:.1f}" for mean in paper.means)
+        shown = (f"{mean:.1f}" for mean in _means(paper))
         rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *shown))
         rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
     return Sheet("", columns, (Section("", tuple(rows)),), corner="targets")
+
+
+def _means(row: Any) -> tuple[float, float, float]:
+    return row.words_per_target, row.subsequences_per_target, row.words_per_subsequence

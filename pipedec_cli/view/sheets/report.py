@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.console import Console
 
-from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayRow
+from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
 from pipedec_cli.evaluate.competitor import Competitor, Quality
 from pipedec_cli.evaluate.report import MANY, Report
 from pipedec_cli.evaluate.scoring import LABELS
@@ -187,7 +187,7 @@ def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
     size, metrics = report.batch_sizes[0], () if report.split in report.blind else tuple(_metrics(report))
     paper = report.paper if report.split in (None, "test") else None  # as its Table 5 is
-    published: dict[object, DelayRow] = {row.delay: row for row in paper.delays} if paper else {}
+    published: dict[object, DelayResult] = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
     shown = [metric for metric in metrics if metric in METRIC_TITLES] if published else []
     columns += [f"paper: {METRIC_TITLES[metric]}" for metric in shown]

@@ -65,7 +65,10 @@ def test_parquet_files_of_a_hub_copy_are_read_in_their_data_folder(tmp_path):
         Dataset.from_list(rows).to_parquet(tmp_path / f"data/test-0000{part}-of-00002.parquet")
     assert splits_at(str(tmp_path)) == ("test",)
     examples = list(keyphrases(str(tmp_path), "test"))
-    assert [example[2:4] for example in examples] == [("T B0", ("a", "b")), ("T B1", ("a", "b"))]
+    assert [(example.source, example.target) for example in examples] == [
+        ("T B0", ("a", "b")),
+        ("T B1", ("a", "b")),
+    ]
 
 
 def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(monkeypatch):

@@ -1,11 +1,11 @@
 """A report put together from what was never run."""
 
-from pipedec_cli.data.paper import SPEEDUP_BY_SUBSEQUENCES, delay_rows, paper_row
+from pipedec_cli.data.paper import paper_figures
 from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.competitor import Agreement, Totals
 from pipedec_cli.evaluate.machine import Machine
-from pipedec_cli.evaluate.report import Paper, Report, Sample, SizeRow
+from pipedec_cli.evaluate.report import Report, Sample, SizeRow
 from pipedec_cli.evaluate.significance import Difference
 from tests.evaluate.decoders import competitor, scored, timing
 
@@ -36,7 +36,7 @@ def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
     same = {"seconds": 8.1, "calls": 100, "agreement": Agreement(9, 10)}
     theirs = [entry(name, "peer", base=first, **same) for name in peers]
     rows = (SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0), SizeRow(10, 5, 4.0, 0, None, None, None))
-    figures = recipe and Paper(paper_row(recipe), delay_rows(recipe), SPEEDUP_BY_SUBSEQUENCES.get(recipe))
+    figures = recipe and paper_figures(recipe)
     values = {
         "entries": (first, *ours, *theirs),
         "baseline": "the plain model (models/sequential)",

@@ -199,7 +199,11 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
 @pytest.mark.parametrize(
     ("item", "options", "expected"),
     [
-        (WHOLE | {"target": 3}, "", f"{AT}'target' is a number, neither a string nor a list of strings"),
+        (
+            WHOLE | {"target": 3},
+            "",
+            f"{AT}field 'target': expected a string or an object or a list, found a number",
+        ),
         (WHOLE | {"source": ""}, "", f"{AT}'source' is empty"),
         ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
         (
