@@ -1,4 +1,4 @@
-"""Where things are shown: data goes to stdout, talk, tables of progress and warnings to stderr."""
+"""The two streams: data goes to stdout; messages, progress and warnings go to stderr."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from rich.text import Text
 
 
 def make_console(*, stderr: bool) -> Console:
-    """A console that neither colours nor animates off a terminal or under NO_COLOR.
-
-    Markup and emoji codes are off: whatever stands in a user's text is data, and styled text is made as `Text`.
-    """
+    """A console without colour off a terminal and under NO_COLOR. A user's text is data: markup and emoji codes are off."""
     no_color = bool(os.environ.get("NO_COLOR"))
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, no_color=no_color)
 
 
 @dataclass(slots=True)
 class Talk:
-    """What a command says to the person who runs it: all of it on stderr, none of it under ``--quiet``."""
+    """Messages to the person who runs a command, on stderr. Under ``--quiet`` only warnings and errors are shown."""
 
     quiet: bool = False
     console: Console = field(default_factory=lambda: make_console(stderr=True))
@@ -54,28 +51,28 @@ class _Logged(logging.LogRecord):
 
 
 def tame_libraries() -> None:
-    """See to it that what libraries warn of and log is shown as our own warnings are."""
+    """Show the warnings and log lines of libraries as our own."""
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # each retry would be a line
     warnings.showwarning = lambda message, *_, **__: Talk().warn(str(message))
     logging.setLogRecordFactory(_Logged)
 
 
 def visible(text: str) -> str:
-    """The text with what acts on a terminal or hides in it as visible symbols, so that no data can drive or deceive it.
+    """The text with a visible symbol for each character that acts on a terminal or hides in it.
 
-    These are escapes and other control characters, what turns the direction of text, separators of lines and paragraphs,
-    blanks of no width but the joiners of emoji and scripts, and halves of surrogate pairs.
+    These are control characters, marks of direction, separators of lines and paragraphs, blanks of no width (but for
+    the joiners of emoji and scripts), and halves of surrogate pairs.
     """
     return text.translate(_PICTURES)
 
 
 def one_line(text: str) -> str:
-    """The text `visible`, with nothing in it that could break the line or jump on it."""
+    """The text `visible`, with symbols for line feeds and tabs as well."""
     return visible(text).replace("\n", "␊").replace("\t", "␉")
 
 
 def _bounded(text: str, most: int = 400) -> str:
-    """The text on `one_line`: of a longer one the start and the end, where the remedy stands."""
+    """The text on one line. Of a long text the start and the end, where the remedy stands."""
     line = one_line(text)
     return line if len(line) <= most else f"{line[: most * 5 // 8]} … {line[3 - most * 3 // 8 :]}"
 
@@ -86,6 +83,6 @@ _PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x2
 
 
 def write_stdout(text: str) -> None:
-    """Data for a program or a pipe: the text as it is, with no styling and no wrapping."""
+    """Write data for a program or a pipe: no styling, no wrapping."""
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -1,22 +1,13 @@
-"""The live view: the grid of one example while it is being decoded. It hears events and shows what they say.
-
-As a program it draws the picture in the README, from any workspace with a pipelined checkpoint and a test set::
-
-    pipedec demo --out demo
-    python -m pipedec_cli.view.live docs/images/live-grid.svg demo
-"""
+"""The live view: the grid of one example while it is decoded, drawn from the events of the decoding loop."""
 
 from __future__ import annotations
 
-import io
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-from rich.console import Console
 from rich.live import Live
 
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped
@@ -24,9 +15,9 @@ from pipedec_cli.view.console import Talk
 from pipedec_cli.view.grid_drawing import BOS, GridDrawing, Words
 
 FRAMES_PER_SECOND: Final = 10
-#: Steps a second of a single text, unless another speed is given.
+#: Steps a second of a single text, if no speed is given.
 SINGLE_SPEED: Final = 10.0
-#: The most of the time that drawing may take; a large grid is drawn less often rather than slow the decoder.
+#: The largest share of the time that drawing may take. A large grid is drawn less often, so that it does not slow the decoder.
 SHARE: Final = 0.05
 
 
@@ -34,10 +25,8 @@ SHARE: Final = 0.05
 class LiveGrid:
     """A renderable that follows one example at a time: the oldest in flight.
 
-    An event costs next to nothing; tokens are turned into text by `words`, special tokens left out, only when they are
-    drawn. The heading tells how it is decoded, such as ``Δt = 2``, how many examples there are to be, if that is known,
-    and an example's `name`, its source for example, given its index. Rows that are a key's are called by its `labels`,
-    and begin with the `opener`.
+    `words` turns token ids into text when a frame is drawn. `method` describes the decoding, such as ``Δt = 2``; `name`
+    gives an example's heading by its index; `total` is the number of examples. `labels` name the rows that are keys.
     """
 
     words: Words
@@ -49,7 +38,7 @@ class LiveGrid:
     _flying: dict[int, GridDrawing] = field(default_factory=dict, init=False)
 
     def on(self, event: Event) -> GridDrawing | None:
-        """Take in an event; gives the grid in full if it finished an example. The view has no further part in that."""
+        """Take in an event. Gives the whole grid of an example that has just finished."""
         if isinstance(event, Admitted):
             drawing = GridDrawing(event.example, event.grid, self.words, self.name(event.example))
             drawing.labels, drawing.opener = self.labels, self.opener
@@ -64,11 +53,11 @@ class LiveGrid:
 
     @property
     def followed(self) -> int | None:
-        """The index of the example that is shown, the oldest in flight; None if there is none."""
+        """The index of the example that is shown, None if none is in flight."""
         return next(iter(self._flying), None)
 
     def __rich__(self) -> GridDrawing | str:
-        """The followed example as it stands; nothing if there is none."""
+        """The followed example as it stands."""
         return "" if self.followed is None else self._headed(self._flying[self.followed])
 
     def _headed(self, drawing: GridDrawing) -> GridDrawing:
@@ -83,11 +72,10 @@ class LiveGrid:
 
 
 class LiveScreen:
-    """A `LiveGrid` on stderr: moving on a terminal, else each grid once, when its example has finished.
+    """A `LiveGrid` on stderr: moving on a terminal, elsewhere each grid once, when its example has finished.
 
-    The grids of finished examples stay: on a terminal those that were followed, else all. Frames are drawn between
-    events, never in a thread beside the decoder. A moving grid takes in no more than `speed` steps a second and draws each; without
-    one `SINGLE_SPEED` if a single example is to come, else all as they come. Nothing is shown if the talk is quiet.
+    Frames are drawn between events, never in a thread beside the decoder. At most `speed` steps are shown a second; a
+    single example has `SINGLE_SPEED` by default. Nothing is shown if the talk is quiet.
     """
 
     def __init__(
@@ -131,29 +119,3 @@ class LiveScreen:
         if self._live.is_started and began >= self._due:
             self._live.refresh()
             self._due = began + max(1 / FRAMES_PER_SECOND, (self._clock() - began) / SHARE)
-
-
-def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14) -> None:
-    """Save as SVG what the view shows of a workspace's first test example after so many decoder calls."""
-    from pipedec_cli.data.workspace import Workspace, load_split
-    from pipedec_cli.data.writing import write_text
-    from pipedec_cli.model.decoder import load
-
-    place = Workspace.find(workspace)
-    source = load_split(place.data / "test.jsonl", need_target=False)[0].source
-    decoder, finished = load(place.model("pipelined")), None
-    view = LiveGrid(decoder.text.decode, method=f"Δt = {delay}", name=lambda _: source)
-    for event in decoder.run([source], decoder.method(delay)):
-        if isinstance(event, Event):
-            finished = view.on(event)
-        if isinstance(event, Stepped) and event.step.number == steps:
-            break
-    console = Console(
-        record=True, width=116, height=40, file=io.StringIO(), force_terminal=True, color_system="truecolor"
-    )
-    console.print(finished or view)
-    write_text(path, console.export_svg(title="pipedec generate --live", unique_id=path.stem))
-
-
-if __name__ == "__main__":
-    draw_picture(Path(sys.argv[1]), Path(sys.argv[2]))

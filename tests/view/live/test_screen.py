@@ -9,9 +9,10 @@ import pytest
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.view.console import Talk, write_stdout
-from pipedec_cli.view.live import LiveGrid, LiveScreen, draw_picture
+from pipedec_cli.view.live import LiveGrid, LiveScreen
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.running import write_lines
+from tests.trials.picture import draw_picture
 from tests.view.live.scripts import FIGURE_2, Script, console
 from tests.view.showing import showing
 
