@@ -8,7 +8,8 @@ from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.jobs import segment as job
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.view.console import write_stdout
-from pipedec_cli.view.sheets.segment import render_summary, segment_sheets
+from pipedec_cli.view.sheets.segment import segment_sheets
+from pipedec_cli.view.tables import show_sheet
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
@@ -30,7 +31,8 @@ def segment(settings: SegmentSettings) -> None:
     if made.statistics:
         sheets = segment_sheets(made.statistics, made.estimates, made.unit, made.segmentation.fields)
         if not settings.quiet and not settings.as_json:
-            terminal.talk.console.print(render_summary(sheets))
+            for sheet in sheets:
+                show_sheet(terminal.talk.console, sheet)
         if settings.html is not None:
             from pipedec_cli.view.page.command_pages import segment_page
 

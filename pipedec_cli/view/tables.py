@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Column
 from rich.text import Text
 
 from pipedec_cli.view.console import visible
@@ -71,11 +70,6 @@ def first_rows(rows: Sequence[Row]) -> tuple[tuple[Row, ...], Row]:
     """As many rows as are worth looking at, and a note of how many more there are; schemas may have hundreds of keys."""
     more = len(rows) - _MOST_ROWS
     return tuple(rows[:_MOST_ROWS]), (f"and {more:,} more, which --json has",) if more > 0 else ()
-
-
-def figures(*headings: str) -> list[Column]:
-    """Columns of a Rich table that hold figures."""
-    return [Column(heading, justify="right") for heading in headings]
 
 
 def what_goes_wrong(

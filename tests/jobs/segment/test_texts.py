@@ -15,7 +15,8 @@ from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SPLITS, Segmentation
 from pipedec_cli.data.workspace import Workspace, load_segmenter, load_split
 from pipedec_cli.evaluate.estimate import Estimate
-from pipedec_cli.view.sheets.segment import render_summary, segment_sheets
+from pipedec_cli.view.sheets.segment import segment_sheets
+from pipedec_cli.view.tables import show_sheet
 from tests.jobs.segment.running import data_of, refusal, segment, segmentation
 from tests.running import read_json
 from tests.running import write_lines as write
@@ -247,30 +248,26 @@ def test_data_that_will_not_be_helped_or_are_too_few_are_said_so_and_hostile_tex
     assert refusal("[red]x.jsonl").startswith("[red]x.jsonl:1: not JSON")
 
 
-def test_tables_have_the_papers_columns_and_stand_side_by_side_where_there_is_room():
+def test_tables_and_page_have_the_papers_columns_and_the_steps_of_each_delay():
     train, dev = TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}), TargetStatistics(0, 0.0, 0.0, 0.0, {})
-    heights = []
-    for width in (60, 140):
-        console = Console(file=io.StringIO(), width=width)
-        estimates = [Estimate(1, 2, 9.0, 3.0, 0.25)]
-        console.print(render_summary(segment_sheets({"train": train, "dev": dev}, estimates, "words")))
-        shown = console.file.getvalue()
-        assert all(figure in shown for figure in ("25.0%", "3.0", "1 to 2: 50%, 3 to 5: 50%"))
-        heights.append(shown.count("\n"))
-    assert heights[1] < heights[0]
+    console = Console(file=io.StringIO(), width=60)
+    for sheet in segment_sheets({"train": train, "dev": dev}, [Estimate(1, 2, 9.0, 3.0, 0.25)], "words"):
+        show_sheet(console, sheet)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(figure in shown for figure in ("25.0%", "3.0", "1 to 2: 50%, 3 to 5: 50%"))
     said = segment(write("data.jsonl", *examples()), "--html", "page.html").stderr
     page = Path("page.html").read_text(encoding="utf-8")
     for shown in (
         "Subsequences a target",
         "Decoder steps a target",
         "Table 1",
-        "words /\nsubsequence",
+        "words / subsequence",
         "<svg",
     ):
         assert shown in page
     assert "html draws what targets are like" in refusal("data.jsonl", "--sources-only", "--html", "p.html")
-    promise = "Decoder steps that the grid promises, in words"
-    assert all(expected in said for expected in ("subsequences /", promise, "sequential", "times"))
+    promise = "Decoder steps on the grid, in words"
+    assert all(expected in said for expected in ("subsequences", promise, "sequential", "times"))
     # the examples in the help name options that there are
     known, used = (set(re.findall(r"--[a-z-]+", text)) for text in (segment("--help").stdout, EXAMPLES))
     assert len(used) > 5 and used <= known
