@@ -42,7 +42,8 @@ class MemoryProbe:
         """Fill so many bytes on ``cpu``, ``cuda`` or ``cuda:N``; the clock waits for the device."""
         import torch
 
-        from pipedec_cli.model.engine.native.library import BuildError, library
+        from pipedec_cli.model.engine.native.build import BuildError
+        from pipedec_cli.model.engine.native.library import library
 
         self.size, self.readings, self._clock = size, list[float](), clock
         buffer = torch.ones(size // _WORD, dtype=torch.int32, device=device)

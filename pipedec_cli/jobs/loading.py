@@ -190,7 +190,8 @@ def load_decoder(
 
 def announce_compiling(device: str, notify: Notify) -> None:
     """Say why nothing seems to happen for some seconds, when the kernels are about to be compiled."""
-    from pipedec_cli.model.engine.native.library import VARIABLE, is_compiled
+    from pipedec_cli.model.engine.native.build import is_compiled
+    from pipedec_cli.model.engine.native.library import VARIABLE
 
     if device == "cpu" and os.environ.get(VARIABLE) != "0" and not is_compiled():
         notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")

@@ -22,7 +22,7 @@ from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.arguments import choose_device, choose_dtype, several, whole
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
-from pipedec_cli.model.engine.native.weights import weights_suffice
+from pipedec_cli.model.engine.native.bare import weights_suffice
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.model.training import lora

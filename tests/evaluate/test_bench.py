@@ -10,7 +10,8 @@ import torch
 
 from pipedec_cli.evaluate.bench import CACHED, STEPS, MemoryProbe, step_bytes, time_steps
 from pipedec_cli.model.engine.engine import Engine
-from pipedec_cli.model.engine.native.library import VARIABLE, BuildError, library
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.library import VARIABLE, library
 from tests.evaluate.decoders import FakeClock
 from tests.model import backbones
 from tests.model.causal import VOCABULARY, causal_model

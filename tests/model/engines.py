@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
-from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.torch.block import can_prepack
 from pipedec_cli.model.engine.torch.operators import TorchStepper
 from pipedec_cli.model.training.loss import decoder_logits

@@ -9,8 +9,9 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.engine import Engine
 from pipedec_cli.model.engine.native import library as native
-from pipedec_cli.model.engine.native.library import BuildError, Library, compiled
-from pipedec_cli.model.engine.native.weights import pack_native
+from pipedec_cli.model.engine.native.build import BuildError, compiled
+from pipedec_cli.model.engine.native.library import Library
+from pipedec_cli.model.engine.native.packing import pack_native
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import (
@@ -82,9 +83,9 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
 @pytest.mark.parametrize("sources", [[[VOCABULARY]], [[-1]], [[3], []], [[3, 4]], []])
 def test_the_encoder_reads_its_own_embedding_alone(sources):
     engine = Engine(small_model("t5"))
-    if not hasattr(engine.encoder, "weights"):
+    if not hasattr(engine.weights.encoder, "weights"):
         pytest.skip("torch encodes here")
-    encoder = engine.encoder.weights
+    encoder = engine.weights.encoder.weights
     with pytest.raises(IndexError):
         encoder.library.encode(encoder.struct, sources, torch.zeros(max(1, len(sources)), 1, 32))
 

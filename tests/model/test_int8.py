@@ -12,8 +12,9 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.native import kinds
-from pipedec_cli.model.engine.native.library import BuildError, library
-from pipedec_cli.model.engine.native.weights import NativeEncoder
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.encoder import NativeEncoder
+from pipedec_cli.model.engine.native.library import library
 from tests.checkpoints import tiny_checkpoint
 from tests.model.engines import (
     KINDS,
@@ -44,7 +45,7 @@ def rounded(numbers):
 def multiplied(dtype, way, x, matrix):
     """x · matrixᵀ by the kernels."""
     kernels = library()
-    kind = kinds._kind(dtype, way)
+    kind = kinds.make_kind(dtype, way)
     panels = kinds.packed(kernels, kind, matrix)
     return kernels.multiply(kind, x, panels.data_ptr(), len(matrix))[:, : len(matrix)]
 

@@ -5,8 +5,8 @@ import stat
 
 import pytest
 
-from pipedec_cli.model.engine.native import library
-from pipedec_cli.model.engine.native.library import BuildError, compiled, is_compiled
+from pipedec_cli.model.engine.native import build
+from pipedec_cli.model.engine.native.build import BuildError, compiled, is_compiled
 
 
 @pytest.fixture
@@ -70,10 +70,10 @@ def test_a_folder_that_others_can_write_is_not_used(cache, mode):
 
 def test_what_belongs_to_another_user_is_not_used(cache, monkeypatch):
     compiled()
-    monkeypatch.setattr(library.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(build.os, "geteuid", lambda: os.getuid() + 1)
     if os.getuid() == 0:
         compiled()  # root's is everybody's
-        monkeypatch.setattr(library.os, "geteuid", lambda: 4321)
+        monkeypatch.setattr(build.os, "geteuid", lambda: 4321)
         os.chown(cache, 1234, -1)
     with pytest.raises(BuildError, match="is another user's"):
         compiled()

@@ -7,8 +7,10 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.engine import Engine, lay_out, make_encoder
-from pipedec_cli.model.engine.native.library import BuildError, compiled, is_compiled
-from pipedec_cli.model.engine.native.weights import TOKENS_TOGETHER, NativeEncoder, pack_native
+from pipedec_cli.model.engine.native import kinds
+from pipedec_cli.model.engine.native.build import BuildError, compiled, is_compiled
+from pipedec_cli.model.engine.native.encoder import TOKENS_TOGETHER, NativeEncoder
+from pipedec_cli.model.engine.native.packing import pack_native
 from pipedec_cli.model.engine.torch.block_layers import BlockLayers
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
@@ -214,10 +216,9 @@ def test_a_state_depends_on_its_own_source_alone_bit_for_bit(kind, threads, dtyp
 )
 def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, slow, narrow, way, compiled):
     """`slow`: torch's float32 products leave speed unused; `narrow`: its bfloat16 products are fast."""
-    monkeypatch.setattr("pipedec_cli.model.engine.native.weights.has_slow_products", lambda: slow)
-    for place in ("engine.engine", "engine.native.weights"):
-        monkeypatch.setattr(f"pipedec_cli.model.{place}.has_bfloat16_products", lambda: narrow)
-    monkeypatch.setattr("pipedec_cli.model.engine.native.kinds.bfloat16_way", lambda kernels: way)
+    monkeypatch.setattr(kinds, "has_slow_products", lambda: slow)
+    monkeypatch.setattr(kinds, "has_bfloat16_products", lambda: narrow)
+    monkeypatch.setattr(kinds, "bfloat16_way", lambda kernels: way)
     model = copy.deepcopy(small_model("t5")).to(dtype)
     encoder = lay_out(model).encoder
     assert isinstance(encoder, NativeEncoder) is (compiled is not None)
@@ -230,7 +231,7 @@ def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, sl
 def test_without_kernels_the_encoder_of_a_bfloat16_model_is_in_the_faster_dtype_with_the_same_weights(
     monkeypatch, products
 ):
-    monkeypatch.setattr("pipedec_cli.model.engine.engine.has_bfloat16_products", lambda: products)
+    monkeypatch.setattr(kinds, "has_bfloat16_products", lambda: products)
     model = copy.deepcopy(small_model("t5")).bfloat16()
     encoder = make_encoder(model)
     assert (encoder.encoder is model.encoder) is products

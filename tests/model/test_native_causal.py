@@ -9,10 +9,10 @@ import torch
 
 from pipedec_cli.model.engine.engine import lay_out
 from pipedec_cli.model.engine.native import stepper as native_stepper
-from pipedec_cli.model.engine.native.families import parts_of
-from pipedec_cli.model.engine.native.library import BuildError
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.packing import pack_native
+from pipedec_cli.model.engine.native.specs import describe
 from pipedec_cli.model.engine.native.stepper import NativeStepper
-from pipedec_cli.model.engine.native.weights import pack_native
 from tests.model.causal import (
     KINDS,
     VOCABULARY,
@@ -191,7 +191,7 @@ def test_a_model_that_is_consumed_gives_the_same_logits_and_no_matrix_is_in_memo
         (
             "llama",
             lambda model: setattr(model.config, "model_type", "bart"),
-            "no kernels for BART",
+            "no kernels for bart",
         ),
         ("llama", lambda model: setattr(model.model.rotary_emb, "rope_type", "dynamic"), "is dynamic"),
         ("gemma3", lambda model: setattr(model.config, "attn_logit_softcapping", 5.0), "capped"),
@@ -216,7 +216,7 @@ def test_a_model_that_the_kernels_cannot_run_is_refused(kind, change, reason):
 
 def test_a_family_whose_modules_are_not_known_is_refused():
     with pytest.raises(BuildError, match="no kernels for mamba"):
-        parts_of(SimpleNamespace(config=SimpleNamespace(model_type="mamba")))
+        describe(SimpleNamespace(config=SimpleNamespace(model_type="mamba")))
 
 
 def test_nothing_is_read_or_written_out_of_bounds():

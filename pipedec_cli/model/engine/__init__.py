@@ -1,1 +1,1 @@
-"""Cached decoding steps: the engine, and what takes the steps where no compiled kernels do."""
+"""The decoding engine: cached decoder calls by compiled kernels (`native/`) or by torch (`torch/`)."""

@@ -1,1 +1,1 @@
-"""Encoder and decoder step in C++, compiled when they are first used; without a compiler torch's operators serve."""
+"""Encoder and decoder calls in C++, compiled when they are first used."""

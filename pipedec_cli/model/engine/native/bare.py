@@ -1,6 +1,6 @@
-"""A checkpoint's weights as a tree of modules by their names: all that compiled kernels ask of a model.
+"""A checkpoint's weights without transformers' model classes, which take seconds and 130 MB to import.
 
-To import transformers' own model classes takes seconds and 130 MB; decoding by kernels needs nothing of them.
+The compiled kernels need no more of a model than its weights, as a tree of modules with the usual names.
 """
 
 from __future__ import annotations
@@ -14,22 +14,31 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.kinds import encoder_dtype
+from pipedec_cli.model.engine.native.library import team_library
+from pipedec_cli.model.engine.native.specs import require_t5
 from pipedec_cli.model.families import backbone_of
 
-#: One file: large models, which have several, gain little.
+#: The file of the weights. Models in several files are left to transformers: they would gain little.
 _WEIGHTS: Final = "model.safetensors"
 
 
 class BareModel(nn.Module):
-    """Weights on the CPU and their config, which its parts have as well; it computes nothing."""
+    """Weights on the CPU with their config, which the parts of the model have as well. It computes nothing."""
 
     device = torch.device("cpu")
 
     def __init__(self, config: Any, weights: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:
-        """Of tensors of one dtype by name, layers in order; `shared` are modules that have another's, if none of their own."""
+        """Build the tree.
+
+        Args:
+            config: the model's.
+            weights: tensors of one dtype by name, layers in order.
+            shared: modules that use the weight of another module, by name, unless they have a weight.
+        """
         super().__init__()
-        self.config = config
-        self.dtype = next(iter(weights.values())).dtype
+        self.config, self.dtype = config, next(iter(weights.values())).dtype
         for name, tensor in weights.items():
             _put(self, name.removesuffix(".weight").split("."), nn.Parameter(tensor, requires_grad=False))
         for name, owner in shared.items():
@@ -39,10 +48,19 @@ class BareModel(nn.Module):
             part.config = config
 
 
-def bare_model(folder: Path, config: Any, dtype: torch.dtype) -> BareModel | None:
-    """The weights of a folder in a dtype; None unless they are just what the family says, of its sizes.
+def weights_suffice(config: Any, dtype: torch.dtype) -> bool:
+    """Whether a model needs no more than its weights: kernels encode and decode it in this dtype on this CPU."""
+    try:
+        require_t5(config)
+        return encoder_dtype(team_library(), dtype) is not None
+    except BuildError:
+        return False
 
-    What is wrong with others, transformers finds out.
+
+def bare_model(folder: Path, config: Any, dtype: torch.dtype) -> BareModel | None:
+    """Load the weights of a folder in a dtype. None unless their names and sizes are just those of the family.
+
+    Transformers says what is wrong with others.
     """
     backbone = backbone_of(config)
     if backbone.parameters is None:
@@ -62,7 +80,7 @@ def bare_model(folder: Path, config: Any, dtype: torch.dtype) -> BareModel | Non
 
 
 def _put(root: nn.Module, path: list[str], weight: nn.Parameter) -> None:
-    """Hang a weight into the tree; what has numbers is a list."""
+    """Put a weight into the tree; modules with numbered children are lists."""
     module = root
     for part, after in zip(path, [*path[1:], ""], strict=True):
         if part not in module._modules:

@@ -1,15 +1,17 @@
-"""How weights of a dtype are multiplied on this CPU: by what it has and, for bfloat16, by a short trial, once.
+"""How weights of a dtype are multiplied on this CPU.
 
-bfloat16 can be widened to float32 (``wide``), or multiplied two at a time with rows rounded to bfloat16 (``pairs``), also in
-AMX's tile registers (``tiles``). One CPU does pairs at twice the rate of float32, another at half of it. The choice bears
-on the last bits of what is computed: so it is made once for each library, and kept beside it.
+bfloat16 is widened to float32 (``wide``), or multiplied two at a time with rows that are rounded to bfloat16
+(``pairs``), or so in AMX's tile registers (``tiles``). Some CPUs do pairs at twice the rate of float32, others at half
+of it, so a short trial chooses. The choice changes the last bits of results: it is made once, and kept beside the library.
 """
 
 from __future__ import annotations
 
+import platform
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final, Literal
@@ -17,7 +19,8 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.engine.native.library import BuildError, Library
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.library import Library
 from pipedec_cli.model.engine.native.structures import ModelStruct
 
 Way = Literal["wide", "pairs", "tiles"]
@@ -28,19 +31,22 @@ _TRIAL, _ROUNDS = (32, 768, 512), 5
 
 
 def kind_of(kernels: Library, dtype: torch.dtype) -> ModelStruct:
-    """How weights of a dtype are multiplied here; a BuildError where there are no instructions for int8."""
+    """How weights of a dtype are multiplied: a structure with `weights`, `pairs` and `tiles`.
+
+    A BuildError if the CPU has no instructions for int8.
+    """
     if dtype == torch.int8 and not kernels.kinds & _INT8:
         raise BuildError(f"int8 needs an x86 with AVX2 or AVX-512, and this is {kernels.features}")
-    way: Way = "wide" if dtype == torch.float32 else bfloat16_way(kernels)
-    return _kind(dtype, way)
+    return make_kind(dtype, "wide" if dtype == torch.float32 else bfloat16_way(kernels))
 
 
-def _kind(dtype: torch.dtype, way: Way) -> ModelStruct:
+def make_kind(dtype: torch.dtype, way: Way) -> ModelStruct:
+    """The structure for a dtype and a way."""
     return ModelStruct(weights=WEIGHTS[dtype], pairs=way != "wide", tiles=way == "tiles")
 
 
 def ways(kernels: Library) -> list[Way]:
-    """The ways to multiply bfloat16 that there are."""
+    """The ways to multiply bfloat16 that these kernels have."""
     found: list[Way] = ["wide"]
     if kernels.kinds & _PAIRS:
         found.append("pairs")
@@ -51,7 +57,7 @@ def ways(kernels: Library) -> list[Way]:
 
 @cache
 def bfloat16_way(kernels: Library) -> Way:
-    """The way that was fastest in the trial that was made with this library, which is made now if there was none."""
+    """The fastest way by the trial of this library, which is made now if it was not made before."""
     there, kept = ways(kernels), kernels.path.with_suffix(".bfloat16")
     with suppress(OSError, UnicodeDecodeError):
         for way in there:
@@ -65,27 +71,44 @@ def bfloat16_way(kernels: Library) -> Way:
 
 
 def fastest(kernels: Library) -> Way:
-    """Multiply the same matrix in each way, in turn: the fastest by the shortest time of each."""
+    """Multiply a matrix in each way, in turn; gives the way with the shortest time."""
     rows, inputs, outputs = _TRIAL
     x, matrix = torch.ones(rows, inputs), torch.ones(outputs, inputs, dtype=torch.bfloat16)
-    kept = list[Tensor]()
-    works = {}
-    for way in ways(kernels):
-        kind = _kind(torch.bfloat16, way)
-        panels = packed(kernels, kind, matrix)
-        kept.append(panels)  # of which the call knows no more than the address
-        works[way] = partial(kernels.multiply, kind, x, panels.data_ptr(), outputs)
-    seconds = dict.fromkeys(works, float("inf"))
+    kinds = {way: make_kind(torch.bfloat16, way) for way in ways(kernels)}
+    panels = {way: packed(kernels, kind, matrix) for way, kind in kinds.items()}
+    seconds = dict.fromkeys(kinds, float("inf"))
     for _ in range(_ROUNDS):
-        for way, work in works.items():
+        for way, kind in kinds.items():
             start = time.perf_counter()
-            work()
+            kernels.multiply(kind, x, panels[way].data_ptr(), outputs)
             seconds[way] = min(seconds[way], time.perf_counter() - start)
     return min(seconds, key=lambda way: seconds[way])
 
 
 def packed(kernels: Library, kind: ModelStruct, matrix: Tensor) -> Tensor:
-    """A matrix [outputs, inputs], of the dtype that `Library.pack` takes, in panels."""
+    """Pack a matrix [outputs, inputs], in the dtype that `Library.pack` takes: words, int32."""
     panels = torch.empty(kernels.words(kind, *matrix.shape), dtype=torch.int32)
     kernels.pack(kind, matrix, panels.data_ptr())
     return panels
+
+
+def has_slow_products() -> bool:
+    """Whether the compiled float32 products are faster than torch's: on x86, but not on Arm."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def has_bfloat16_products() -> bool:
+    """Whether torch multiplies faster in bfloat16 than in float32 on this CPU: with AMX, or on Arm."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return True
+    has_tiles: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return has_tiles is not None and has_tiles()
+
+
+def encoder_dtype(kernels: Library, dtype: torch.dtype) -> torch.dtype | None:
+    """The dtype of the compiled encoder beside a decoder in `dtype`; None if torch's encoder is faster."""
+    if dtype != torch.int8 and not has_slow_products():
+        return None
+    if dtype != torch.bfloat16 or kind_of(kernels, dtype).pairs:
+        return dtype
+    return None if has_bfloat16_products() else torch.float32

@@ -1,18 +1,10 @@
-"""``kernels.cpp`` as Python sees it: compiled for this machine, once; its functions."""
+"""The functions of the compiled kernels, as ``kernels.cpp`` exports them."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
-import shlex
-import shutil
-import stat
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
-from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_int64, c_void_p, sizeof
+from collections.abc import Callable, Sequence
+from ctypes import CDLL, POINTER, c_char_p, c_int64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -20,110 +12,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from pipedec_cli.model.engine.native.build import BuildError, compiled
 from pipedec_cli.model.engine.native.structures import CacheStruct, LayerStruct, ModelStruct, RowStruct
 
 #: Set to 0, this environment variable turns the kernels off.
 VARIABLE: Final = "PIPEDEC_NATIVE"
-#: Flags for the compiler beyond its own, such as ``-g -fsanitize=address``; what they make is kept apart.
-FLAGS_VARIABLE: Final = "PIPEDEC_NATIVE_FLAGS"
-SOURCE: Final = Path(__file__).with_name("kernels.cpp")
-FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC")
-#: What to add, best first: not every compiler knows the machine it runs on, nor OpenMP.
-EXTRAS: Final = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
-#: Seconds after which a compiler is given up.
-PATIENCE: Final = 300
-
-
-class BuildError(Exception):
-    """The kernels cannot be had here; the text says why, in a few words."""
-
-
-def find_compiler() -> str:
-    """The path of a C++ compiler: what CXX names, else the system's, else a BuildError."""
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        if name and (path := shutil.which(name)):
-            return path
-    raise BuildError("there is no C++ compiler")
-
-
-def is_compiled() -> bool:
-    """Whether the library for this source, compiler and CPU is there; True as well where it cannot be had at all."""
-    try:
-        place = _place(find_compiler())
-        return _is_safe(place) or (place.parent.exists() and not _is_safe(place.parent))
-    except (BuildError, OSError, RuntimeError):
-        return True
-
-
-def compiled() -> Path:
-    """The shared library for this source, compiler and CPU, compiled now if it is not there yet; else a BuildError.
-
-    It is code: one that somebody else may have put there is compiled anew, and nothing is kept where others can write.
-    Several processes may do so at once: each compiles to a file of its own and moves it to its place.
-    """
-    compiler = find_compiler()
-    try:
-        place = _place(compiler)
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not _is_safe(place.parent):
-            raise BuildError(f"{place.parent} is another user's, or others can write there (`chmod go-w` it)")
-        if _is_safe(place):
-            return place
-        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-            made = Path(folder) / place.name
-            for extra in EXTRAS:
-                if _run([compiler, *FLAGS, *extra, *_more(), str(SOURCE), "-o", str(made)]) is not None:
-                    made.chmod(0o700)
-                    return made.replace(place)
-    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
-        raise BuildError(f"the compiled kernels cannot be kept: {error}") from error
-    raise BuildError(f"{Path(compiler).name} cannot compile the kernels")
-
-
-def _is_safe(path: Path) -> bool:
-    """Whether a file or folder is there and, by owner and mode, only the user and root can have written it."""
-    with suppress(FileNotFoundError):
-        state = path.stat()
-        return state.st_uid in (0, os.geteuid()) and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return False
-
-
-def _more() -> list[str]:
-    return shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
-
-
-def _place(compiler: str) -> Path:
-    """Where the library lies, or will, in the user's cache folder: its name tells source, flags, compiler and CPU."""
-    facts = (*FLAGS, *map(str, EXTRAS), *_more(), compiler, _run([compiler, "--version"]) or "", _cpu())
-    source = b"".join(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))))
-    name = hashlib.sha256(source + "\n".join(facts).encode()).hexdigest()[:16]
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if not root.is_absolute():
-        raise BuildError(f"XDG_CACHE_HOME is {str(root)!r}, not an absolute path")
-    return root / "pipedec" / f"kernels-{name}.so"
-
-
-def _run(command: list[str]) -> str | None:
-    """What a command prints; None if it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _cpu() -> str:
-    """What tells one CPU from another, as far as compiled code is concerned: a home folder may serve several."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
-
-
 _MODEL, _CACHE, _INT, _ADDRESS = POINTER(ModelStruct), POINTER(CacheStruct), c_int64, c_void_p
-#: What each function gives and takes.
+#: The result and the arguments of each function.
 _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "panel": (_INT, ()),
     "features": (c_char_p, ()),
@@ -142,14 +37,20 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
 
 
 class Library:
-    """The compiled kernels, with the instructions that they were compiled for as `features`.
+    """The loaded kernels.
 
-    A `panel` is as many outputs side by side in a packed matrix, and columns side by side in the cache. The `kinds` of
-    products that there are: 1 for int8, 2 for bfloat16 in pairs, 4 for tile registers, or a sum of these.
+    Attributes:
+        features: the instructions that they were compiled for, for tables and logs.
+        panel: outputs side by side in a packed matrix, and columns side by side in the cache.
+        kinds: which products they have: 1 for int8, 2 for bfloat16 in pairs, 4 for tile registers, or a sum of these.
+        use_large_pages: ask the system to back memory, given as address and size, with large pages.
+        read: read memory, given as address and size, with a number of threads, to measure its speed.
+        words: the words that a packed matrix of a kind takes, by its outputs and inputs.
+        key_words: the words that a key of a width takes in the cache.
     """
 
     def __init__(self, path: str) -> None:
-        """Load them; an OSError or AttributeError if they are not as they should be."""
+        """Load a library; an OSError or AttributeError if it does not fit this code."""
         self.path = Path(path)
         self._library = library = CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -161,55 +62,38 @@ class Library:
         self.panel: int = library.pipedec_panel()
         self.kinds: int = library.pipedec_kinds()
         self.features: str = library.pipedec_features().decode()
-
-    def use_large_pages(self, address: int, size: int) -> None:
-        """Ask the system to back some memory, a whole number of pages, with large ones."""
-        self._library.pipedec_use_large_pages(address, size)
-
-    def read(self, address: int, size: int, threads: int) -> int:
-        """Read memory from front to back with all threads, for the measure of its speed; gives a sum of its words."""
-        total: int = self._library.pipedec_read(address, size, threads)
-        return total
-
-    def words(self, kind: ModelStruct, outputs: int, inputs: int) -> int:
-        """How many words a packed matrix takes."""
-        count: int = self._library.pipedec_words(byref(kind), outputs, inputs)
-        return count
-
-    def key_words(self, kind: ModelStruct) -> int:
-        """How many words a head's key takes in the cache."""
-        count: int = self._library.pipedec_key_words(byref(kind), kind.head_width)
-        return count
+        self.use_large_pages: Callable[[int, int], None] = library.pipedec_use_large_pages
+        self.read: Callable[[int, int, int], int] = library.pipedec_read
+        self.words: Callable[[ModelStruct, int, int], int] = library.pipedec_words
+        self.key_words: Callable[[ModelStruct, int], int] = library.pipedec_key_words
 
     def pack(self, kind: ModelStruct, matrix: Tensor, panels: int, first: int = 0, every: int = 1) -> None:
-        """Lay a matrix [outputs, inputs] out in panels, which become number first, first + every and so on.
+        """Pack a matrix [outputs, inputs] into panels number first, first + every and so on at an address.
 
-        It is bfloat16 for weights of that dtype, else float32.
+        The matrix is bfloat16 for weights in bfloat16, else float32.
         """
         threads = torch.get_num_threads()
-        self._library.pipedec_pack(
-            byref(kind), matrix.data_ptr(), *matrix.shape, panels, first, every, threads
-        )
+        address, (outputs, inputs) = matrix.data_ptr(), matrix.shape
+        self._library.pipedec_pack(kind, address, outputs, inputs, panels, first, every, threads)
 
     def multiply(self, kind: ModelStruct, x: Tensor, panels: int, outputs: int) -> Tensor:
-        """float32 [rows, inputs] times a packed matrix, by this thread: float32 [rows, outputs in whole panels]."""
+        """Multiply float32 [rows, inputs] and a packed matrix, in this thread: float32 [rows, outputs in whole panels]."""
         out = torch.empty(len(x), -(-outputs // self.panel) * self.panel)
-        self._library.pipedec_multiply(
-            byref(kind), *(len(x), x.data_ptr(), x.shape[1]), panels, outputs, out.data_ptr()
-        )
+        (rows, inputs), address = x.shape, x.data_ptr()
+        self._library.pipedec_multiply(kind, rows, address, inputs, panels, outputs, out.data_ptr())
         return out
 
     def remember_source(
         self, decoder: ModelStruct, cache: CacheStruct, sequence: int, states: Tensor
     ) -> None:
-        """Keep the keys and values of an encoded source, float32 [length, d_model] in one piece, in a sequence."""
+        """Keep the keys and values of an encoded source in a sequence. The states are float32 [length, d_model]."""
         address, threads = states.data_ptr(), torch.get_num_threads()
         self._call("remember_source", decoder, cache, sequence, len(states), address, threads)
 
     def encode(self, encoder: ModelStruct, sources: Sequence[Sequence[int]], states: Tensor) -> None:
-        """Encode sources of token ids, none of them empty, to float32 [sources, longest, d_model].
+        """Encode sources of token ids, none of them empty, into `states`, float32 [sources, longest, d_model].
 
-        What is beyond a source's end is left as it is.
+        Numbers behind the end of a source stay as they are.
         """
         lengths = (c_int64 * len(sources))(*map(len, sources))
         tokens = (c_int64 * sum(lengths))(*(token for source in sources for token in source))
@@ -225,11 +109,18 @@ class Library:
         logits: Tensor | None = None,
         probabilities: Tensor | None = None,
     ) -> list[int]:
-        """One decoder call: a token id for each row, which is added to the cache; 0 for those that want none.
+        """One decoder call. It adds the rows to the cache.
 
-        Rows are the fields of a `RowStruct` each, one row behind the other, ordered by sequence and column; their choices stand
-        in `allowed`, row by row. If wanted, logits go to float32 [rows that want an answer, vocabulary in whole panels], and the softmax of
-        each answer to float32 [rows]; then logits are spoilt.
+        Args:
+            decoder: the model.
+            cache: of all sequences.
+            rows: for each row the fields of a `RowStruct`; rows are ordered by sequence and column.
+            allowed: the tokens that may answer, of those rows that have choices, row after row.
+            logits: to be filled; float32 [rows that want an answer, vocabulary in whole panels]. Not with `probabilities`.
+            probabilities: to be filled with the softmax of each answer; float32 [rows].
+
+        Returns:
+            The most probable token of each row; 0 for a row that wants no answer, −1 if a logit is NaN.
         """
         count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)
@@ -239,9 +130,8 @@ class Library:
         return list(answers)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Call a function that gives 0, 1 where there is no memory, 2 for what is out of bounds; structures by reference."""
-        given = (byref(each) if isinstance(each, Structure) else each for each in arguments)
-        status = getattr(self._library, f"pipedec_{name}")(*given)
+        """Call a function whose result is 0, 1 for too little memory, or 2 for a token or a place out of bounds."""
+        status = getattr(self._library, f"pipedec_{name}")(*arguments)
         if status == 1:
             raise MemoryError("no memory for the compiled kernels' buffers")
         if status:
@@ -249,16 +139,24 @@ class Library:
 
 
 def library() -> Library:
-    """The kernels, compiled if need be; a BuildError if they cannot be had or are switched off by the environment."""
+    """The kernels, compiled if need be; a BuildError if there are none or the environment turns them off."""
     found = f"{VARIABLE} is 0" if os.environ.get(VARIABLE) == "0" else _library()
     if isinstance(found, Library):
         return found
     raise BuildError(found)
 
 
+def team_library() -> Library:
+    """The kernels; a BuildError as well if they have one thread where torch has several."""
+    kernels = library()
+    if torch.get_num_threads() > 1 and "one thread" in kernels.features:
+        raise BuildError("the compiler has no OpenMP")
+    return kernels
+
+
 @cache
 def _library() -> Library | str:
-    """The kernels, or why there are none: tried once a process."""
+    """The kernels, or the reason why there are none. A process tries once."""
     try:
         return Library(str(compiled()))
     except BuildError as error:

@@ -10,23 +10,24 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from pipedec_cli.model.engine.native.kinds import kind_of
-from pipedec_cli.model.engine.native.library import BuildError, Library, library
-from pipedec_cli.model.engine.native.structures import ModelStruct
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.kinds import encoder_dtype, kind_of
+from pipedec_cli.model.engine.native.library import Library, team_library
+from pipedec_cli.model.engine.native.specs import ModelSpec, describe, floats
+from pipedec_cli.model.engine.native.structures import LayerStruct, ModelStruct
 
-DTYPES: Final = (torch.float32, torch.bfloat16)
-#: Bytes of a large page, to which packed weights are aligned.
+#: Bytes of a large page, to which packed weights are aligned, and of a word.
 LARGE_PAGE: Final = 1 << 21
 WORD: Final = 4
-#: Outputs of a matrix that are brought into another dtype at once, a multiple of every panel.
+#: Outputs of a matrix that are converted to another dtype at once, a multiple of every panel.
 TOGETHER: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class NativeWeights:
-    """What the compiled kernels need of an encoder or a decoder: `struct` points into the tensors that are `kept`.
+    """A packed encoder or decoder: `struct` points into the tensors that are `kept`.
 
-    The dtype is that of the weights and, but for int8, of what is cached.
+    The cache has the dtype of the weights. Beside int8 weights it is in bfloat16.
     """
 
     library: Library
@@ -40,87 +41,164 @@ class NativeWeights:
         return f"native ({self.library.features})"
 
 
-def require_suited(decoder: nn.Module, head: nn.Linear) -> None:
-    """Refuse, in a BuildError, what the kernels have no dtype or device for."""
-    weights = [parameter for parameter in decoder.parameters() if parameter.dim() > 1]
-    dtype, device = head.weight.dtype, head.weight.device
-    if device.type != "cpu":
-        raise BuildError(f"the device is {device.type}")
-    if dtype not in DTYPES or any(weight.dtype != dtype for weight in weights):
+def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool = False) -> NativeWeights:
+    """Pack the decoder of a model on the CPU; a BuildError if the kernels cannot compute it.
+
+    Args:
+        model: in float32 or bfloat16; of transformers, or a `BareModel`.
+        dtype: the model's, or int8: then matrices are rounded, with a scale for each output.
+        consume: empty the matrices that are copied, so that they are not in memory twice. The model is then unusable.
+    """
+    spec = describe(model)
+    head, embedding = spec.head.weight, spec.stack.embed_tokens.weight
+    if head.device.type != "cpu":
+        raise BuildError(f"the device is {head.device.type}")
+    dtypes = {head.dtype, *(weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1)}
+    if dtypes not in ({torch.float32}, {torch.bfloat16}):
         raise BuildError("the weights are neither all float32 nor all bfloat16")
+    kernels, dtype = team_library(), dtype or embedding.dtype
+    tied = head.data_ptr() == embedding.data_ptr()
+    if consume and "causal" not in spec.sizes:
+        # An encoder in another dtype reads the embedding itself, which must not be emptied then.
+        tied = tied and encoder_dtype(kernels, dtype) == dtype
+    return pack(spec, kernels, dtype, consume=consume, tied=tied)
 
 
-def team_library() -> Library:
-    """The kernels, as `library` gives them, if they have threads where torch has several; else a BuildError."""
-    kernels = library()
-    if torch.get_num_threads() > 1 and "one thread" in kernels.features:
-        raise BuildError("the compiler has no OpenMP")
-    return kernels
+def pack(
+    spec: ModelSpec,
+    kernels: Library,
+    dtype: torch.dtype,
+    *,
+    consume: bool = False,
+    tied: bool = False,
+    beside: NativeWeights | None = None,
+) -> NativeWeights:
+    """Pack an encoder or a decoder; see `pack_native`.
+
+    Args:
+        spec: what to pack.
+        kernels: the library that is to use the weights.
+        dtype: of the packed matrices.
+        consume: empty what is copied.
+        tied: embeddings are read from the packed output matrix, which is the same matrix.
+        beside: the decoder of the encoder `spec`, in the same dtype. If its embeddings are tied, the encoder reads them.
+    """
+    packing, looked_up = _Packing(spec, kernels, dtype), spec.stack.embed_tokens.weight
+    packing.kept.append(beside)
+    if beside is not None:
+        packing.model.head, packing.model.vocabulary = beside.struct.head, beside.struct.vocabulary
+        tied = not beside.struct.embedding
+    embedding = None
+    if not tied:
+        narrow = torch.bfloat16 if dtype == torch.int8 else dtype
+        embedding = looked_up.detach().to(narrow, copy=consume and spec.head is not None).contiguous()
+        packing.point(packing.model, "embedding", embedding)
+    packing.add_layers()
+    packing.fill(consume=consume, keep=None if tied else looked_up)
+    if consume:  # nothing that is left of the model is part of the file that it was loaded from
+        modules = [spec.stack] if spec.head is None else [spec.stack, spec.head]
+        for parameter in {weight for module in modules for weight in module.parameters()} - {looked_up}:
+            parameter.data = parameter.data.clone()
+        if embedding is not None:
+            looked_up.data = embedding
+    return NativeWeights(kernels, packing.model, dtype, packing.kept)
 
 
-class Packing:
-    """Matrices that are to lie one behind the other in one piece of memory."""
+class _Packing:
+    """A model in the making: its structure, the tensors that it points to, and the matrices that are to be packed."""
 
-    def __init__(self, kernels: Library, dtype: torch.dtype, *, consume: bool) -> None:
-        """For a dtype of the matrices; `consume` empties what is packed, so that it is not in memory twice."""
-        self.kernels, self.dtype, self.consume = kernels, dtype, consume
-        self.kind = kind_of(kernels, dtype)
-        self.narrow = torch.bfloat16 if dtype == torch.int8 else dtype  # what is looked up and not multiplied
-        self._added: list[tuple[Structure, str, int, list[list[nn.Parameter]]]] = []
+    def __init__(self, spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
+        self.spec, self.kernels, self.kind = spec, kernels, kind_of(kernels, dtype)
+        self.given = torch.float32 if dtype == torch.int8 else dtype  # the dtype that the library packs
+        self.layers = (LayerStruct * len(spec.layers))()
+        ways = {name: getattr(self.kind, name) for name in ("weights", "pairs", "tiles")}
+        vocabulary = len(spec.stack.embed_tokens.weight)
+        self.model = ModelStruct(
+            layers=len(self.layers), layer=self.layers, vocabulary=vocabulary, **ways, **spec.sizes
+        )
+        self.kept: list[object] = [self.layers]
+        self._added: list[tuple[Structure, str, int, list[list[nn.Parameter]]]] = []  # with their offsets
         self._size = 0
 
-    def add(
-        self,
-        struct: Structure,
-        name: str,
-        outputs: int | Sequence[int],
-        inputs: int,
-        *modules: Any,
-        in_turn: bool = False,
-    ) -> None:
-        """Add modules [outputs, inputs] for a field: one after the other, or panels of each take turns; else a BuildError.
+    def point(self, struct: Structure, name: str, tensor: Tensor) -> None:
+        """Have a field point to a tensor."""
+        self.kept.append(tensor)
+        setattr(struct, name, tensor.data_ptr())
 
-        A number of outputs is that of every module.
-        """
-        parts, counts = (
-            [module.weight for module in modules],
-            [outputs] * len(modules) if isinstance(outputs, int) else outputs,
-        )
-        if any(part.shape != (count, inputs) for part, count in zip(parts, counts, strict=True)):
-            raise BuildError(f"{name} is not of the size that the config says")
-        matrices = [[part] for part in parts] if in_turn else [parts]
+    def add_layers(self) -> None:
+        """Add all norms and matrices; a BuildError if they are not of the size that the config says."""
+        spec, model = self.spec, self.model
+        for struct, layer in zip(self.layers, spec.layers, strict=True):
+            struct.rotary, struct.windowed = layer.rotary, layer.window > 0
+            for name, modules in layer.matrices.items():
+                if name != "cross_kv":
+                    self._add(struct, name, modules)
+            for name, module in layer.norms.items():
+                width = model.head_width if name in ("query_norm", "key_norm") else model.width
+                self._point_to_norm(struct, name, module, width)
+            if layer.bias is not None:
+                _require(len(layer.bias) == model.heads, "the position biases are")
+                self.point(struct, "bias", layer.bias)
+        self._point_to_norm(model, "final_norm", spec.final_norm, model.width)
+        if spec.frequencies is not None and spec.amplitudes is not None:
+            self.point(model, "frequencies", spec.frequencies)
+            self.point(model, "amplitudes", spec.amplitudes)
+        if spec.head is not None:
+            self._add(model, "head", [spec.head])
+        for struct, layer in zip(self.layers, spec.layers, strict=True):
+            if "cross_kv" in layer.matrices:  # behind all that a step reads
+                self._add(struct, "cross_kv", layer.matrices["cross_kv"])
+
+    def _point_to_norm(self, struct: Structure, name: str, module: Any, width: int) -> None:
+        norm = floats(module) + self.spec.norm_offset
+        _require(len(norm) == width, f"{name} is")
+        self.point(struct, name, norm)
+
+    def _add(self, struct: Structure, name: str, modules: Sequence[Any]) -> None:
+        """Add a matrix: its modules follow each other. Panels of the two of a gated `feed_in` take turns instead."""
+        m, weights = self.model, [module.weight for module in modules]
+        inner, inner_kv = m.heads * m.head_width, m.key_heads * m.head_width
+        outputs, inputs = {
+            "qkv": (inner + 2 * inner_kv, m.width),
+            "self_out": (m.width, inner),
+            "cross_q": (inner, m.width),
+            "cross_kv": (2 * inner, m.width),
+            "cross_out": (m.width, inner),
+            "feed_in": (m.feed_width, m.width),
+            "feed_out": (m.width, m.feed_width),
+            "head": (m.vocabulary, m.width),
+        }[name]
+        matrices = [[weight] for weight in weights] if name == "feed_in" else [weights]
+        for parts in matrices:
+            fits = sum(map(len, parts)) == outputs and {part.shape[1] for part in parts} == {inputs}
+            _require(fits, f"{name} is")
         self._added.append((struct, name, self._size, matrices))
-        words = self.kernels.words(self.kind, counts[0] if in_turn else sum(counts), inputs)
-        self._size += len(matrices) * words * WORD
+        self._size += len(matrices) * self.kernels.words(self.kind, outputs, inputs) * WORD
 
-    def fill(self, keep: Tensor | None) -> Tensor:
-        """The memory, to which all fields point now; `keep` is not emptied."""
+    def fill(self, *, consume: bool, keep: Tensor | None) -> None:
+        """Pack all matrices into one piece of memory. `consume` empties each one that is packed, except `keep`."""
         size = -(-self._size // LARGE_PAGE) * LARGE_PAGE
         arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
+        self.kept.append(arena)
         start = -(-arena.data_ptr() // LARGE_PAGE) * LARGE_PAGE
         self.kernels.use_large_pages(start, size)
-        given = torch.float32 if self.dtype == torch.int8 else self.dtype
         for struct, name, offset, matrices in self._added:
             setattr(struct, name, start + offset)
             for number, parts in enumerate(matrices):
-                self._pack(parts, start + offset, number, len(matrices), given)
+                self._pack(parts, start + offset, number, len(matrices))
                 for part in parts:
-                    if self.consume and (keep is None or part.data_ptr() != keep.data_ptr()):
+                    if consume and (keep is None or part.data_ptr() != keep.data_ptr()):
                         part.data = part.data.new_empty(0)
-        return arena
 
-    def _pack(
-        self, parts: list[nn.Parameter], panels: int, number: int, every: int, given: torch.dtype
-    ) -> None:
-        """Pack one matrix of some parts, a portion of its outputs at a time."""
+    def _pack(self, parts: list[nn.Parameter], panels: int, number: int, every: int) -> None:
+        """Pack a matrix, some of its outputs at a time. Its first panel becomes panel `number`, the next `every` later."""
         matrix = torch.cat([part.detach() for part in parts]) if len(parts) > 1 else parts[0].detach()
         for first in range(0, len(matrix), TOGETHER):
-            portion = matrix[first : first + TOGETHER].to(given).contiguous()
+            portion = matrix[first : first + TOGETHER].to(self.given).contiguous()
             place = number + first // self.kernels.panel * every
             self.kernels.pack(self.kind, portion, panels, place, every)
 
 
-def floats(module: Any) -> Tensor:
-    """A module's weight in float32, in one piece, and no part of the file that it was loaded from."""
-    values: Tensor = module.weight.detach().to(torch.float32, copy=True).contiguous()
-    return values
+def _require(fits: bool, what: str) -> None:
+    if not fits:
+        raise BuildError(f"{what} not of the size that the config says")

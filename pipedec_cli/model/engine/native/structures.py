@@ -1,11 +1,11 @@
-"""The structures of ``block.h``, mirrored: what Python hands over to the compiled kernels."""
+"""The structures of ``model.h``, which Python hands to the compiled kernels."""
 
 from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_double, c_int64, c_void_p
 from typing import Any, Final
 
-#: `Activation`, by what transformers calls it.
+#: The numbers of `Activation` in C++, by the names of transformers.
 ACTIVATIONS: Final = {"relu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1, "silu": 2}
 
 
@@ -14,7 +14,7 @@ def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
 
 
 class LayerStruct(Structure):
-    """``Layer``: where one layer's norms, bias table and packed matrices lie, and what else is its own."""
+    """``Layer``: addresses of a layer's norms, bias table and packed matrices, and its flags."""
 
     _fields_ = [
         *_fields(c_void_p, "self_norm cross_norm feed_norm bias"),
@@ -25,7 +25,7 @@ class LayerStruct(Structure):
 
 
 class ModelStruct(Structure):
-    """``Model``: an encoder's or a decoder's sizes and flags, and where its weights lie."""
+    """``Model``: sizes and flags of an encoder or a decoder, and addresses of its weights."""
 
     _fields_ = [
         *_fields(c_int64, "layers heads key_heads head_width width feed_width vocabulary reach"),
@@ -37,7 +37,7 @@ class ModelStruct(Structure):
 
 
 class CacheStruct(Structure):
-    """``Cache``: its sizes, and where keys, values and places lie."""
+    """``Cache``: its sizes, and addresses of keys, values and places."""
 
     _fields_ = [
         *_fields(c_int64, "sequences room source_room"),
@@ -46,9 +46,9 @@ class CacheStruct(Structure):
 
 
 class RowStruct(Structure):
-    """``Row``: a token, where it stands, and of how many tokens the answer is one: 0 is of all, −1 that none is wanted.
+    """``Row``: a token and its place. `choices` counts the tokens that may answer; 0: all may; −1: no answer is wanted.
 
-    The position is that of decoder-only models; the others have no use for it.
+    Only decoder-only models use the position.
     """
 
     _fields_ = _fields(c_int64, "token sequence column subsequence time choices position")

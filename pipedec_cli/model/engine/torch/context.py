@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from pipedec_cli.model.engine.prompts import FIRST_ROOM
 from pipedec_cli.model.engine.torch.block import Function
 from pipedec_cli.pipeline.attention import PADDING, visible
-
-#: Columns for which a new cache has room in each sequence. The room doubles when it is full.
-FIRST_ROOM: Final = 128
 
 
 class StepLayers(Protocol):

@@ -1,0 +1,216 @@
+"""A model as the compiled kernels see it: its sizes, and the matrices and norms of each layer.
+
+Of the compiled path only this file knows where the modules of a family are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.structures import ACTIVATIONS
+from pipedec_cli.model.t5 import T5, Layer, distance_buckets, layers, offset_buckets, output_scale
+
+#: Rotary embeddings whose frequencies do not depend on the length of a text.
+STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """One layer. Matrices and norms are modules under the names of `LayerStruct`."""
+
+    matrices: dict[
+        str, Sequence[Any]
+    ]  # modules that make a matrix together; in the order in which a step reads them
+    norms: dict[str, Any]
+    bias: Tensor | None = None  # T5's position bias, float32 [heads, distances]; layers may share it
+    rotary: int = -1  # which of the model's frequencies turn the heads; −1: none
+    window: int = 0  # how many positions the layer sees; 0: all
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """An encoder or a decoder."""
+
+    stack: Any  # the module with all layers and the embedding `embed_tokens`
+    head: Any  # the output matrix; None for an encoder
+    final_norm: Any
+    layers: list[LayerSpec]
+    sizes: dict[str, Any]  # fields of `ModelStruct`
+    norm_offset: float = 0.0  # what the family adds to the weights of its norms
+    frequencies: Tensor | None = None  # radians for each position, float32 [rotaries, head_width / 2]
+    amplitudes: Tensor | None = None  # factors of cosine and sine, float32 [rotaries]
+
+
+def describe(model: Any) -> ModelSpec:
+    """Describe the decoder of a model; a BuildError if the kernels cannot compute it."""
+    kind = model.config.model_type
+    if kind not in _FAMILIES:
+        raise BuildError(f"there are no kernels for {kind}")
+    return _FAMILIES[kind](model)
+
+
+def floats(module: Any) -> Tensor:
+    """A copy of a module's weight in float32, contiguous and apart from the file that it was loaded from."""
+    values: Tensor = module.weight.detach().to(torch.float32, copy=True).contiguous()
+    return values
+
+
+# --- T5 ---------------------------------------------------------------------------------------------------------------
+
+
+def require_t5(config: Any) -> None:
+    """Raise a BuildError for a config of an encoder-decoder that the kernels cannot compute."""
+    if config.model_type not in T5.model_types:
+        raise BuildError(f"there are no kernels for {config.model_type}")
+    if config.dense_act_fn not in ("relu", "gelu_new"):
+        raise BuildError(f"the activation is {config.dense_act_fn}")
+    if config.d_kv % 2:
+        raise BuildError("the heads' width is odd")
+
+
+def _t5_decoder(model: Any) -> ModelSpec:
+    require_t5(model.config)
+    return describe_t5(model.decoder, head=model.lm_head, scale=output_scale(model.config))
+
+
+def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpec:
+    """Describe an encoder; or a decoder with its `head`, which multiplies the last states times `scale`."""
+    config, found = stack.config, layers(stack)
+    buckets = offset_buckets(config) if head is None else distance_buckets(config)
+    biases = dict[Any, Tensor]()  # by the embedding
+    for layer in found:
+        if layer.bias not in biases:
+            table = floats(layer.bias)[buckets].T
+            biases[layer.bias] = (
+                table if head is None else F.pad(table, (0, 1), value=-torch.inf)
+            ).contiguous()
+    sizes = {
+        "heads": config.num_heads,
+        "key_heads": config.num_heads,
+        "head_width": config.d_kv,
+        "width": config.d_model,
+        "feed_width": config.d_ff,
+        "reach": config.relative_attention_max_distance if head is None else len(buckets),
+        "gated": hasattr(found[0].feed.DenseReluDense, "wi_0"),
+        "activation": ACTIVATIONS[config.dense_act_fn],
+        "epsilon": config.layer_norm_epsilon,
+        "scale": scale,
+        "embedding_scale": 1.0,
+    }
+    specs = [_t5_layer(layer, biases[layer.bias]) for layer in found]
+    return ModelSpec(stack, head, stack.final_layer_norm, specs, sizes)
+
+
+def _t5_layer(layer: Layer, bias: Tensor) -> LayerSpec:
+    own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
+    matrices = {"qkv": (own.q, own.k, own.v), "self_out": (own.o,)}
+    norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
+    if layer.cross is not None:
+        cross, norms["cross_norm"] = layer.cross.EncDecAttention, layer.cross.layer_norm
+        matrices |= {"cross_q": (cross.q,), "cross_out": (cross.o,), "cross_kv": (cross.k, cross.v)}
+    inward = (dense.wi_0, dense.wi_1) if hasattr(dense, "wi_0") else (dense.wi,)
+    return LayerSpec(matrices | {"feed_in": inward, "feed_out": (dense.wo,)}, norms, bias)
+
+
+# --- Decoder-only models ----------------------------------------------------------------------------------------------
+
+
+def _llama(model: Any) -> ModelSpec:
+    """Llama, Qwen3 and SmolLM3, which may have norms of the heads, layers without positions, or windows."""
+    specs, rotary = list[LayerSpec](), model.model.rotary_emb
+    for layer in model.model.layers:
+        own = layer.self_attn
+        norms = {"self_norm": layer.input_layernorm, "feed_norm": layer.post_attention_layernorm}
+        if hasattr(own, "q_norm"):
+            norms |= {"query_norm": own.q_norm, "key_norm": own.k_norm}
+        turned, window = getattr(own, "use_rope", True), getattr(own, "sliding_window", None) or 0
+        specs.append(LayerSpec(_matrices(layer), norms, rotary=0 if turned else -1, window=window))
+    sizes = _causal_sizes(model, specs, model.config.hidden_act)
+    ropes = _ropes(rotary, {"": rotary.rope_type}, sizes["head_width"])
+    sizes |= {"query_scale": sizes["head_width"] ** -0.5, "rotaries": 1}
+    return ModelSpec(model.model, model.lm_head, model.model.norm, specs, sizes, 0.0, *ropes)
+
+
+def _gemma(model: Any) -> ModelSpec:
+    """Gemma 3 for text: norms before and after each part; layers with a window have their own frequencies."""
+    config, stack, specs = model.config, model.model, list[LayerSpec]()
+    if config.use_bidirectional_attention:
+        raise BuildError("attention is not causal")
+    if config.attn_logit_softcapping:
+        raise BuildError("the scores of attention are capped")
+    kinds = list(stack.rotary_emb.rope_type)
+    for layer in stack.layers:
+        own = layer.self_attn
+        norms = {"query_norm": own.q_norm, "key_norm": own.k_norm, "self_norm": layer.input_layernorm}
+        norms |= {"self_post": layer.post_attention_layernorm, "feed_norm": layer.pre_feedforward_layernorm}
+        norms["feed_post"] = layer.post_feedforward_layernorm
+        rotary, window = kinds.index(own.layer_type), own.sliding_window or 0
+        specs.append(LayerSpec(_matrices(layer), norms, rotary=rotary, window=window))
+    sizes = _causal_sizes(model, specs, config.hidden_activation)
+    kinds_by_prefix = {f"{kind}_": stack.rotary_emb.rope_type[kind] for kind in kinds}
+    ropes = _ropes(stack.rotary_emb, kinds_by_prefix, sizes["head_width"])
+    scale = stack.embed_tokens.embed_scale.to(stack.embed_tokens.weight.dtype)
+    sizes |= {"query_scale": config.query_pre_attn_scalar**-0.5, "rotaries": len(kinds)}
+    sizes |= {"embedding_scale": float(scale), "cap": config.final_logit_softcapping or 0.0}
+    return ModelSpec(stack, model.lm_head, stack.norm, specs, sizes, 1.0, *ropes)
+
+
+def _causal_sizes(model: Any, specs: list[LayerSpec], activation: str) -> dict[str, Any]:
+    """The sizes that all decoder-only families have; a BuildError if the kernels cannot compute the model."""
+    config, windows = model.config, {spec.window for spec in specs} - {0}
+    if config.attention_bias or getattr(config, "mlp_bias", False) or model.lm_head.bias is not None:
+        raise BuildError("its matrices have biases")
+    if activation not in ACTIVATIONS:
+        raise BuildError(f"the activation is {activation}")
+    if config.num_attention_heads % config.num_key_value_heads:
+        raise BuildError("the heads are no multiple of those of keys and values")
+    if len(windows) > 1:
+        raise BuildError("layers have windows of several sizes")
+    return {
+        "heads": config.num_attention_heads,
+        "key_heads": config.num_key_value_heads,
+        "head_width": getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        "width": config.hidden_size,
+        "feed_width": config.intermediate_size,
+        "activation": ACTIVATIONS[activation],
+        "gated": 1,
+        "causal": 1,
+        "window": max(windows, default=0),
+        "epsilon": config.rms_norm_eps,
+        "scale": 1.0,
+        "embedding_scale": 1.0,
+    }
+
+
+def _matrices(layer: Any) -> dict[str, Sequence[Any]]:
+    own, feed = layer.self_attn, layer.mlp
+    matrices = {"qkv": (own.q_proj, own.k_proj, own.v_proj), "self_out": (own.o_proj,)}
+    return matrices | {"feed_in": (feed.gate_proj, feed.up_proj), "feed_out": (feed.down_proj,)}
+
+
+def _ropes(module: Any, kinds: dict[str, str], head_width: int) -> tuple[Tensor, Tensor]:
+    """The frequencies and amplitudes of a rotary embedding, whose kinds are given by the prefix of their names."""
+    for kind in kinds.values():
+        if kind not in STATIC_ROPES:
+            raise BuildError(f"the rotary embedding is {kind}")
+    frequencies = torch.stack([getattr(module, f"{prefix}inv_freq").detach().float() for prefix in kinds])
+    if frequencies.shape[1] * 2 != head_width:
+        raise BuildError("a part of each head alone is turned")
+    amplitudes = [float(getattr(module, f"{prefix}attention_scaling")) for prefix in kinds]
+    return frequencies, torch.tensor(amplitudes, dtype=torch.float32)
+
+
+_FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {
+    **dict.fromkeys(T5.model_types, _t5_decoder),
+    "llama": _llama,
+    "qwen3": _llama,
+    "smollm3": _llama,
+    "gemma3_text": _gemma,
+}
