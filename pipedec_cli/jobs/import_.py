@@ -28,11 +28,9 @@ from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import (
     Settings,
     argument,
-    config_option,
     json_option,
     option,
     quiet_option,
-    set_option,
     unescaped,
 )
 
@@ -45,35 +43,24 @@ DataSet = Literal[
 class ImportSettings(Settings):
     """What `pipedec import` is asked for."""
 
-    name: DataSet = argument(
-        "What it is: one of the paper's six data sets, any keyphrase set, tokens with BIO tags, or parallel text "
-        "files.",
-        MISSING,
-    )
-    location: str = argument(
-        "Where it is: a file, gzipped or not, a folder with its splits, or a hub data set OWNER/NAME[:CONFIG].",
-        MISSING,
-    )
-    # None first: to typing `SplitName | None` is the type of `generate --split`, and it shows that one's order.
-    split: None | SplitName = option(None, "One split of a folder or hub data set \\[default: all of them].")  # noqa: RUF036
+    name: DataSet = argument("The data set: one of the paper's six, or a kind of file.", MISSING)
+    location: str = argument("A file, a folder with its splits, or OWNER/NAME[:CONFIG] of the hub.", MISSING)
+    # None comes first: to typing `SplitName | None` is the type of `generate --split`, in that one's order.
+    split: None | SplitName = option(None, "One split of a folder or hub data set \\[default: all].")  # noqa: RUF036
     out: Path | None = option(
         None,
-        "The file to write, - for stdout; the folder, if there are several splits \\[default: the data set's name, as in "
-        "conll.jsonl or msqa/].",
+        "The file or folder to write, - for stdout \\[default: named after the data set].",
         metavar="FILE|-",
     )
-    limit: int | None = option(None, "Only the first N examples of each split.", min=1)
+    limit: int | None = option(None, "The first N examples of each split.", min=1)
     targets: Path | None = option(
-        None, "parallel: the file of targets \\[default: the source's name with trg for src]."
+        None, "parallel: the file of targets \\[default: the source's name with trg]."
     )
     separator: str | None = option(
-        None,
-        "parallel: what stands between two phrases of a target; '' if targets are plain text \\[default: ;].",
+        None, "parallel: ends a phrase of a target; '' for plain text \\[default: ;]."
     )
     as_json: bool = json_option()
     quiet: bool = quiet_option()
-    config: Path | None = config_option()
-    set_keys: tuple[str, ...] = set_option()
 
     @property
     def to_stdout(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec import to_builtins
 
@@ -157,7 +157,6 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     }
     with notify.stage("counting steps"):
         estimates = _promise(segmented["train"], fields, count_tokens, limits) if statistics else []
-    asked = {**settings.some("data", "level"), "separators": separators, "joiner": joiner}
     details: dict[str, Any] = {
         "time_max": settings.time_max,
         "unit": unit,
@@ -165,7 +164,7 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
         "statistics": {name: rounded(to_builtins(row), 3) for name, row in statistics.items()},
         "promise": [row.to_json() for row in estimates],
         "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
-        "manifest": manifest(asked | settings.some(*_IN_MANIFEST), inputs=inputs),
+        "manifest": manifest({**settings.recorded, "separator": separators, "joiner": joiner}, inputs=inputs),
     }
     outdated = _outdated_models(place, folder, segmented)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
@@ -231,13 +230,6 @@ def _promise(
         wholes = count_tokens([plain_text(record.target_segments or (), fields) for record in sample])
         return estimate_together(wholes, lengths, limits)
     return estimate(count_tokens([record.target or "" for record in sample]), lengths, limits)
-
-
-_IN_MANIFEST: Final = (
-    *("dev", "test", "sub_max", "time_max", "split_long", "tokenizer", "limit", "recipe"),
-    *("fields", "schema", "keep"),
-    *("source_field", "target_field", "id_field", "sources_only", "dev_fraction", "test_fraction", "seed"),
-)
 
 
 def _check_inputs(inputs: Sequence[str], folder: Path, settings: SegmentSettings) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,9 @@ from typing import Any, Literal
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.model.text import check_template
+
+#: Settings that say where results go and how they are shown. They do not change a result.
+_UNRECORDED = {"typed", "workspace", "config", "set_keys", "as_json", "quiet", "out", "html", "open"}
 
 Dtype = Literal["float32", "bfloat16", "float16", "int8"]
 
@@ -81,6 +84,11 @@ class Settings:
     def some(self, *names: str) -> dict[str, Any]:
         """The settings of these names."""
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The settings that a manifest keeps: all but where results go and how they are shown."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _UNRECORDED}
 
 
 # ---- values that have a parser of their own. Each parser accepts its own results, for defaults ------------------------
