@@ -61,32 +61,28 @@ class Field(Struct, frozen=True):
         return not self.enum or set(items) <= set(self.enum)
 
 
-def kind_of(value: object) -> Kind | None:
-    """The kind of a JSON value; None for null, white space, and a list of nothing else.
-
-    Raises a ValueError that says what the value is if it has no kind.
-    """
+def kind_of(value: object) -> Kind | Literal["other"] | None:
+    """The kind of a JSON value: ``other`` if no row can hold it; None for null, white space, and a list of such items."""
     if value is None or isinstance(value, str):
         return "string" if value and value.strip() else None
-    if isinstance(value, bool | int):
-        return "boolean" if isinstance(value, bool) else "integer"
-    if isinstance(value, float) and math.isfinite(value):
-        return "number"
-    if not isinstance(value, list):
-        raise ValueError("is an object" if isinstance(value, dict) else "is no finite number")
-    for place, item in enumerate(value, start=1):
-        if not isinstance(item, str | None):
-            found = "an object" if isinstance(item, dict) else "no string"
-            raise ValueError(f"holds {found} at place {place}")
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number" if math.isfinite(value) else "other"
+    if not isinstance(value, list) or not all(isinstance(item, str | None) for item in value):
+        return "other"
     return "list" if any(map(kind_of, value)) else None
 
 
-def is_filled(value: object) -> bool:
-    """Whether there is a value, of whatever kind."""
-    try:
-        return kind_of(value) is not None
-    except ValueError:
-        return True
+def require_kind(key: str, value: object, where: str) -> Kind:
+    """The kind of a filled value, see `kind_of`. Raises a UserError if no row can hold it."""
+    kind = kind_of(value)
+    if kind is None or kind == "other":
+        todo = "a value is a string, a number, true or false, or a list of strings"
+        raise UserError(f"{key!r} is {json.dumps(value)[:80]}", where=where, todo=todo)
+    return kind
 
 
 def text_of(value: object) -> str:
@@ -100,29 +96,23 @@ def text_of(value: object) -> str:
 
 def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: str) -> tuple[str, ...]:
     """The text of each key's value, "" without one. Raises a UserError for a wrong kind or a value not in the enum."""
-    return tuple(_value_text(target.get(field.name), field, where) for field in fields)
-
-
-def _value_text(value: object, field: Field, where: str) -> str:
-    try:
-        kind = kind_of(value)
-    except ValueError as error:
-        raise bad_value(field.name, str(error), where) from None
-    if kind not in (None, field.kind) and (kind, field.kind) != ("integer", "number"):
-        what = f"{field.name!r} is of kind {kind} here and {field.kind} in the schema"
-        raise UserError(what, where=where, todo="give all values of a key the same kind")
-    text = text_of(value)
-    items = _items(text) if kind == "list" else [text]
-    if kind and not field.enum_holds(items):
-        wrong = next(item for item in items if item not in field.enum)
-        raise UserError(f"{field.name!r} is {wrong!r}, which is not in the schema's enum", where=where)
-    return text
-
-
-def bad_value(key: str, what: str, where: str) -> UserError:
-    """The error of a value that has no kind."""
-    todo = "a value is a string, a number, true or false, or a list of strings"
-    return UserError(f"{key!r} {what}", where=where, todo=todo)
+    texts = []
+    for field in fields:
+        value = target.get(field.name)
+        if kind_of(value) is None:
+            texts.append("")
+            continue
+        kind = require_kind(field.name, value, where)
+        if kind != field.kind and (kind, field.kind) != ("integer", "number"):
+            what = f"{field.name!r} is of kind {kind} here and {field.kind} in the schema"
+            raise UserError(what, where=where, todo="give all values of a key the same kind")
+        text = text_of(value)
+        items = _items(text) if kind == "list" else [text]
+        if not field.enum_holds(items):
+            wrong = next(item for item in items if item not in field.enum)
+            raise UserError(f"{field.name!r} is {wrong!r}, which is not in the schema's enum", where=where)
+        texts.append(text)
+    return tuple(texts)
 
 
 def read_values(
@@ -149,7 +139,7 @@ def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
         f"{_doubled(name, _KEY)}{_KEY} {item.strip() if isinstance(item, str) else _plain_json(item)}"
         for name, value in values.items()
         for item in (value if isinstance(value, list) else [value])
-        if is_filled(item)
+        if kind_of(item)
     )
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.fields import is_filled, value_texts
+from pipedec_cli.data.fields import kind_of, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter
 from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceless
@@ -133,7 +133,9 @@ class Preparer:
         else:
             texts = value_texts(target, fields, record.where)
             known = {field.name for field in fields}
-            self.counts.unlisted += sum(is_filled(target[name]) for name in target if name not in known)
+            self.counts.unlisted += sum(
+                kind_of(target[name]) is not None for name in target if name not in known
+            )
         self._count(tuple(filter(None, texts)), delay=0)
         return replace(record, target_segments=texts)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,25 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec import structs
 
 from pipedec_cli.data.checking import mended, mended_text, missing_field
 from pipedec_cli.data.errors import OnInvalid, UserError, first_line, skipping_invalid
 from pipedec_cli.data.lines import FieldNames, record_of
+from pipedec_cli.data.places import STDIN, corpus_files, hub_rows, split_files
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text
-from pipedec_cli.data.records import SPLIT_NAMES, Record, SplitName
+from pipedec_cli.data.records import Record, SplitName
 from pipedec_cli.data.stored import FirstPlaces
-
-STDIN: Final = "-"
-
-_SPLIT_FILE: Final = re.compile(rf"^({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
-#: What to do about a folder without such a file.
-_NAME_FILES: Final = "name its files train.jsonl, dev.jsonl, test.jsonl, or give a single file"
-_HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
-_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
-_CORPUS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
 
 _Binary = io.BufferedReader | gzip.GzipFile
 
@@ -126,7 +117,7 @@ def read_rows(
     if str(location) == STDIN:
         yield from _line_rows(sys.stdin.buffer, "stdin", plain, invalid)
     elif path.is_dir():
-        files = corpus_files(path) or _split_files(path).get(split or "train", [])
+        files = corpus_files(path) or split_files(path).get(split or "train", [])
         rows = (row for file in files for row in _file_rows(file, plain, invalid))
         for number, row in enumerate(rows, start=1):
             yield replace(row, number=number)
@@ -135,17 +126,15 @@ def read_rows(
     elif plain:
         raise UserError("no such file", where=str(location))
     else:
-        name, config, splits = _hub(location)
-        if (theirs := splits.get(split or "train")) is None:
-            raise UserError(f"has no split for {split or 'train'}", where=name)
-        yield from _streamed(f"{name} {theirs}", name, name, config, invalid=invalid, split=theirs)
+        for number, where, value in hub_rows(location, split or "train"):
+            yield from _table_row(number, where, value, invalid)
 
 
 def _file_rows(path: Path, plain: bool, invalid: OnInvalid | None) -> Iterator[RawRow]:
     place, suffixes = str(path), [suffix.lower() for suffix in path.suffixes]
     kind = "" if plain else next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if kind == ".parquet":
-        yield from _streamed(place, place, "parquet", invalid=invalid, split="train", data_files=place)
+        yield from _parquet_rows(path, invalid)
         return
     with _opened(path) as file:
         if kind in (".csv", ".tsv"):
@@ -202,14 +191,13 @@ def _table_rows(file: _Binary, name: str, separator: str, invalid: OnInvalid | N
     # has a cell too many. Here every cell stays text, and such a row is refused.
     csv.field_size_limit(sys.maxsize)  # for the whole process; the default is some 20,000 words
     line = 1
-    header = file.peek(1).partition(b"\n")[0]
-    if separator == "," and b";" in header and b"," not in header:
-        what, todo = "the header has ';' between its columns", "separate with commas, or use .tsv"
-        raise UserError(what, where=f"{name}:1", todo=todo)
     try:
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, delimiter=separator, strict=True)
             columns = next(reader, [])
+            if separator == "," and len(columns) == 1 and ";" in columns[0]:
+                what, todo = "the header has ';' between its columns", "separate with commas, or use .tsv"
+                raise UserError(what, where=f"{name}:1", todo=todo)
             if (twice := next((one for one in columns if columns.count(one) > 1), None)) is not None:
                 raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
@@ -228,84 +216,24 @@ def _table_rows(file: _Binary, name: str, separator: str, invalid: OnInvalid | N
         raise UserError(f"not a table: {error}", where=f"{name}:{line}", todo=todo) from None
 
 
-def given_splits(location: str | Path, todo: str = _NAME_FILES) -> tuple[SplitName, ...]:
-    """The splits of a folder or a hub data set; () for a single file or standard input.
+def _parquet_rows(path: Path, invalid: OnInvalid | None) -> Iterator[RawRow]:
+    import pyarrow
+    from pyarrow import parquet
 
-    Raises a UserError with `todo` for a folder without any.
-    """
-    path = Path(location)
-    if path.is_dir():
-        return tuple(_split_files(path, todo))
-    return () if str(location) == STDIN or path.exists() else tuple(_hub(location)[2])
-
-
-def files_by_split(
-    folder: Path, name: re.Pattern[str], accepts: Callable[[Path], bool]
-) -> dict[SplitName, list[Path]]:
-    """The files of a folder by split, without empty splits; the first group of the pattern finds a split in a name."""
-    found: dict[SplitName, list[Path]] = {split: [] for split in SPLIT_NAMES.values()}
-    for file in sorted(folder.iterdir()):
-        if (word := name.search(file.name)) and file.is_file() and accepts(file):
-            found[SPLIT_NAMES[word[1].lower()]].append(file)
-    return {split: files for split, files in found.items() if files}
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1000):
+                for value in batch.to_pylist():
+                    number += 1
+                    yield from _table_row(number, f"{path} row {number}", value, invalid)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
 
 
-def _is_data(file: Path) -> bool:
-    return file.name.lower().endswith(_SUFFIXES)
-
-
-def _split_files(folder: Path, todo: str = _NAME_FILES) -> dict[SplitName, list[Path]]:
-    """The files of each split, found by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
-    found = files_by_split(folder, _SPLIT_FILE, _is_data)
-    if not found:
-        raise UserError("a folder without a file for any split", where=str(folder), todo=todo)
-    return found
-
-
-def corpus_files(folder: Path) -> list[Path]:
-    """The JSON lines and parquet files of a folder by name; none if a file is named after a split."""
-    if files_by_split(folder, _SPLIT_FILE, _is_data):
-        return []
-    files = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
-    return sorted(file for file in files if file.name.lower().endswith(_CORPUS))
-
-
-def is_hub_name(location: str | Path) -> bool:
-    """Whether nothing of that name is here, so that the hub is asked for it."""
-    return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
-
-
-def _hub_match(location: str | Path) -> re.Match[str] | None:
-    """The location as a hub name; None if it looks like a mistyped path."""
-    text = str(location)
-    mistyped = text.lower().endswith(_SUFFIXES) or Path(text).parent.exists()
-    return None if mistyped else _HUB_NAME.fullmatch(text)
-
-
-def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
-    """Name, configuration and splits of a hub data set; its own name of a split by ours."""
-    if (found := _hub_match(location)) is None:
-        todo = "give a file, a folder, `-` for standard input, or a hub data set `owner/name`"
-        raise UserError("no such file", where=str(location), todo=todo)
-    name, config = found["name"], found["config"]
-    with _datasets(name, "no such file here either"):
-        from datasets import get_dataset_split_names
-
-        splits = get_dataset_split_names(name, config)
-    return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
-
-
-def _streamed(
-    place: str, where: str, *arguments: Any, invalid: OnInvalid | None, **options: Any
-) -> Iterator[RawRow]:
-    """Rows as `datasets` streams them: it copies nothing to its cache, and memory stays bounded."""
-    with _datasets(where):
-        from datasets import load_dataset
-
-        for number, value in enumerate(load_dataset(*arguments, streaming=True, **options), start=1):
-            row = f"{place} row {number}"
-            with skipping_invalid(invalid):
-                yield RawRow(number, row, _plain(value, row))
+def _table_row(number: int, where: str, value: Any, invalid: OnInvalid | None) -> Iterator[RawRow]:
+    with skipping_invalid(invalid):
+        yield RawRow(number, where, _plain(value, where))
 
 
 def _plain(value: Any, where: str) -> Any:
@@ -319,35 +247,3 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, date | time):
         return value.isoformat()
     return value if value is None or isinstance(value, str | int | float) else str(value)
-
-
-@contextmanager
-def _datasets(where: str, todo: str | None = None) -> Iterator[None]:
-    """Use the library `datasets`: without its logs, without counting downloads, its errors as one line."""
-    import datasets
-    import huggingface_hub
-
-    counts = datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
-    loggers = [library.utils.logging for library in (datasets, huggingface_hub)]
-    levels = [logging.get_verbosity() for logging in loggers]
-    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # release 3 ran code, or asked
-    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # else a local file is reported over the network, too
-    for logging in loggers:
-        logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # the library raises the errors of its file systems, parsers and HTTP client
-        deepest: BaseException = error
-        while deepest.__cause__ is not None:
-            deepest = deepest.__cause__
-        what = f"cannot be read: {first_line(deepest)}"
-        if "script" in what:
-            what = "needs a loading script, and no program of a data set is run here"
-            todo = f"fetch its files (`hf download {where} --repo-type dataset --local-dir DIR`) and import those"
-        raise UserError(what, where=where, todo=todo) from error
-    finally:
-        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counts
-        for logging, level in zip(loggers, levels, strict=True):
-            logging.set_verbosity(level)

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from pipedec_cli.data.checking import checked, some_names
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, Kind, alike, bad_value, kind_of, text_of
+from pipedec_cli.data.fields import Field, Kind, alike, kind_of, require_kind, text_of
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import Record
 
@@ -55,20 +55,15 @@ def learn_schema(
     for record in records:
         total += 1
         for name, value in object_of(record).items():
-            wanted = known is None or name in known
-            try:
-                kind = kind_of(value)
-            except ValueError as error:
-                if wanted:
-                    raise bad_value(name, str(error), record.where) from None
-                filled[name] += 1
-                continue
-            if kind is None:
+            if kind_of(value) is None:
                 continue
             filled[name] += 1
+            if known is not None and name not in known:
+                continue
+            kind = require_kind(name, value, record.where)
             kind = "number" if kind == "integer" else kind
             before, place = kinds.setdefault(name, (kind, record.where))
-            if before != kind and wanted and (known is None or known[name] is None):
+            if before != kind and (known is None or known[name] is None):
                 what = f"{name!r} is of kind {kind} here and {before} at {place}"
                 raise UserError(what, where=record.where, todo="give all values of a key the same kind")
     if known is None:
@@ -131,22 +126,19 @@ def read_json_schema(path: Path) -> dict[str, Field | None]:
 def _field(name: str, part: _Property, defined: Mapping[str, _Property], where: str) -> Field | None:
     part = _resolved(part, defined)
     types = [part.type] if isinstance(part.type, str) else part.type or ()
-    kinds = {_KINDS.get(one) for one in types if one != "null"}
+    kinds = {_KINDS.get(one, "other") for one in types if one != "null"}
     items = part
     if kinds == {"list"}:
         items = _resolved(part.items or _Property(type="string"), defined)
-        kinds |= {"list" if items.type in ("string", None) else None}
+        kinds |= {"list" if items.type in ("string", None) else "other"}
     allowed = items.enum if items.const is UNSET else (items.const,)
     if allowed is None and not types and not (part.any_of or part.reference):
         return None
-    try:
-        found = {kind_of(value) for value in allowed or ()} - {None}
-    except ValueError:
-        found = {None}
-    if found and "number" in found | kinds:
+    found = {kind_of(value) for value in allowed or ()} - {None}
+    if "number" in found | kinds:
         found = {"number" if kind == "integer" else kind for kind in found}
     wanted = {"string"} if kinds == {"list"} else kinds or found
-    if len(kinds or found) != 1 or None in kinds | found or not found <= wanted:
+    if len(kinds or found) != 1 or "other" in kinds | found or not found <= wanted:
         what = f"the property {name!r} is no string, number, boolean or list of strings"
         raise UserError(what, where=where, todo="give it one `type`, and an `enum` of values of that type")
     kind = next(iter(kinds or found))

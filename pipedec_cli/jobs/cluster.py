@@ -28,8 +28,8 @@ from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.merging import begin_job, whole_parts
+from pipedec_cli.data.places import STDIN
 from pipedec_cli.data.predictions import PredictionsFile
-from pipedec_cli.data.rows import STDIN
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace

@@ -11,8 +11,9 @@ from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import Inputs, scan_inputs
 from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.places import STDIN, corpus_files, given_splits
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.rows import STDIN, corpus_files, given_splits, read_records
+from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter

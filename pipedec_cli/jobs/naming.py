@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 
+from pipedec_cli.data.places import STDIN
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.rows import STDIN
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Whole

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Draft, Teacher
-from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.competitor import Competitor, Role

@@ -16,6 +16,7 @@ from pipedec_cli.data.artifact import SEGMENTATION_FILE
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.preparation import (
     Counts,
     Preparer,
@@ -26,7 +27,6 @@ from pipedec_cli.data.preparation import (
 )
 from pipedec_cli.data.reading import keep_apart, real, require_place
 from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
-from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes

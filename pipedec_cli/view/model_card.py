@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import to_builtins
 
 from pipedec_cli.data.artifact import SEGMENTATION_FILE
+from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.rows import is_hub_name
 from pipedec_cli.data.trained import FRESH
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import segmented_with

@@ -45,9 +45,9 @@ def test_keys_kinds_and_shares_are_those_of_the_targets_in_their_order():
         (["a text"], None, "x:1: the target is not an object"),
         ([["a"]], None, "x:1: the target is not an object"),
         ([{"a": 1}, {"a": "x"}], None, "x:2: 'a' is of kind string here and number at x:1"),
-        ([{"a": [1]}], None, "x:1: 'a' holds no string at place 1"),
-        ([{"a": [{"b": 1}]}], None, "x:1: 'a' holds an object at place 1"),
-        ([{"a": {"b": 1}}], {"a": None}, "x:1: 'a' is an object"),
+        ([{"a": [1]}], None, "x:1: 'a' is [1]; a value is a string"),
+        ([{"a": [{"b": 1}]}], None, "x:1: 'a' is [{"),
+        ([{"a": {"b": 1}}], {"a": None}, "x:1: 'a' is {"),
         ([{"a": 1}], {"b": None}, "no training target has a value for 'b'; its keys are: a"),
         (
             [{"a": 1}],

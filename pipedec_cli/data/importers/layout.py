@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from pipedec_cli.data.checking import checked, some_names
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.places import files_by_split, given_splits
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
-from pipedec_cli.data.rows import RawRow, files_by_split, given_splits, read_rows
+from pipedec_cli.data.rows import RawRow, read_rows
 
 _DATA_SUFFIXES: Final = (
     *(".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source"),
