@@ -140,6 +140,4 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty
 
 
 def test_help_says_which_file_is_written_by_default():
-    assert "default: named after the data set" in " ".join(
-        run("--help").stdout.split()
-    )
+    assert "default: named after the data set" in " ".join(run("--help").stdout.split())
