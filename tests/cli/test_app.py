@@ -14,6 +14,7 @@ import sys
 import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -21,10 +22,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from pipedec_cli.cli import app as module
+from pipedec_cli.cli import segment
 from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.jobs.commands import command_line, quoted
+from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.view.console import tame_libraries
 from tests.running import refused, run, write_lines
 
@@ -32,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 TO_A_FOLDER = ("segment x --out", "train --out", "report --out", "demo --out")
+MOST_OPTIONS, MOST_OF_GENERATE = 140, 30
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
 
@@ -297,6 +301,55 @@ def test_what_a_config_file_says_wrong_is_looked_for_in_that_file(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('[segment]\nsub-max = "many"\n', encoding="utf-8")
     assert f"(in {path})" in run("segment", "none.jsonl", "--config", path, exit_code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("pair", "wrong"),
+    [
+        ("dev_fraction", "'dev_fraction' is not KEY=VALUE"),
+        ("nonsense=1", "there is no key 'nonsense'; the keys are joiner, "),
+        ("level=phrase", "there is no key 'level'; write --level instead"),
+        ("dev_fraction=2", "dev_fraction: 2.0 is not from 0.0 to 1.0"),
+        ("dev_fraction=nan", "dev_fraction: nan cannot be used"),
+        ("seed=many", "seed: Expected `int`, got `str`"),
+        ("html=a\0b", "cannot be used"),
+    ],
+)
+def test_a_key_that_is_typed_wrong_is_refused_in_one_line(pair, wrong):
+    said = run("segment", "none.jsonl", "--set", pair, exit_code=2).stderr
+    assert wrong in said and said.count("\n") == 1
+
+
+def test_a_key_that_is_typed_wins_over_a_config_file_and_that_over_a_recipe(tmp_path, monkeypatch):
+    asked: list[SegmentSettings] = []
+    monkeypatch.setattr(segment.job, "segment", lambda settings, _: asked.append(settings) or sys.exit(0))
+    path = tmp_path / "c.toml"
+    path.write_text("[segment]\nsub-max = 7\nseed = 3\n", encoding="utf-8")
+    for options in ((), ("--config", path), ("--config", path, "--set", "sub_max=9")):
+        run("segment", "x", "--recipe", "pubmed", *options)
+    assert [one.sub_max for one in asked] == [20, 7, 9]
+    assert [one.seed for one in asked] == [0, 3, 3]
+    assert [one.typed >= {"sub_max"} for one in asked] == [False, False, True]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_all_shows_every_key_and_help_none(command):
+    keys = [one.name for one in getattr(get_command(app).commands[command], "keys", ())]  # type: ignore[attr-defined]
+    if keys:
+        every = run(command, "--help-all", columns=200).stdout
+        assert all(f"  {name} " in every for name in keys)
+        assert "Keys of the config file" not in run(command, "--help").stdout
+
+
+def test_options_are_few():
+    def options(command: Any) -> int:
+        inner = getattr(command, "commands", {}).values()
+        own = [one for one in command.params if one.param_type_name == "option" and one.name != "help_all"]
+        return sum(map(options, inner)) if inner else len(own)
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert options(commands["generate"]) <= MOST_OF_GENERATE
+    assert sum(map(options, commands.values())) <= MOST_OPTIONS
 
 
 def complete(what: str, **environment: str) -> str:
