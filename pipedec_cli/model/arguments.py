@@ -1,4 +1,4 @@
-"""What a caller asks for, made into what is used, or a `UserError` that says what to give instead."""
+"""Checks of what a caller passes: each gives the value to use, or raises a `UserError` that says what to give."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 
-DTYPES: Final = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "int8": torch.int8,
+DTYPES: Final[dict[str, torch.dtype]] = {
+    name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "int8")
 }
-#: More of anything is a mistake: of examples at a time, tokens, time-steps.
+#: A larger number of examples, tokens or time-steps is a mistake.
 MOST: Final = 1_000_000
 
 
-def whole(name: str, value: Any, otherwise: str | None = None) -> int | None:
-    """A whole number from 1 to a million, or None; the text says what else may be given."""
+def check_positive_int(name: str, value: Any, otherwise: str | None = None) -> int | None:
+    """A whole number from 1 to a million, or None. `otherwise` is another value that the caller takes."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST:
@@ -31,8 +28,8 @@ def whole(name: str, value: Any, otherwise: str | None = None) -> int | None:
     return int(value)
 
 
-def several(sources: Iterable[str]) -> Iterator[str]:
-    """Texts one after the other; a single one is not taken for its letters."""
+def check_texts(sources: Iterable[str]) -> Iterator[str]:
+    """The texts, one after the other. A single string is refused, not read letter by letter."""
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
         raise UserError(f"the sources are one {type(sources).__name__}", todo="give a list of texts")
     for number, text in enumerate(sources):
@@ -42,13 +39,13 @@ def several(sources: Iterable[str]) -> Iterator[str]:
 
 
 def computes_bfloat16() -> bool:
-    """Whether torch has fast matrices in bfloat16 on this CPU, as far as oneDNN, which computes them, can tell."""
-    there: Any = torch.backends.mkldnn
-    return not there.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Whether torch multiplies bfloat16 matrices fast on this CPU, as far as oneDNN can tell."""
+    onednn: Any = torch.backends.mkldnn
+    return not onednn.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device of that name, or a UserError; ``auto`` takes a CUDA GPU where there is one, else the CPU."""
+    """The device of that name; ``auto`` is a CUDA GPU if there is one, else the CPU."""
     name = str(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -57,14 +54,14 @@ def choose_device(name: str = "auto") -> torch.device:
     form = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
     if form is None:
         raise UserError(f"there is no device {name!r}", todo="use auto, cpu, cuda or cuda:N")
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name != "cpu" and int(form[1] or 0) >= there:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name != "cpu" and int(form[1] or 0) >= count:
         raise UserError(f"{name} is not here", todo="use --device cpu")
     return torch.device(name)
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype of that name, or a UserError where it is not known or not to be used on that device."""
+    """The dtype of that name, if the device can use it."""
     if str(name) not in DTYPES:
         raise UserError(f"there is no dtype {name!r}", todo=f"use one of {', '.join(DTYPES)}")
     if name == "float16" and device.type == "cpu":

@@ -1,4 +1,4 @@
-"""How many examples are in flight at once, where nobody says: what makes steps worth their while and fits the memory."""
+"""The default batch size: large enough to make a decoder call worth its cost, small enough to fit the memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 from pipedec_cli.model.families import backbone_of
 
-#: Beyond this many examples a step is bound by arithmetic, and more of them gain little.
+#: With more examples than this, arithmetic bounds a call, and more examples gain little.
 MOST_ON_CPU, MOST_ON_GPU = 8, 64
-#: The share of the free memory that examples in flight may take, and the tokens of a grid that room is reckoned for.
+#: The share of the free memory that a batch may take, and the tokens of a grid for which it must have room.
 _SHARE, _GRID_TOKENS = 0.25, 512
 
 
 def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:
-    """As many examples as make a step worth its while and fit a share of the free memory, with sources so long."""
+    """The batch size for so many examples, with sources of up to `source_tokens` tokens."""
     if model.device.type == "cuda":
         most, free = MOST_ON_GPU, torch.cuda.mem_get_info(model.device)[0]
     else:
@@ -25,9 +25,9 @@ def choose_batch_size(model: Any, source_tokens: int, examples: int) -> int:
 
 
 def bytes_per_example(model: Any, source_tokens: int) -> int:
-    """Memory that one example in flight takes at most: in the encoder, and in the decoder's cache."""
+    """The most bytes that one example takes in the encoder and in the decoder's cache."""
     sizes, width = backbone_of(model.config).sizes(model.config), torch.finfo(model.dtype).bits // 8
-    # scores of every head over all pairs of source tokens, before and after the softmax, which is in float32
+    # The scores of every head over all pairs of source tokens, before and after the softmax, which is in float32.
     attention = 3 * sizes.heads * source_tokens**2 * 4
     hidden = source_tokens * (4 * sizes.width + 2 * sizes.feed_width) * 4
     column = 2 * sizes.layers * sizes.heads * sizes.head_width * width

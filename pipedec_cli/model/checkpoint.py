@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import ADAPTER, UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
+from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.backbone import OPENERS, Backbone, eos_of
 from pipedec_cli.model.engine.native.bare import bare_model
 from pipedec_cli.model.families import FAMILIES, backbone_of
@@ -30,35 +32,37 @@ from pipedec_cli.pipeline.grid import EmptyRows
 _CONFIG: Final = "config.json"
 _KEY: Final = "pipedec"  # of the method's settings in config.json
 
-#: What transformers says in many words, and here in few.
+#: Long messages of transformers, by a word in them, in short.
 _WORDS: Final = {
     "ignore_mismatched_sizes": "its weights are not of the sizes in config.json",
     "trust_remote_code": "it wants to run code of its own, which pipedec never does",
 }
 
-#: A tokenizer that is not what it should be fails at a text, here a letter and a character that none knows.
+#: A text that a broken tokenizer fails at: a letter, and a character that no tokenizer knows.
 _TRIAL: Final = "a \U0010fffd"
+
+#: Files that do not change what is generated: logs and manifests of the training, and transformers' decoding defaults.
+_WITHOUT_EFFECT: Final = frozenset({"generation_config.json", "trainer_state.json", "training.json"})
+_WITH_EFFECT: Final = frozenset({".bin", ".jinja", ".json", ".model", ".safetensors", ".txt"})
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint was trained for, and what decoding it must do alike; it stands in config.json.
+    """What a checkpoint was trained for, and the defaults of decoding it. It stands in config.json.
 
-    The delay is Δt, ``any`` after training over random schedules, or ``together`` for fields; it has no meaning for
-    ``sequential``. The
-    segmentation's joiner puts predictions together again; time_max is the last time-step; `empty_rows` and
-    `stop_on_repeat` are the rules where none are asked for.
+    The delay is Δt in time-steps, ``any`` after training over random schedules, or ``together`` for fields; it has no
+    meaning for a sequential model.
     """
 
     decoder: DecoderKind
     delay: Positive | Literal["any", "together"]
-    segmentation: Segmentation
+    segmentation: Segmentation  # its joiner puts predictions together again
     source_prefix: str = ""
-    prompt: str = PROMPT  # of a decoder-only model: what stands around a source
-    chat: bool = False  # within its chat template
+    prompt: str = PROMPT  # of a decoder-only model: the template around a source
+    chat: bool = False  # whether the prompt stands in the model's chat template
     max_source_tokens: Positive = 2048
-    time_max: Positive = 50
+    time_max: Positive = 50  # the last time-step
     empty_rows: EmptyRows = "retry"
     stop_on_repeat: bool = False
 
@@ -68,16 +72,16 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return self.delay if isinstance(self.delay, int) else 2
 
 
-#: The settings of a checkpoint that this tool has not trained: those of an ordinary model.
+#: The settings of a checkpoint that this tool has not trained: a sequential model.
 PLAIN: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), " "))
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A model of one of the `backbones`, in evaluation mode, with its tokenizer and the folder or hub name it came from.
+    """A model in evaluation mode, with its tokenizer and the folder or hub name that it came from.
 
-    The settings are None for one that this tool has not trained. The segmenter, where it is known, cuts a whole text
-    as the training targets were cut, for a sequential decoder's output.
+    The settings are None if this tool has not trained it. The segmenter, where it is known, cuts a whole text as the
+    training targets were cut.
     """
 
     model: Any
@@ -94,14 +98,14 @@ class Checkpoint:
 
     @property
     def opener(self) -> int:
-        """The id that opens a subsequence of a grid."""
+        """The id that opens a subsequence."""
         return self.backbone.opener(self.model.config)
 
     @property
     def bos(self) -> int | None:
-        """The id that opens what is written; None where a plain decoder-only model goes on behind its prompt."""
-        plain = self.settings is None or self.settings.decoder == "sequential"
-        return None if plain and self.backbone.prompted else self.opener
+        """The id that opens a text; None if a sequential decoder-only model goes on behind its prompt."""
+        sequential = (self.settings or PLAIN).decoder == "sequential"
+        return None if sequential and self.backbone.prompted else self.opener
 
     @property
     def eos(self) -> int:
@@ -114,23 +118,23 @@ class Checkpoint:
 
     @property
     def positions(self) -> int | None:
-        """How many a decoder-only model was made for, if it says so: prompt and text go beyond them at a risk."""
+        """The number of positions that a decoder-only model was made for; None if there is no such number."""
         prompted = self.backbone.prompted
         return getattr(self.model.config, "max_position_embeddings", None) if prompted else None
 
     @property
     def places(self) -> int | None:
-        """How many tokens a source can have, where an encoder looks their places up in a table."""
+        """The most tokens of a source, if an encoder looks up its positions in a table; else None."""
         return self.model.config.max_position_embeddings if self.backbone.learned else None
 
     @property
     def together(self) -> bool:
-        """Whether it writes fields: a row for each, all of them at the same time."""
-        used = self.settings
-        return used is not None and used.delay == "together" and bool(used.segmentation.fields)
+        """Whether it writes fields: one row for each, all at the same time."""
+        used = self.settings or PLAIN
+        return used.delay == "together" and bool(used.segmentation.fields)
 
     def codec(self) -> TextCodec:
-        """Texts to ids as this checkpoint wants them."""
+        """The codec of texts and ids, as this checkpoint was trained with it."""
         used = self.settings or PLAIN
         prompt = self.prompt(used.prompt, chat=used.chat) if self.backbone.prompted else None
         around = self._known(*ids_around(self.tokenizer)) if self.backbone.framed else None
@@ -138,7 +142,7 @@ class Checkpoint:
         return TextCodec(self.tokenizer, *how, around=around, places=self.places)
 
     def prompt(self, template: str, *, chat: bool) -> Prompt:
-        """What stands around a source; a UserError if there is no prompt, or it cannot be made so."""
+        """The prompt that a template makes; a UserError if the model has no prompt, or the template does not fit."""
         if not self.backbone.prompted:
             what = (
                 f"{self.name} is a {self.backbone.name}, whose encoder reads the source: there is no prompt"
@@ -149,20 +153,38 @@ class Checkpoint:
         return prompt
 
     def _known(self, head: list[int], tail: list[int]) -> tuple[list[int], list[int]]:
-        """What stands around a source, if the model knows all of it; else a UserError."""
+        """The same ids around a source, if all are in the model's vocabulary; else a UserError."""
         if (largest := max([*head, *tail], default=0)) >= self.model.config.vocab_size:
             what = f"a token with the id {largest} stands around a source, and the model does not know it"
-            raise UserError(what, where=self.name, todo="ask it in another template, or take another model")
+            raise UserError(what, where=self.name, todo="use another template, or take another model")
         return head, tail
 
     def end_as_usual(self, *, chat: bool | None = None) -> None:
-        """Have the texts of a decoder-only model from elsewhere end where it ends them, in a `chat` a turn.
+        """Let a decoder-only model from elsewhere end its texts as its tokenizer says, in a `chat` with a turn.
 
-        Where that is None it is as the settings say.
+        `chat` is as the settings say by default. Other models stay as they are.
         """
         if self.backbone.prompted:
             chat = (self.settings or PLAIN).chat if chat is None else chat
             self.eos = text_end(self.tokenizer, self.eos, chat=chat)
+
+
+def fingerprint(checkpoint: Checkpoint) -> str | None:
+    """The SHA-256 of a folder's weights, configuration and tokenizer; the commit of a hub model, if it is known.
+
+    It does not depend on where the folder lies. Folders inside it, such as a training's ``checkpoint-N``, do not count.
+    """
+    folder = Path(checkpoint.name)
+    if not folder.is_dir():
+        return getattr(checkpoint.model.config, "_commit_hash", None)
+    skipped, digest = _WITHOUT_EFFECT, hashlib.sha256()
+    if b'"decoder_start_token_id"' not in contents(folder / _CONFIG):
+        skipped -= {"generation_config.json"}  # which then names <bos>
+    base = lora.base_of(folder)
+    for file in [*sorted(folder.iterdir()), *sorted(base.glob("*.safetensors") if base else ())]:
+        if file.is_file() and file.suffix in _WITH_EFFECT and file.name not in skipped:
+            digest.update(f"{file.name} {file_sha256(file)}\n".encode())
+    return digest.hexdigest()
 
 
 def load_checkpoint(
@@ -172,9 +194,9 @@ def load_checkpoint(
     device: str = "cpu",
     bare: Callable[[Any], bool] | None = None,
 ) -> Checkpoint:
-    """Load a local folder or a hub model, or say in a UserError why not. A local path never calls the hub.
+    """Load a local folder or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
 
-    Where `bare`, of its config, says so, the model may be its weights alone: a `BareModel`.
+    If `bare`, called with the config, is true, the model may be a `BareModel`: its weights alone.
     """
     local = require_model(name)
     try:
@@ -182,7 +204,7 @@ def load_checkpoint(
             model, tokenizer, content = _load(name, dtype, local, bare)
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # whatever several libraries raise; a panic in Rust is no Exception
+    except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
         reason = next((words for key, words in _WORDS.items() if key in str(error)), first_line(error))
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
         raise UserError(f"cannot load the checkpoint {name}: {reason}", todo=todo) from error
@@ -191,11 +213,10 @@ def load_checkpoint(
     except msgspec.ValidationError as error:
         what = f"the settings under {_KEY!r} are not of this version ({error})"
         todo = "train the checkpoint anew, or use the version that wrote it"
-        raise UserError(what, where=f"{name}/config.json", todo=todo) from error
+        raise UserError(what, where=f"{name}/{_CONFIG}", todo=todo) from error
     segmenter = load_segmenter(Path(name), settings.segmentation) if settings and local else None
-    checkpoint = Checkpoint(
-        model.eval().to(device), tokenizer, settings, name, torch.device(device), segmenter
-    )
+    where = torch.device(device)
+    checkpoint = Checkpoint(model.eval().to(where), tokenizer, settings, name, where, segmenter)
     if settings is None:
         checkpoint.end_as_usual()
     return checkpoint
@@ -204,29 +225,19 @@ def load_checkpoint(
 def _load(
     name: str, dtype: torch.dtype, local: bool, bare: Callable[[Any], bool] | None
 ) -> tuple[Any, Any, Any]:
-    """The model, the tokenizer, and what stands under our key in config.json. No code of the checkpoint's own is run."""
+    """The model, the tokenizer, and the settings in config.json as they stand there. No code of the checkpoint is run."""
     import transformers
 
     config, content = _config(name, local)
     base = lora.base_of(Path(name)) if local else None
     options = {"config": config, "local_files_only": local, "trust_remote_code": False}
     tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
-    vocabulary = tokenizer.get_vocab()
-    if len(vocabulary) - len(tokenizer.all_special_tokens) <= 1:
-        # Where there are no files, transformers makes one up that knows nothing but the special tokens.
-        raise ValueError("it has no tokenizer")
-    trial = TextCodec(tokenizer, "", 8, 0)
-    trial.decode(trial.ids([_TRIAL])[0])
-    # Special tokens, which no text becomes, may go beyond the weights: BART's <mask>, or Gemma 3's of images.
-    never = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    if (largest := max({*vocabulary.values()} - never | {tokenizer.unk_token_id or 0})) >= config.vocab_size:
-        what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {config.vocab_size}"
-        raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
+    _check_tokenizer(tokenizer, config.vocab_size, name)
     if bare and local and not base and bare(config) and (model := bare_model(Path(name), config, dtype)):
         return model, tokenizer, content
-    made = getattr(transformers, backbone_of(config).auto_class).from_pretrained
-    model, info = made(str(base or name), **options, dtype=dtype, output_loading_info=True)
-    if info["missing_keys"]:  # transformers would go on with fresh weights in their place
+    make = getattr(transformers, backbone_of(config).auto_class).from_pretrained
+    model, info = make(str(base or name), **options, dtype=dtype, output_loading_info=True)
+    if info["missing_keys"]:  # transformers would fill them with fresh weights
         raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
     if unused := sorted(key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)):
         raise ValueError(f"its weights have layers that config.json does not count, as {unused[0]}")
@@ -235,30 +246,43 @@ def _load(
     return model, tokenizer, content
 
 
+def _check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
+    """Refuse a tokenizer that is not there, fails, or has ids that the weights do not have."""
+    vocabulary = tokenizer.get_vocab()
+    if len(vocabulary) - len(tokenizer.all_special_tokens) <= 1:
+        # Where there are no files, transformers makes a tokenizer that knows nothing but the special tokens.
+        raise ValueError("it has no tokenizer")
+    trial = TextCodec(tokenizer, "", 8, 0)
+    trial.decode(trial.ids([_TRIAL])[0])
+    # Special tokens, which no text becomes, may lie outside the weights: BART's <mask>, or Gemma 3's image tokens.
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    if (largest := max({*vocabulary.values()} - special | {tokenizer.unk_token_id or 0})) >= vocab_size:
+        what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {vocab_size}"
+        raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
+
+
 def _config(name: str, local: bool) -> tuple[Any, Any]:
-    """The family's configuration, of what its schema knows and nothing else, and what stands under our key."""
+    """The model's configuration, with nothing but what the family's schema knows, and our settings as they stand there."""
     import transformers
 
     raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
     if (kind := raw.get("model_type")) is None:
         raise ValueError("its config.json names no model_type")
-    if kind not in FAMILIES:
+    if (family := FAMILIES.get(kind)) is None:
         todo = f"use a checkpoint of one of these families: {', '.join(FAMILIES)}"
         raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
-    given = {**transformers.AutoConfig.for_model(kind).to_dict(), **raw}
-    encoded = not FAMILIES[kind].prompted
-    if encoded and given.get(OPENERS[0]) is None:
-        with suppress(OSError):  # there need not be one
+    given, opener = {**transformers.AutoConfig.for_model(kind).to_dict(), **raw}, OPENERS[0]
+    if not family.prompted and given.get(opener) is None:
+        with suppress(OSError):  # a checkpoint need not have a generation_config.json
             made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
-            given[OPENERS[0]] = made.decoder_start_token_id
-        named = (given.get(name) for name in OPENERS)
-        given[OPENERS[0]] = next((one for one in named if one is not None), None)
+            given[opener] = made.decoder_start_token_id
+        given[opener] = next((given[key] for key in OPENERS if given.get(key) is not None), None)
     try:
-        checked = msgspec.to_builtins(msgspec.convert(given, FAMILIES[kind].config))
+        checked = msgspec.to_builtins(msgspec.convert(given, family.config))
     except msgspec.ValidationError as error:
         what, todo = f"no {kind} can be built of it: {error}", "take the file that belongs to the weights"
-        raise UserError(what, where=f"{name}/config.json", todo=todo) from error
-    settled = {key: value for key, value in checked.items() if key in {*raw, OPENERS[0]}}
+        raise UserError(what, where=f"{name}/{_CONFIG}", todo=todo) from error
+    settled = {key: value for key, value in checked.items() if key in {*raw, opener}}
     config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
     return config, raw.get(_KEY)
 
@@ -266,39 +290,40 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write config.json, model.safetensors or an adapter, the tokenizer's files and sentences.json.
 
-    A folder without config.json is no model: it goes first and comes last.
+    A folder is a model if it holds config.json: this file is deleted first and written last.
     """
     assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
     import transformers
 
-    setattr(checkpoint.model.config, _KEY, msgspec.to_builtins(checkpoint.settings))
-    # How the base sampled and where it ended says nothing of what was trained: its `generate` is to be greedy, to this eos.
-    made = transformers.GenerationConfig.from_model_config(checkpoint.model.config)
-    checkpoint.model.generation_config = made
+    model = checkpoint.model
+    setattr(model.config, _KEY, msgspec.to_builtins(checkpoint.settings))
+    # The base's own sampling and ending do not fit what was trained: `generate` is greedy and ends at this eos.
+    model.generation_config = transformers.GenerationConfig.from_model_config(model.config)
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:
+        written = Path(unfinished)
         with _quiet():
-            if lora.has_adapters(checkpoint.model):
-                checkpoint.model.config.save_pretrained(unfinished)
-                lora.save_adapter(checkpoint.model, checkpoint.name, Path(unfinished))
+            if lora.has_adapters(model):
+                model.config.save_pretrained(written)
+                lora.save_adapter(model, checkpoint.name, written)
             else:
-                checkpoint.model.save_pretrained(unfinished)
-            checkpoint.tokenizer.save_pretrained(unfinished)
+                model.save_pretrained(written)
+            checkpoint.tokenizer.save_pretrained(written)
         if checkpoint.segmenter is not None:
-            save_segmenter(Path(unfinished), checkpoint.segmenter)
-        mode = (Path(unfinished) / _CONFIG).stat().st_mode  # safetensors' own is for the owner alone
+            save_segmenter(written, checkpoint.segmenter)
+        mode = (written / _CONFIG).stat().st_mode  # safetensors lets only the owner read its file
         (folder / _CONFIG).unlink(missing_ok=True)
-        # Weights of another kind, or in parts, would be taken for some of this one's.
+        # Older weights of another kind, or in several files, would be taken for a part of these.
         for other in (*folder.glob("*.safetensors*"), folder / ADAPTER):
             other.unlink(missing_ok=True)
-        for file in sorted(Path(unfinished).iterdir(), key=lambda file: file.name == _CONFIG):
+        for file in sorted(written.iterdir(), key=lambda file: file.name == _CONFIG):
             file.chmod(mode)
             file.replace(folder / file.name)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' own bars and notes off the terminal: the command says what is loaded."""
+    """Keep transformers' progress bars and notes off the terminal."""
     from transformers.utils import logging
 
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
