@@ -1,8 +1,8 @@
-"""Demo data: a few facts in, a sentence for each out, so that what a model says can be counted as right or wrong.
+"""Demo data: a source is a few facts, its target a sentence for each. A program can check what a model writes.
 
-A source such as ``Talora; kind: ship; cargo: salt; crew: four`` has one right target: its facts in their order, each
-in the sentence that its kind and attribute ask for. The words are few and the sentences short, so that a small
-T5 learns them from nothing within minutes. Everything and everyone is made up.
+A source such as ``Talora; kind: ship; cargo: salt; crew: four`` has one right target: its facts in order, each in the
+sentence of its kind and attribute. There are few words and short sentences, so that a small T5 learns them from fresh weights
+within minutes. All names are made up.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-#: The most and the fewest facts of a record; its kind, the first of them, among them.
+#: The number of facts of a record, with its kind, which is the first fact.
 FEWEST_FACTS: Final = 3
 MOST_FACTS: Final = 7
 
 
 @cache
 def _kinds() -> Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]:
-    """For each attribute of a kind of thing the sentence that says it, and the values that it may have."""
+    """The sentence and the possible values of each attribute, by kind of thing and attribute."""
     content = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return {
         kind: {
@@ -34,9 +34,9 @@ def _kinds() -> Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]:
 
 
 def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
-    """Make n objects with ``id``, ``source`` and ``target``, up to some tens of thousands, no two with the same source.
+    """Make n objects with ``id``, ``source`` and ``target`` and different sources; n may be some tens of thousands.
 
-    The same seed gives the same records on every machine, and the first k of n are those of k.
+    The same seed gives the same records on every machine, and a larger n gives the same first records.
     """
     rng = random.Random(seed)  # noqa: S311 - chance, not secrecy
     kinds = _kinds()
@@ -44,7 +44,7 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
     while len(made) < n:
         kind = rng.choice(tuple(kinds))
         attributes = [name for name in kinds[kind] if name != "kind"]
-        # One order for a kind: which fact a sentence is to state is then a question of what the source holds alone.
+        # Each kind has one order of attributes, so that the source alone decides the next sentence.
         drawn = rng.sample(attributes, rng.randint(FEWEST_FACTS, MOST_FACTS) - 1)
         chosen = ["kind", *sorted(drawn, key=attributes.index)]
         facts = {name: rng.choice(kinds[kind][name][1]) for name in chosen}
@@ -56,10 +56,10 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def check_facts(prediction: str, source: str) -> dict[str, int]:
-    """Count the facts that a prediction states, in whatever order, by its sentences to the letter, white space aside.
+    """Count the facts of the source that the prediction states, in any order; only white space may differ.
 
-    ``right`` are the facts of the source that are stated, once or more, ``missing`` those that are not, and ``wrong``
-    the sentences that state no fact of the source. A source that is not of `make_demo` is a ValueError.
+    ``right`` are the facts that it states once or more, ``missing`` the other facts, and ``wrong`` the sentences that
+    state no fact of the source. Raises a ValueError for a source that `make_demo` did not make.
     """
     name, *fields = source.split("; ")
     facts = {attribute: value for attribute, _, value in (field.partition(": ") for field in fields)}
@@ -77,6 +77,6 @@ def _say(kind: str, facts: Mapping[str, str]) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences of a text, white space evened out; what stands after the last full stop is one too."""
+    """The sentences of a text with single spaces; the text after the last full stop is one, too."""
     parts = (" ".join(part.split()) for part in re.findall(r"[^.]+\.?", text))
     return [part for part in parts if part]

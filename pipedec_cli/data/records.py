@@ -116,12 +116,6 @@ class _Settings(Struct):
     training: dict[str, Any] = {}
 
 
-class _Part(Struct):
-    number: Count = 0
-    of: Count = 0
-    records: Count = 0
-
-
 class _Look(Struct):
     update: Count
     loss: float | None = None
@@ -133,10 +127,6 @@ class _Result(Struct):
     curve: tuple[_Look, ...] = ()
 
 
-class _Level(Struct):
-    level: str | None = None
-
-
 class Manifest(Struct):
     """The fields that we read of the manifest of a generation or a training. Each may be missing or null."""
 
@@ -145,11 +135,11 @@ class Manifest(Struct):
     model: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
     inputs: list[dict[str, Any]] | None = None
-    segmentation: _Level | None = None
+    segmentation: dict[str, Any] | None = None
     examples: Count | None = None
     #: In exact mode.
     costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = None
-    shard: _Part | None = None
+    shard: dict[str, Count] | None = None
     result: _Result | None = None  # of a training or a shard that is complete
     task: str | None = None
     from_scratch: bool | None = None  # of a training: whether it, or one before it, began with fresh weights

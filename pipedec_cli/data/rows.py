@@ -191,13 +191,14 @@ def _table_rows(file: _Binary, name: str, separator: str, invalid: OnInvalid | N
     # has a cell too many. Here every cell stays text, and such a row is refused.
     csv.field_size_limit(sys.maxsize)  # for the whole process; the default is some 20,000 words
     line = 1
+    header = file.peek(1).partition(b"\n")[0]
+    if separator == "," and b";" in header and b"," not in header:
+        what, todo = "the header has ';' between its columns", "separate with commas, or use .tsv"
+        raise UserError(what, where=f"{name}:1", todo=todo)
     try:
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, delimiter=separator, strict=True)
             columns = next(reader, [])
-            if separator == "," and len(columns) == 1 and ";" in columns[0]:
-                what, todo = "the header has ';' between its columns", "separate with commas, or use .tsv"
-                raise UserError(what, where=f"{name}:1", todo=todo)
             if (twice := next((one for one in columns if columns.count(one) > 1), None)) is not None:
                 raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
