@@ -66,37 +66,24 @@ A = {"source": "a"}
     ("items", "expected"),
     [
         ([], ".jsonl: is empty"),
-        (["", "  "], ".jsonl: is empty"),
         ([A, '{"source": "b",}'], ":2: not JSON: "),
         (['{"source": }'], ":1: not JSON: Expecting value at column 12"),
-        (['{"source": ', A], ":1: not JSON: Expecting value at column 12"),
         (["[1]"], ":1: expected an object, found a list"),
-        (["3"], ":1: expected an object, found a number"),
         ([{"text": "a"}], ":1: field 'source' is missing; its fields are: text; --source-field"),
         ([{"source": None}], ":1: field 'source' is null; give the record a source, or leave it out"),
         ([{"source": " \n"}], ":1: 'source' is empty"),
         ([{"source": ["a"]}], ":1: field 'source': expected a string, found a list"),
         ([A | {"references": "\ud800"}], ":1: field 'references': expected a list, found a string"),
         ([A | {"target": 3}], ":1: field 'target': expected a string or an object or a list, found a number"),
-        (
-            [A | {"target": True}],
-            ":1: field 'target': expected a string or an object or a list, found true or false",
-        ),
         ([A | {"target": ["b", 3]}], ":1: field 'target', item 2: expected a string, found a number"),
-        ([A | {"references": "b"}], ":1: field 'references': expected a list, found a string"),
         ([A | {"id": ["b"]}], ":1: field 'id': expected a number or a string, found a list"),
-        (
-            [A | {"id": "x"}, A | {"id": 1}, A | {"id": "x"}],
-            "a.jsonl:3: id 'x' was already used at …a.jsonl:1",
-        ),
-        ([A | {"id": 1}, A | {"id": "1"}], ":2: id '1' was already used at "),
+        ([A | {"id": "x"}, A, A | {"id": "x"}], "a.jsonl:3: id 'x' was already used at …a.jsonl:1"),
         ([A | {"id": 2}, A], ":2: id '2' was already used at "),
         (["[" * 100_000], ":1: not JSON"),
         (['{"source": "a", "n": ' + "9" * 5000 + "}"], ":1: not JSON"),
         (["\ufeff" + json.dumps(A), '{"source": "\udcff"}'], ":2: not UTF-8: byte 0xff at position 13"),
         (["The Mill is cheap."], ":1: not JSON…pipedec generate --plain"),
         ("", "data.csv…is empty"),
-        ("source;target\na;b", "data.csv:1: the header has ';'…separate with commas"),
         ('"source";"target"\n"a, b";c', "data.csv:1: the header has ';'…separate with commas"),
         ("source,source\na,b", "data.csv…column 'source' is there twice"),
         ("source,target\na,b,c", "data.csv:2: 3 cells under 2 columns"),
@@ -156,14 +143,12 @@ def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, m
 def test_plain_lines_that_cannot_be_read_are_refused(tmp_path):
     path = tmp_path / "a.txt"
     for content, message in (
-        (b"a\nb\xff", r"a\.txt:2: not UTF-8: byte 0xff at position 2"),
+        (b"a\nb\xff", "a.txt:2: not UTF-8: byte 0xff at position 2"),
         (b"\n \n", "is empty"),
     ):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=message):
-            list(read_records(path, plain=True))
-    with pytest.raises(UserError, match="no such file"):
-        next(read_records("owner/name", plain=True))
+        assert message in refusal(path, plain=True)
+    assert "no such file" in refusal("owner/name", plain=True)
 
 
 def test_half_a_surrogate_pair_is_replaced_and_said(write_lines):
@@ -229,13 +214,8 @@ def test_what_json_lacks_in_parquet_is_carried_along_as_text_and_bytes_that_are_
     from pyarrow import parquet
 
     path, day, moment = tmp_path / "data.parquet", date(2024, 1, 2), datetime(2024, 1, 2, 3, 4)
-    row = {
-        "id": day,
-        "source": b"s",
-        "price": Decimal("1.50"),
-        "at": moment,
-        "in": {"days": [day], "t": time(5)},
-    }
+    inside = {"days": [day], "t": time(5)}
+    row = {"id": day, "source": b"s", "price": Decimal("1.50"), "at": moment, "in": inside}
     parquet.write_table(pyarrow.Table.from_pylist([row]), path)
     (record,) = read_records(path)
     assert (record.id, record.source) == ("2024-01-02", "s")

@@ -62,51 +62,37 @@ def test_sentences_end_where_a_reader_would_end_them(model, marked):
     assert sentences(model, marked.replace("|", "")) == [part.strip() for part in marked.split("|")]
 
 
-@pytest.mark.parametrize(
-    ("targets", "marked"),
-    [
-        (
-            [f"The strain subsp. {name} was found in tank {i}. It grew." for i, name in enumerate(SPECIES)],
-            "We saw subsp. rubra there.| It died.",
-        ),
-        (
-            [f"It is short for Abh. Sem. Univ. in {i}. We read it." for i in range(40)],
-            "It is short for Abh. Sem. Univ. in Ulm.| We read it.",
-        ),
-        (
-            [f"the strain subsp. {name} grew. the tank was full." for name in SPECIES],
-            "the strain subsp. alba grew.| the tank was full.",
-        ),
-        (
-            [f"The pump is {a}. She lives in {b}. It runs at 3 bar." for a, b in PUMPS] * 30,
-            "The pump is on.| She lives in Rome.| It runs at 3 bar.",
-        ),
-        (
-            [f"She was born in {1900 + i}. He studied in Rome. It is late." for i in range(60)]
-            + ["He wrote."],
-            "She was born in 1950.| He studied in Ulm.",
-        ),
-        (
-            [
-                f"Es war am {i}. Oktober kalt. Der Regen kam am {i}. Mai. Im Mai war es warm."
-                for i in range(30)
-            ],
-            "Am 3. Oktober kam sie.| Am 4. Mai kam er.",
-        ),
-        (["Il dit. « Je pars. » Elle rit."] * 40, "Il dit.| « Je pars. »| Elle rit."),
-        ([], "One.| Two."),
-    ],
-    ids=[
-        "of the domain",
-        "chains",
-        "in lower case",
-        "last words of templates are none",
-        "years",
-        "dates",
-        "spaced quotation marks",
-        "nothing learnt",
-    ],
-)
+LEARNT = {
+    "of the domain": (
+        [f"The strain subsp. {name} was found in tank {i}. It grew." for i, name in enumerate(SPECIES)],
+        "We saw subsp. rubra there.| It died.",
+    ),
+    "chains": (
+        [f"It is short for Abh. Sem. Univ. in {i}. We read it." for i in range(40)],
+        "It is short for Abh. Sem. Univ. in Ulm.| We read it.",
+    ),
+    "in lower case": (
+        [f"the strain subsp. {name} grew. the tank was full." for name in SPECIES],
+        "the strain subsp. alba grew.| the tank was full.",
+    ),
+    "last words of templates are none": (
+        [f"The pump is {a}. She lives in {b}. It runs at 3 bar." for a, b in PUMPS] * 30,
+        "The pump is on.| She lives in Rome.| It runs at 3 bar.",
+    ),
+    "years": (
+        [*(f"She was born in {1900 + i}. He studied in Rome. It is late." for i in range(60)), "He wrote."],
+        "She was born in 1950.| He studied in Ulm.",
+    ),
+    "dates": (
+        [f"Es war am {i}. Oktober kalt. Der Regen kam am {i}. Mai. Im Mai war es warm." for i in range(30)],
+        "Am 3. Oktober kam sie.| Am 4. Mai kam er.",
+    ),
+    "spaced quotation marks": (["Il dit. « Je pars. » Elle rit."] * 40, "Il dit.| « Je pars. »| Elle rit."),
+    "nothing learnt": ([], "One.| Two."),
+}
+
+
+@pytest.mark.parametrize(("targets", "marked"), LEARNT.values(), ids=LEARNT)
 def test_abbreviations_are_learnt_from_the_data(targets, marked):
     learnt = train_sentences(targets, [])
     assert sentences(learnt, marked.replace("|", "")) == marked.split("| ")

@@ -93,7 +93,8 @@ def wikihowqa(folder: Path) -> None:
 
 def cnn_dailymail(folder: Path) -> None:
     """CNN/DailyMail: parquet files of the hub's layout, a highlight a line."""
-    from datasets import Dataset
+    import pyarrow
+    from pyarrow import parquet
 
     for split, name in (("train", "train"), ("dev", "validation"), ("test", "test")):
         rows = []
@@ -101,7 +102,7 @@ def cnn_dailymail(folder: Path) -> None:
             article = f"(CNN) -- It rained on day {number}. {_NAMES[number % 7]} got wet."
             wet = "\n".join(f"{person} got wet on day {number} ." for person in _pick(_NAMES, number))
             rows.append({"article": article, "highlights": wet, "id": f"{number:040x}"})
-        Dataset.from_list(rows).to_parquet(folder / f"{name}-00000-of-00001.parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{name}-00000-of-00001.parquet")
 
 
 def pubmed(folder: Path) -> None:
