@@ -27,9 +27,10 @@ from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
 from pipedec_cli.model.training.collate import Encoded, collator, encode
+from pipedec_cli.model.training.hyperparameters import Hyperparameters
 from pipedec_cli.model.training.loss import TeacherForcing
 from pipedec_cli.model.training.order import Turn
-from pipedec_cli.model.training.trainer import Hyperparameters, train
+from pipedec_cli.model.training.trainer import train
 
 Family = Literal["t5", "mt5", "umt5", "llama", "qwen3", "smollm3", "gemma3"]
 #: Sources, and the segments of their targets.
@@ -51,7 +52,7 @@ TOY: Final[Texts] = (
 TOY_SHAPE: Final = Shape(d_model=64, d_ff=128, layers=2, heads=4, vocabulary=300, dropout=0.0, d_kv=16)
 TOY_UPDATES: Final = 300
 #: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
-SMALL: Final = TOY_SHAPE._replace(d_model=32, d_ff=32, heads=2, dropout=0.1)
+SMALL: Final = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
 #: A training so short that a test can have several.
 _SIZES: Final[Any] = {"epochs": 10.0, "batch_size": 3, "accumulation": 1, "max_steps": 6, "evaluations": 2}
 _RATE: Final[Any] = {"optimizer": "adamw", "learning_rate": 1e-3, "warmup": 0.05, "schedule": "linear"}

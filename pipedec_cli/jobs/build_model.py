@@ -11,12 +11,12 @@ from pipedec_cli.jobs.train_data import Lessons
 if TYPE_CHECKING:
     from pipedec_cli.jobs.train import TrainSettings
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
-    from pipedec_cli.model.training.trainer import Hyperparameters
+    from pipedec_cli.model.training.hyperparameters import Hyperparameters
 
 
 def hyperparameters_of(settings: TrainSettings, lessons: Lessons) -> Hyperparameters:
     """What was asked for, the rest as suits what the training begins with and what is learnt."""
-    from pipedec_cli.model.training.trainer import hyperparameters
+    from pipedec_cli.model.training.hyperparameters import hyperparameters
 
     same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
     return hyperparameters(

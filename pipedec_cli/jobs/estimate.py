@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipedec_cli.jobs.train import TrainSettings
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
     from pipedec_cli.model.training.collate import Encoded
-    from pipedec_cli.model.training.trainer import Hyperparameters
+    from pipedec_cli.model.training.hyperparameters import Hyperparameters
 
 
 def estimate(
@@ -45,15 +45,15 @@ def estimate(
         + (f", delay {method.delay}, time_max {method.time_max}" if settings.decoder == "pipelined" else "")
         + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
     )
-    megabytes = f"{expected.bytes / 1e6:,.0f} MB of disk"
+    megabytes = f"{expected.disk / 1e6:,.0f} MB of disk"
     together = f" in {count()} processes" if count() > 1 else ""
     notify.say(
-        f"{many(len(examples), 'example')}, {expected.updates:,} updates of {hyper.size(count())}{together}: "
+        f"{many(len(examples), 'example')}, {expected.updates:,} updates of {hyper.update_size(count())}{together}: "
         f"about {duration(expected.seconds)}, {megabytes} in {target}, some "
         f"{expected.memory / 1e9:.1f} GB of memory"
     )
     room = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
-    if room < expected.bytes:
+    if room < expected.disk:
         what, todo = f"training needs {megabytes}", "free some, or give --out on another disk"
         raise UserError(f"{what}, {room / 1e6:,.0f} MB are free", where=str(target), todo=todo)
 

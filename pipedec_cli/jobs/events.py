@@ -63,21 +63,9 @@ class GenerationEnded:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Training begins. `TrainingProgress` events follow, and `TrainingEnded` is the last."""
+    """Training begins. Events of `model.training.result.TrainingProgress` follow, and `TrainingEnded` is the last."""
 
     metric: str  # the name of the dev score
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingProgress:
-    """The state of training: updates done, the loss since the last event, and dev figures after an evaluation."""
-
-    update: int
-    updates: int  # in all
-    epoch: float
-    loss: float | None
-    dev_loss: float | None = None
-    dev_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

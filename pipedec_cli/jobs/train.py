@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.artifact import TRAINING_FILE
@@ -15,13 +15,14 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.records import DecoderKind, Family
+from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.jobs.build_model import hyperparameters_of, learner, method_of
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.estimate import duration, estimate
-from pipedec_cli.jobs.events import Notify, Training, TrainingEnded, TrainingProgress
+from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
 from pipedec_cli.jobs.resuming import check_folder, stopped
 from pipedec_cli.jobs.settings import (
     WorkflowSettings,
@@ -209,7 +210,7 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
 
 def _train(folder: Path, target: Path, settings: TrainSettings, notify: Notify) -> Trained:
     from pipedec_cli.evaluate.scoring import dev_measure
-    from pipedec_cli.model.training.collate import StoredExamples, encode, fit_time_max
+    from pipedec_cli.model.training.collate import encode, fit_time_max
     from pipedec_cli.model.training.trainer import train
 
     lessons = gather(settings, folder, notify)
@@ -222,7 +223,7 @@ def _train(folder: Path, target: Path, settings: TrainSettings, notify: Notify) 
         return Trained(target, done)
     checkpoint = learner(settings, lessons, method, hyper.seed)
     texts = notify.track(lessons.train, len(lessons.train), "tokenizing")
-    examples = StoredExamples(target, encode(checkpoint, texts))
+    examples = Stored(target, encode(checkpoint, texts))
     targets = (examples, encode(checkpoint, lessons.targets))
     time_max = settings.time_max or max(fit_time_max(each, method) for each in targets)
     most = checkpoint.codec().max_source_tokens  # as far as there are places
@@ -237,12 +238,11 @@ def _train(folder: Path, target: Path, settings: TrainSettings, notify: Notify) 
     try:
         with stopped(target, notify):
             dev, score = list(encode(checkpoint, lessons.dev)), dev_scorer(checkpoint, lessons.dev[:32])
-            show = lambda progress: notify(TrainingProgress(*progress))  # noqa: E731
-            outcome = train(checkpoint, examples, dev, target, hyper, show=show, score=score, **how)
+            outcome = train(checkpoint, examples, dev, target, hyper, show=notify, score=score, **how)
     finally:
         notify(TrainingEnded())
-    result = {"checkpoint": str(target), **outcome}
-    notify.say(f"trained in {duration(outcome['seconds'])}; checkpoint in {target}")
+    result = to_builtins(outcome)
+    notify.say(f"trained in {duration(outcome.seconds)}; checkpoint in {target}")
     if is_main():
         record |= {"result": result}
         write_json(target / TRAINING_FILE, record)  # from here on the folder holds a model

@@ -1,14 +1,15 @@
-"""What training starts from: a shape with fresh weights and a tokenizer of the user's own data, or a checkpoint."""
+"""The model that training starts from: a checkpoint, or fresh weights with a tokenizer trained on the user's data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, plain_text
+from pipedec_cli.data.fields import plain_text
 from pipedec_cli.data.records import Family, Record
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import FRESH, require_start
@@ -16,10 +17,11 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkp
 from pipedec_cli.model.families import FAMILIES
 
 
-class Shape(NamedTuple):
-    """The sizes of a model: `layers` of the encoder and of the decoder, at most `vocabulary` tokens of its tokenizer.
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model: `layers` of the encoder and of the decoder; its tokenizer has at most `vocabulary` tokens.
 
-    A decoder-only model has the layers of both.
+    A decoder-only model has twice as many layers, and half as many key heads as `heads` unless `kv_heads` says it.
     """
 
     d_model: int
@@ -27,10 +29,10 @@ class Shape(NamedTuple):
     layers: int
     heads: int
     vocabulary: int
-    dropout: float = 0.1  # none for the smallest, which sees its data a few times at most
+    dropout: float = 0.1  # none for the smallest model, which sees its data only a few times
     d_kv: int = 64
-    kv_heads: int | None = None  # of grouped queries; half of the heads by default
-    family: Family = "t5"  # where none is asked for
+    kv_heads: int | None = None
+    family: Family = "t5"
 
 
 SHAPES: Final = {
@@ -40,16 +42,20 @@ SHAPES: Final = {
     "scratch-large": Shape(d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000),
     "scratch-qwen3-0.6b": Shape(1024, 4608, 14, 16, 151_936, 0.0, d_kv=128, kv_heads=8, family="qwen3"),
 }
-ALIKE: Final = FRESH[0]
+#: The name of a model with the shape and the tokenizer of the teacher.
+LIKE_TEACHER: Final = FRESH[0]
 PAD, EOS, UNKNOWN, BOS = 0, 1, 2, 3
-#: Records that a fresh tokenizer is trained on; more of them change it little.
+#: A fresh tokenizer is trained on so many records. More of them change it little.
 _TOKENIZER_RECORDS: Final = 20_000
 
 
 def shape_of(name: str, family: Family | None = None) -> Shape | None:
-    """The shape of that name, in the family that is asked for, else its own; None if it names none, a UserError if a family is asked for."""
+    """The shape of that name in that family, or in its own; None if no shape has the name.
+
+    A `UserError` if a family is asked for and no shape has the name.
+    """
     if (shape := SHAPES.get(name)) is not None:
-        return shape._replace(family=family or shape.family)
+        return replace(shape, family=family or shape.family)
     if family is not None:
         todo = "leave it out, or use --model scratch-tiny"
         raise UserError(f"--family {family} is for fresh weights", todo=todo)
@@ -65,49 +71,53 @@ def start_checkpoint(
     like: Checkpoint | None = None,
     family: Family | None = None,
 ) -> Checkpoint:
-    """The model that training begins with, of a shape, a local folder or a hub name; a UserError if there is none.
+    """The checkpoint of that name: a shape, a local folder or a hub name; a `UserError` if there is none.
 
-    The seed is that of fresh weights, and the training records are for a fresh tokenizer. ``scratch`` is the shape and the
-    tokenizer of a checkpoint that it is to be `like`. The `family` is of fresh weights.
+    The `seed` draws fresh weights, and a fresh tokenizer is trained on the `records`. ``scratch`` has the shape and
+    the tokenizer of the checkpoint `like`. The `family` is for fresh weights only.
     """
-    if name == ALIKE and like is not None:
+    if name == LIKE_TEACHER and like is not None:
         torch.manual_seed(seed)
         model = like.backbone.fresh(like.model.config)
         return Checkpoint(model, like.tokenizer, settings, name, segmenter=segmenter)
     if (shape := shape_of(name, family)) is not None:
         torch.manual_seed(seed)
-        some = records[:_TOKENIZER_RECORDS]
-        fields = settings.segmentation.fields
-        texts = (text for record in some for text in (record.source, *_written(record, fields)))
+        texts = _texts(records[:_TOKENIZER_RECORDS], settings)
         tokenizer = train_tokenizer(texts, shape.vocabulary, begins=shape.family not in ("t5", "bart"))
         model = make_model(shape, len(tokenizer))
         return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
     require_start(name)
-    if name == ALIKE:
-        todo = f"give {ALIKE} with --teacher, or a shape such as {FRESH[1]}"
-        raise UserError(f"{ALIKE} is a teacher's shape, and there is no teacher", todo=todo)
+    if name == LIKE_TEACHER:
+        todo = f"give {LIKE_TEACHER} with --teacher, or a shape such as {FRESH[1]}"
+        raise UserError(f"{LIKE_TEACHER} is a teacher's shape, and there is no teacher", todo=todo)
     checkpoint = load_checkpoint(name)
     checkpoint.settings, checkpoint.segmenter = settings, segmenter
     checkpoint.end_as_usual()
     return checkpoint
 
 
-def _written(record: Record, fields: Sequence[Field]) -> Sequence[str]:
-    """What is to be written of a record; of an object the keys, too, and the same for either decoder."""
-    segments = record.target_segments or ()
-    return [plain_text(segments, fields)] if fields and segments else segments
+def _texts(records: Iterable[Record], settings: MethodSettings) -> Iterable[str]:
+    """All texts of the records: sources and segments; of objects the plain text, which has the keys as well.
+
+    Both decoders get the same texts, so that they get the same tokenizer.
+    """
+    fields = settings.segmentation.fields
+    for record in records:
+        segments = record.target_segments or ()
+        yield record.source
+        yield from [plain_text(segments, fields)] if fields and segments else segments
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int, *, begins: bool = False) -> Any:
-    """A byte-level BPE tokenizer of at most so many tokens, with T5's special ones; no text is lost to it.
+    """A byte-level BPE tokenizer of at most so many tokens, with T5's special tokens. It can encode any text.
 
-    Where a text `begins` with a token of its own, there is one for that, too.
+    With `begins`, <s> stands before each text; else </s> stands after it.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
     backend = Tokenizer(models.BPE())
-    # A space before the first word too, so that a word is the same token wherever it stands.
+    # A space before the first word as well, so that a word is the same token wherever it stands.
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -128,31 +138,32 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
     """A model of the shape's family with fresh weights, drawn from torch's global generator."""
     import transformers
 
-    kind = _TRANSFORMERS_NAMES.get(shape.family, shape.family)
     # A multiple of 8 suits the matrix kernels.
     common = {"pad_token_id": PAD, "eos_token_id": EOS, "vocab_size": -(-vocabulary // 8) * 8}
-    sizes = _SIZES.get(shape.family, _rotary)(shape)
-    for half in {"encoder", "decoder"} & sizes.keys():  # which are configurations of their own
-        sizes[half] |= common
+    kind: str = shape.family
+    sizes = _rotary(shape)
+    match shape.family:
+        case "t5":
+            sizes = {"d_model": shape.d_model, "d_kv": shape.d_kv, "d_ff": shape.d_ff}
+            sizes |= {"num_heads": shape.heads, "num_layers": shape.layers, "dropout_rate": shape.dropout}
+            sizes |= {"decoder_start_token_id": PAD}
+        case "bart":
+            sizes = {"d_model": shape.d_model, "dropout": shape.dropout, "bos_token_id": PAD}
+            sizes |= {"decoder_start_token_id": PAD, "forced_eos_token_id": None}
+            for half in ("encoder", "decoder"):
+                sizes |= {f"{half}_layers": shape.layers, f"{half}_ffn_dim": shape.d_ff}
+                sizes |= {f"{half}_attention_heads": shape.heads}
+        case "t5gemma":  # its halves have configurations of their own
+            halves = {"encoder": sizes | common, "decoder": sizes | common}
+            sizes = {**halves, "bos_token_id": BOS, "decoder_start_token_id": BOS}
+        case family:
+            kind = "gemma3_text" if family == "gemma3" else family
+            sizes |= {"num_hidden_layers": 2 * shape.layers, "tie_word_embeddings": True}
     return FAMILIES[kind].fresh(transformers.AutoConfig.for_model(kind, **common, **sizes))
 
 
-def _t5(shape: Shape) -> dict[str, Any]:
-    widths = {"d_model": shape.d_model, "d_kv": shape.d_kv, "d_ff": shape.d_ff, "num_heads": shape.heads}
-    return {
-        **widths,
-        "num_layers": shape.layers,
-        "dropout_rate": shape.dropout,
-        "decoder_start_token_id": PAD,
-    }
-
-
 def _rotary(shape: Shape) -> dict[str, Any]:
-    """Of a decoder alone, with as many layers as an encoder and a decoder."""
-    return {**_half(shape), "num_hidden_layers": 2 * shape.layers, "tie_word_embeddings": True}
-
-
-def _half(shape: Shape) -> dict[str, Any]:
+    """The sizes of a stack of layers with rotary positions."""
     return {
         "hidden_size": shape.d_model,
         "intermediate_size": shape.d_ff * 2 // 3,  # of three matrices, where T5 has two
@@ -163,34 +174,3 @@ def _half(shape: Shape) -> dict[str, Any]:
         "bos_token_id": BOS,
         "max_position_embeddings": 32_768,
     }
-
-
-def _t5gemma(shape: Shape) -> dict[str, Any]:
-    return {
-        "encoder": _half(shape),
-        "decoder": _half(shape),
-        "bos_token_id": BOS,
-        "decoder_start_token_id": BOS,
-    }
-
-
-def _bart(shape: Shape) -> dict[str, Any]:
-    halves = {
-        f"{half}_{name}": value
-        for half in ("encoder", "decoder")
-        for name, value in {
-            "layers": shape.layers,
-            "ffn_dim": shape.d_ff,
-            "attention_heads": shape.heads,
-        }.items()
-    }
-    ids = {"bos_token_id": PAD, "decoder_start_token_id": PAD, "forced_eos_token_id": None}
-    return {"d_model": shape.d_model, "dropout": shape.dropout, **halves, **ids}
-
-
-_TRANSFORMERS_NAMES: Final = {"gemma3": "gemma3_text"}
-_SIZES: Final[Mapping[str, Callable[[Shape], dict[str, Any]]]] = {
-    "t5": _t5,
-    "t5gemma": _t5gemma,
-    "bart": _bart,
-}

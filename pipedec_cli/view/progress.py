@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from rich import progress as bars
 
-from pipedec_cli.jobs.events import Stage, TrainingProgress
+from pipedec_cli.jobs.events import Stage
+from pipedec_cli.model.training.result import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.view.console import Talk, visible
 

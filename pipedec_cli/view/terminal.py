@@ -16,8 +16,8 @@ from pipedec_cli.jobs.events import (
     Stage,
     Training,
     TrainingEnded,
-    TrainingProgress,
 )
+from pipedec_cli.model.training.result import TrainingProgress
 from pipedec_cli.view.console import Talk, make_console
 from pipedec_cli.view.grid_drawing import BEHIND_PROMPT, BOS
 from pipedec_cli.view.live import LiveGrid, LiveScreen

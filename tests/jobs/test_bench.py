@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,7 +64,7 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
 
 
 def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, monkeypatch):
-    small = SHAPES["scratch-tiny"]._replace(d_model=32, d_ff=48, layers=1, heads=2, vocabulary=300, d_kv=16)
+    small = replace(SHAPES["scratch-tiny"], d_model=32, d_ff=48, layers=1, heads=2, vocabulary=300, d_kv=16)
     monkeypatch.setitem(SHAPES, "scratch-tiny", small)
     few = (
         "bench",

@@ -86,7 +86,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
     assert (folder / "generation_config.json").exists()
     # Settings under these names are what a training that an older version began is resumed with.
     training = {"epochs": 10.0, "max_steps": 2, "batch_size": 4, "accumulation": 1, "schedule": "linear"}
-    training |= {"optimizer": "adafactor", "learning_rate": 0.03, "warmup": 0.05, "weight_decay": 0.0}
+    training |= {"optimizer": "adafactor", "learning_rate": 0.03, "warmup": 0.05}
     training |= {"bf16": False, "seed": 0, "evaluations": 1, "cpu": True}
     method = {"decoder": "pipelined", "delay": "any", "source_prefix": "", "max_source_tokens": 2048}
     data = {"data": str(workspace / "data"), "limit": None, "dev_examples": 4}

@@ -25,7 +25,7 @@ _WHOLE, _WINDOW = "full_attention", "sliding_attention"
 
 def fresh(family):
     """A small model of a family for the toy data."""
-    return fresh_toy(shape=SMALL._replace(family=family, dropout=0.0))
+    return fresh_toy(shape=replace(SMALL, family=family, dropout=0.0))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -125,7 +125,7 @@ def test_special_tokens_beyond_the_weights_are_no_hindrance_and_in_a_prompt_they
 
 
 def test_layers_of_a_gemma_take_turns_as_its_config_says(tmp_path):
-    save_checkpoint(fresh_toy(shape=SMALL._replace(family="gemma3", layers=2)), tmp_path)
+    save_checkpoint(fresh_toy(shape=replace(SMALL, family="gemma3", layers=2)), tmp_path)
     for more in ({}, {"sliding_window_pattern": 2}):
         change(tmp_path / "config.json", "layer_types", sliding_window=4, **more)
         kinds = load_checkpoint(str(tmp_path)).model.config.layer_types

@@ -1,1 +1,1 @@
-"""Training: the data on the grid, the loss, and the loop."""
+"""Training: hyperparameters, the order of examples, batches on the grid, the loss, and the loop."""

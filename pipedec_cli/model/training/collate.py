@@ -1,4 +1,9 @@
-"""Records into training batches: each target laid out in its grid, token by token (Eq. 5)."""
+"""Records as training batches: each target lies on its grid, token by token (Eq. 5 of the method).
+
+The target of n subsequences is Ŷ = Ŷ_1 … Ŷ_n Y^F with Ŷ_i = [<bos>, Y_i, <eos>] and Y^F = [<bos>, <eos>]. <bos> of
+subsequence i stands at time start_i, its j-th token at start_i + j. Each token but the last of its subsequence learns
+the next one: Σ(m_i + 1) + 1 predictions.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,14 @@ import math
 import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count, repeat
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
 from pipedec_cli.data.fields import plain_text
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.stored import Stored
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.training.order import Turn
@@ -22,27 +26,28 @@ from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import split_opener
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Whole, draw_schedule, place
 
+#: The label of a token after which nothing is learnt.
 IGNORED: Final = -100
-#: The share of the training targets that time_max is to hold.
+#: time_max holds this share of the training targets.
 _HELD: Final = 0.995
 
 
-class Encoded(NamedTuple):
-    """One example in token ids: the source with its <eos>, each subsequence without <bos> and <eos>, whether the source was cut."""
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One example in token ids: the source with its <eos>, and each subsequence without <bos> and <eos>.
+
+    `cut` is whether the source was too long and was cut.
+    """
 
     source: list[int]
     texts: tuple[list[int], ...]
     cut: bool = False
 
 
-#: Examples on disk, so that there may be more of them than memory holds.
-StoredExamples = Stored[Encoded]
-
-
 def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encoded]:
-    """Records as the checkpoint's decoder is trained on them: the sequential one on the whole target as one text.
+    """Records as token ids. The sequential decoder learns the whole target as one text.
 
-    Segments that hold no token are left out, unless they are a key's.
+    Segments without a token are left out, except the values of fields.
     """
     codec, settings = checkpoint.codec(), _settings(checkpoint)
     fields = settings.segmentation.fields
@@ -57,18 +62,18 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
 
 
 def fit_time_max(examples: Iterable[Encoded], settings: MethodSettings) -> int:
-    """The last time-step by which all but a few of the targets are written, at the delays that a checkpoint serves.
+    """The last time-step by which 99.5 % of the targets are written, at the delays that the checkpoint serves.
 
-    It is no less than the paper's. sub_max needs no fitting: targets with more subsequences were merged.
+    It is never less than settings.time_max. sub_max needs no such fit: targets with more subsequences were merged.
     """
-    every: Sequence[Schedule] = (Fixed(1), Fixed(2), Fixed(3))
-    plans = every if settings.delay == "any" else [_only(settings.delay)]
-
-    def needed(lengths: Sequence[int]) -> int:
-        placed = (zip(place(plan, lengths), lengths, strict=True) for plan in plans)
-        return max(start + length + 1 for each in placed for start, length in each)
-
-    ends = array("I", (needed([*map(len, example.texts), 0]) for example in examples))
+    plans: Sequence[Schedule] = (Fixed(1), Fixed(2), Fixed(3))
+    if settings.delay != "any":
+        plans = [_schedule_of(settings.delay)]
+    ends = array("I")
+    for example in examples:
+        lengths = [*map(len, example.texts), 0]  # and the empty subsequence Y^F
+        rows = (row for plan in plans for row in zip(place(plan, lengths), lengths, strict=True))
+        ends.append(max(start + length + 1 for start, length in rows))
     if not ends:
         return settings.time_max
     last = torch.frombuffer(ends, dtype=torch.int32).kthvalue(math.ceil(_HELD * len(ends))).values
@@ -78,36 +83,36 @@ def fit_time_max(examples: Iterable[Encoded], settings: MethodSettings) -> int:
 def collator(
     checkpoint: Checkpoint, seed: int
 ) -> Callable[[Sequence[tuple[Turn, Encoded]]], dict[str, Tensor]]:
-    """How this checkpoint's training batches are laid out, with schedules drawn by the seed and each example's turn."""
+    """A function from examples and their turns to the tensors of `collate`. The seed draws the schedules."""
     settings, pad = _settings(checkpoint), int(checkpoint.model.config.pad_token_id or 0)
     bos, eos = checkpoint.bos, checkpoint.eos
     known = FieldCodec(checkpoint.codec(), settings.segmentation.fields).known if checkpoint.together else ()
     closing = settings.decoder == "pipelined" and not known
 
     def lay_out(batch: Sequence[tuple[Turn, Encoded]]) -> dict[str, Tensor]:
-        turns, examples = zip(*batch, strict=True)
-        lengths = (1 + len(example.texts) for example in examples)
-        plans = [schedule(settings, seed, *each) for each in zip(turns, lengths, strict=True)]
+        plans = [schedule(settings, seed, turn, 1 + len(example.texts)) for turn, example in batch]
+        examples = [example for _, example in batch]
         return collate(examples, plans, bos=bos, eos=eos, pad=pad, closing=closing, known=known)
 
     return lay_out
 
 
 def schedule(settings: MethodSettings, seed: int, turn: Turn, subsequences: int) -> Schedule:
-    """The schedule of an example that has at most so many subsequences, the closing one included.
+    """The schedule of an example with at most so many subsequences, Y^F included.
 
-    The draw depends on the seed, on the update and on the example, and on nothing else: a resumed run draws what an undisturbed
-    one would have drawn, and several processes what one would.
+    A random schedule depends only on the seed, the update and the example. So a resumed training, and a training in
+    several processes, draw the same schedules as one undisturbed process.
     """
     if settings.decoder == "sequential":
         return Whole()
     if settings.delay != "any":
-        return _only(settings.delay)
-    update, example = (random.Random(f"{seed} {key}") for key in (turn.update, tuple(turn)))  # noqa: S311
-    return draw_schedule(update, example, subsequences)
+        return _schedule_of(settings.delay)
+    of_update = random.Random(f"{seed} {turn.update}")  # noqa: S311
+    of_example = random.Random(f"{seed} {(turn.update, turn.example)}")  # noqa: S311
+    return draw_schedule(of_update, of_example, subsequences)
 
 
-def _only(delay: int | Literal["together"]) -> Schedule:
+def _schedule_of(delay: int | Literal["together"]) -> Schedule:
     return Together() if delay == "together" else Fixed(delay)
 
 
@@ -121,27 +126,29 @@ def collate(
     closing: bool,
     known: Sequence[Sequence[int]] = (),
 ) -> dict[str, Tensor]:
-    """Tensors for `loss.TeacherForcing.forward`, all int64 [batch, longest].
+    """The arguments of `loss.TeacherForcing.forward`: tensors of int64, [batch, source length] or [batch, grid length].
 
-    Without a `bos` a source's last token opens its one subsequence. Any id serves as `pad`, since padding is told by position. With `closing`, the empty subsequence Y^F closes every
-    target; not so for the sequential decoder. Tokens that are `known`, a row's each, stand before its start and are not
-    learnt.
+    Without a `bos`, the last token of the source opens the one subsequence. With `closing`, every target ends with the
+    empty subsequence Y^F. `known` are the known tokens of each row: they stand before its start and are not learnt.
+    Any id may be the `pad`: padding is known by its position.
     """
-    parted = [split_opener(bos, example.source) for example in batch]
-    grids = []
-    for example, (_, opener), schedule in zip(batch, parted, plans, strict=True):
-        texts = [*example.texts, *[[]] * closing]
-        cells: list[tuple[int, int, int, int]] = []
-        starts = place(schedule, [*map(len, texts)])
-        for number, (start, text) in enumerate(zip(starts, texts, strict=True), start=1):
+    sources, grids = list[Sequence[int]](), []
+    for example, plan in zip(batch, plans, strict=True):
+        source, opener = split_opener(bos, example.source)
+        texts = [*example.texts, []] if closing else example.texts
+        cells: list[tuple[int, int, int, int]] = []  # token, subsequence, time, label
+        for number, (start, text) in enumerate(zip(place(plan, [*map(len, texts)]), texts, strict=True), 1):
             key = known[number - 1] if known else ()
-            row, learnt = [opener, *key, *text, eos], [*[IGNORED] * len(key), *text, eos, IGNORED]
-            cells += zip(row, repeat(number), count(start - len(key)), learnt, strict=False)
+            row = [opener, *key, *text, eos]
+            labels = [*[IGNORED] * len(key), *text, eos, IGNORED]
+            for offset, (token, label) in enumerate(zip(row, labels, strict=True), -len(key)):
+                cells.append((token, number, start + offset, label))
+        sources.append(source)
         grids.append(zip(*cells, strict=True))
     tokens, subsequences, times, labels = zip(*grids, strict=True)
     return {
-        "input_ids": _padded([source for source, _ in parted], pad),
-        "attention_mask": _padded([[1] * len(source) for source, _ in parted], 0),
+        "input_ids": _padded(sources, pad),
+        "attention_mask": _padded([[1] * len(source) for source in sources], 0),
         "decoder_input_ids": _padded(tokens, pad),
         "subsequence": _padded(subsequences, PADDING),
         "time": _padded(times, PADDING),

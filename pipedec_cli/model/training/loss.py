@@ -1,6 +1,6 @@
-"""The full pass: all tokens of a training target through the decoder at once (Eq. 5 and 6).
+"""The full pass: all tokens of a training target go through the decoder at once, and the loss of Eq. 6.
 
-It drives the parts of the ordinary model and adds no parameters. The cached step of the engine must equal it.
+It drives the modules of the ordinary model and adds no parameters. The cached steps of the engine must give the same.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pipedec_cli.pipeline.attention import distance, position, visible
 def full_logits(
     model: Any, input_ids: Tensor, attention_mask: Tensor, tokens: Tensor, subsequence: Tensor, time: Tensor
 ) -> Tensor:
-    """What a model predicts after every token of a grid: logits [batch, length, vocabulary], in the model's dtype.
+    """The logits of the next token after every token of a grid: [batch, grid length, vocabulary], in the model's dtype.
 
-    The source is `input_ids`, int64 [batch, source length], with 1 in `attention_mask` where it is no padding, which stands behind it;
-    the grid is as in `decoder_logits`.
+    `input_ids` are the sources, int64 [batch, source length]; `attention_mask` has the same shape and is 1 where a token
+    is no padding. Padding stands behind the source. `tokens`, `subsequence` and `time` are as in `decoder_logits`.
     """
     backbone = backbone_of(model.config)
     parts = backbone.parts
@@ -41,11 +41,12 @@ def full_logits(
 def decoder_logits(
     model: Any, tokens: Tensor, subsequence: Tensor, time: Tensor, memory: Tensor, memory_mask: Tensor
 ) -> Tensor:
-    """The same by a decoder of `Blocks`, of which the source is encoded.
+    """As `full_logits`, for a decoder of `Blocks` and an encoded source.
 
-    `tokens` are in any order, <bos> and <eos> included; `subsequence`, from 1, and `time` say where each stands, and are
-    `attention.PADDING` for padding: int64 [batch, length] all. `memory` are the encoder's states H^E,
-    [batch, source length, d_model], and `memory_mask` is true where the source is no padding, [batch, source length].
+    `tokens` of the grid, <bos> and <eos> included, in any order: int64 [batch, grid length]. `subsequence` (from 1) and
+    `time` have the same shape and say where each token stands; they are `attention.PADDING` for padding. `memory` are
+    the states of the encoder, [batch, source length, d_model]. `memory_mask`, [batch, source length], is true where the
+    source is no padding.
     """
     backbone = backbone_of(model.config)
     blocks = backbone.parts
@@ -56,7 +57,7 @@ def decoder_logits(
     buckets = table[distance(place, place).clamp(0, table.numel() - 1)]
     dropout = model.config.dropout_rate if model.training else 0.0
     attend = partial(_attend, heads=model.config.num_heads, dropout=dropout)
-    look_at_source = partial(attend, mask=memory_mask[:, None, None, :].bool())
+    attend_source = partial(attend, mask=memory_mask[:, None, None, :].bool())
 
     again = model.training and recomputes(model)
     run: Callable[..., Tensor] = (
@@ -69,34 +70,26 @@ def decoder_logits(
         if block.bias is not before:
             values = block.bias(buckets).permute(0, 3, 1, 2)
             bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), block.bias
-        hidden = run(partial(_layer, block, partial(attend, mask=bias), look_at_source), hidden, memory)
+        hidden = run(partial(_layer, block, partial(attend, mask=bias), attend_source), hidden, memory)
     return blocks.head(model, MODULES)(hidden)
 
 
 def _layer(
     block: Block,
     attend: Callable[..., Tensor],
-    look_at_source: Callable[..., Tensor],
+    attend_source: Callable[..., Tensor],
     hidden: Tensor,
     memory: Tensor,
 ) -> Tensor:
     key, value = block.source_kv(memory)
-    return block(hidden, attend, partial(look_at_source, key=key, value=value))
-
-
-def recompute(model: Any) -> None:
-    """Have training passes keep what goes into each layer alone, and compute the rest again on the way back."""
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
-
-
-def recomputes(model: Any) -> bool:
-    """Whether `recompute` was asked for, by the flags that transformers keeps."""
-    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    return block(hidden, attend, partial(attend_source, key=key, value=value))
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor, heads: int, dropout: float) -> Tensor:
-    """Unscaled attention over [batch, length, heads · d], whose mask is added, or says what is seen if it is boolean."""
+    """Unscaled attention; all states are [batch, length, heads · d].
+
+    A boolean `mask` is true where a token is seen. A mask of numbers is added to the scores.
+    """
     query, key, value = (
         states.view(*states.shape[:2], heads, -1).transpose(1, 2) for states in (query, key, value)
     )
@@ -105,8 +98,22 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor, heads: i
     return mixed.transpose(1, 2).flatten(2)
 
 
+def recompute(model: Any) -> None:
+    """Let training keep only the input of each layer, and compute the rest again in the backward pass."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
+def recomputes(model: Any) -> bool:
+    """Whether `recompute` was called; transformers keeps the flags."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+
+
 class TeacherForcing(nn.Module):
-    """The training loss of Eq. 6 as a module, so that transformers' Trainer can wrap it for several devices."""
+    """The training loss as a module, so that transformers' Trainer can wrap it for several devices.
+
+    Eq. 6: the loss is −Σ log p(next token | source, visible tokens), over all predictions, divided by their number.
+    """
 
     #: Tells the Trainer that `forward` divides by the number of predictions in the whole accumulated batch.
     accepts_loss_kwargs = True
@@ -125,11 +132,10 @@ class TeacherForcing(nn.Module):
         labels: Tensor,
         num_items_in_batch: Tensor | int | None = None,
     ) -> dict[str, Tensor]:
-        """The mean negative log-likelihood of the next tokens.
+        """The mean negative log-likelihood of the next tokens, a float32 scalar, as ``loss``.
 
-        The source is `input_ids`, int64 [batch, source length], with 1 in `attention_mask` where it is no padding; the
-        grid `decoder_input_ids`, `subsequence` and `time` as in `decoder_logits`; `labels` holds the next token of each,
-        −100 where nothing is predicted. `num_items_in_batch` are the predictions of the accumulated batch.
+        The arguments are those of `full_logits`. `labels`, int64 [batch, grid length], is the next token after each, or
+        −100 where nothing is learnt. `num_items_in_batch` is the number of predictions in the accumulated batch.
         """
         logits = full_logits(self.plain, input_ids, attention_mask, decoder_input_ids, subsequence, time)
         total = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")

@@ -1,30 +1,33 @@
-"""In which order training examples come: by the seed and the epoch alone, whether one process learns from them or several."""
+"""The order of the training examples. It depends on the seed and the epoch only, not on the number of processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 import torch
 from torch.utils.data import Dataset, Sampler
 
 Example = TypeVar("Example")
-#: The updates out of whose examples those of like lengths are put together.
+#: The examples of so many updates are sorted by length together.
 _GROUP: Final = 50
 
 
-class Turn(NamedTuple):
-    """An example's place in a training: the update that it is for, counted from 0 over all epochs, and its number."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The place of an example in a training: the number of its update, from 0 over all epochs, and its own number."""
 
     update: int
     example: int
 
 
 class Turns(Sampler[Turn]):
-    """The turns of an epoch: an update's examples are of like lengths, and the updates come in no order of length.
+    """Draws the turns of one epoch: the examples of an update have similar lengths; the updates come in random order.
 
-    Each update has `size` examples over all processes and accumulated batches, so that however they are dealt out, it is
-    the same ones. For that the last is filled up with some that the epoch has had. The epoch is asked for when it begins.
+    Every update has `size` examples over all processes and all accumulated batches, so that any number of processes
+    learns from the same examples. The last update is filled up with examples that the epoch has had already.
+    `epoch` is called when an epoch begins.
     """
 
     def __init__(self, lengths: Sequence[int], size: int, seed: int, epoch: Callable[[], int]) -> None:
@@ -36,18 +39,19 @@ class Turns(Sampler[Turn]):
 
     def __iter__(self) -> Iterator[Turn]:
         count, epoch = len(self.lengths), self.epoch()
-        chance = torch.Generator().manual_seed((self.seed << 20) + epoch)
-        drawn = torch.randperm(count, generator=chance)
+        generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
+        shuffled = torch.randperm(count, generator=generator)
         group = torch.arange(count) // (self.size * max(1, min(_GROUP, count // (4 * self.size))))
-        like = drawn[(group * (self.lengths.max() + 1) + self.lengths[drawn]).argsort(stable=True)]
-        whole = like[torch.arange(len(self)) % count].view(-1, self.size)
-        for place, update in enumerate(torch.randperm(self.updates, generator=chance), self.updates * epoch):
-            for example in whole[update].tolist():
-                yield Turn(place, example)
+        order = shuffled[(group * (self.lengths.max() + 1) + self.lengths[shuffled]).argsort(stable=True)]
+        examples = order[torch.arange(len(self)) % count].view(-1, self.size)  # [updates, size]
+        drawn = torch.randperm(self.updates, generator=generator)
+        for number, update in enumerate(drawn, self.updates * epoch):
+            for example in examples[update].tolist():
+                yield Turn(number, example)
 
 
 class ByTurn(Dataset[tuple[Turn, Example]], Generic[Example]):
-    """Examples that are asked for by their turn, or by their number alone: then each is an update of its own."""
+    """Examples by their turn. A number alone stands for an update that has only this example."""
 
     def __init__(self, examples: Sequence[Example]) -> None:
         self.examples = examples

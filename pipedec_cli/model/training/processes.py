@@ -1,4 +1,4 @@
-"""The processes that train together, as `torchrun` and `accelerate launch` start them: what these tell each of them."""
+"""The processes that train together. `torchrun` and `accelerate launch` start them and set their environment."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
 
-_WHOLE: Final = "FULL_STATE_DICT"  # FSDP's name for weights that one process puts together
+#: FSDP's name for a state dict that one process puts together.
+_FULL_STATE: Final = "FULL_STATE_DICT"
 
 
 def count() -> int:
-    """How many there are."""
+    """The number of processes."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_main() -> bool:
-    """Whether this is the one that writes and talks."""
+    """Whether this process is the one that writes files and messages."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def refuse_unsharded() -> None:
-    """Refuse FSDP where accelerate leaves it out: it would train, unsharded, and say nothing."""
+    """Refuse FSDP where accelerate ignores it. Without this check the training would run unsharded, silently."""
     if os.environ.get("ACCELERATE_USE_FSDP", "").lower() in {"1", "true"}:
         todo = "leave out --use_fsdp; torchrun starts several processes on CPUs"
         raise UserError("FSDP takes several GPUs, one for each process", todo=todo)
 
 
 def check_sharding(plugin: Any, optimizer: str) -> None:
-    """Refuse what FSDP, by accelerate's plugin, cannot do with these models.
+    """Refuse the settings of accelerate's FSDP `plugin` that do not work with these models.
 
-    The decoder's blocks are not called as modules; tied weights come apart on the meta device, and one of them would not be
-    learnt; pieces of weights are read back by pickle, and are no model.
+    The decoder's blocks are not called as modules, so they cannot be wrapped. On the meta device tied weights come
+    apart, and one of them would not be learnt. Sharded state dicts are read by pickle and hold no model.
     """
     asked = (plugin.fsdp_version, plugin.auto_wrap_policy, plugin.state_dict_type.name)
-    if asked != (2, None, _WHOLE) or plugin.cpu_ram_efficient_loading:
-        flags = {"version": 2, "auto_wrap_policy": "NO_WRAP", "state_dict_type": _WHOLE}
+    if asked != (2, None, _FULL_STATE) or plugin.cpu_ram_efficient_loading:
+        flags = {"version": 2, "auto_wrap_policy": "NO_WRAP", "state_dict_type": _FULL_STATE}
         flags["cpu_ram_efficient_loading"] = "false"
         todo = f"launch with {' '.join(f'--fsdp_{name} {value}' for name, value in flags.items())}"
         raise UserError("FSDP can shard these models as a whole only", todo=todo)

@@ -17,12 +17,12 @@ from tests.checkpoints import QUICK, SMALL, change, examples_of, fresh_toy, refu
 
 pytest.importorskip("peft")
 FAMILIES = ("t5", "llama", "gemma3", "t5gemma", "bart")
-HYPER = replace(QUICK, learning_rate=1e-2, weight_decay=0.0)
+HYPER = replace(QUICK, learning_rate=1e-2)
 
 
 def fresh(family="llama", dropout=0.0):
     """A small model of a family for the toy data."""
-    return fresh_toy(shape=SMALL._replace(family=family, dropout=dropout))
+    return fresh_toy(shape=replace(SMALL, family=family, dropout=dropout))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_training_goes_on_with_its_adapters_and_a_look_at_them_changes_nothing
     assert all(before[name].equal(one) for name, one in begun.model.named_parameters())
 
     def stop(progress):
-        if progress.step > 3:
+        if progress.update > 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

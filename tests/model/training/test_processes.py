@@ -37,7 +37,7 @@ def learn(folder, hyper=HYPER, **options):
     checkpoint, shown = fresh_toy(), []
     examples = examples_of(checkpoint)
     train(checkpoint, examples[:7], examples[7:], folder, hyper, show=shown.append, **options)
-    return [(one.step, one.loss, one.dev_loss or 0.0) for one in shown]
+    return [(one.update, one.loss, one.dev_loss or 0.0) for one in shown]
 
 
 def launched(*arguments, **environment):

@@ -12,7 +12,9 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.training.cost import training_cost
-from pipedec_cli.model.training.trainer import Progress, hyperparameters, train
+from pipedec_cli.model.training.hyperparameters import hyperparameters
+from pipedec_cli.model.training.result import TrainingProgress
+from pipedec_cli.model.training.trainer import train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import PICKLED, run
 
@@ -32,10 +34,10 @@ def test_the_loss_falls_and_is_shown(tmp_path):
     outcome = run(checkpoint, tmp_path, hyper, show=shown.append)
     losses = [progress.loss for progress in shown if progress.loss is not None]
     assert losses[-1] < 0.5 * losses[0]
-    assert [progress.step for progress in shown] == sorted(progress.step for progress in shown)
-    assert {progress.total for progress in shown} == {40}
-    assert (outcome["updates"], outcome["examples_seen"]) == (40, 200)
-    assert outcome["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-3)
+    assert [progress.update for progress in shown] == sorted(progress.update for progress in shown)
+    assert {progress.updates for progress in shown} == {40}
+    assert (outcome.updates, outcome.examples_seen) == (40, 200)
+    assert outcome.loss == pytest.approx(sum(losses) / len(losses), rel=1e-3)
     assert not checkpoint.model.training
 
 
@@ -43,7 +45,7 @@ def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path):
     """The mean is over the predictions of all of them, however many each has."""
     losses, weights = [], []
     for batch_size in (8, 2):
-        checkpoint, shown = fresh_toy(delay=2), list[Progress]()
+        checkpoint, shown = fresh_toy(delay=2), list[TrainingProgress]()
         hyper = replace(QUICK, batch_size=batch_size, accumulation=8 // batch_size, max_steps=1)
         run(checkpoint, tmp_path / str(batch_size), hyper, show=shown.append)
         losses.append(shown[0].loss)
@@ -70,7 +72,7 @@ def test_dev_examples_are_looked_at_and_scored_and_never_trained_on(tmp_path):
     assert seen[True] == {tuple(example.source) for example in examples[:6]}
     assert seen[False] == {tuple(example.source) for example in examples[6:]}
     looks = [progress for progress in shown if progress.dev_loss is not None]
-    assert [progress.step for progress in looks] == [3, 6]
+    assert [progress.update for progress in looks] == [3, 6]
     assert all(progress.dev_score == 42.0 and (progress.dev_loss or 0) > 0 for progress in looks)
 
 
@@ -98,7 +100,7 @@ def test_the_saved_folder_is_plain_transformers_and_holds_no_pickle(trained):
 
 def test_mixed_precision_trains(tmp_path):
     checkpoint = fresh_toy(shape=SMALL)
-    assert 0 < run(checkpoint, tmp_path, replace(QUICK, max_steps=2, bf16=True))["loss"] < 20
+    assert 0 < run(checkpoint, tmp_path, replace(QUICK, max_steps=2, bf16=True)).loss < 20
     assert all(parameter.dtype == torch.float32 for parameter in checkpoint.model.parameters())
 
 
@@ -121,7 +123,7 @@ def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_
     hyper = replace(QUICK, epochs=3, batch_size=4, max_steps=None)
     expected = training_cost(checkpoint, examples_of(checkpoint), hyper)
     assert expected.updates == 9  # 10 examples in batches of 4, three times
-    assert (expected.parameters, expected.bytes) == (parameters, 4 * parameters * 7)
+    assert (expected.parameters, expected.disk) == (parameters, 4 * parameters * 7)
     assert expected.seconds > 0
     assert all(tensor.equal(before[name]) for name, tensor in checkpoint.model.state_dict().items())
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())

@@ -1,0 +1,75 @@
+"""How to train: the settings of the optimizer and the length of a training, with defaults for each kind of start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pipedec_cli.data.trained import Start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """How to train. training.json keeps it.
+
+    batch_size: examples of one device in one batch. accumulation: batches of one update.
+    learning_rate: the highest rate. For ``adafactor`` it is relative to the root mean square of each matrix.
+    warmup: the share of the updates in which the rate rises. evaluations: how often the dev set is evaluated.
+    max_steps: the number of updates; None trains for `epochs`. cpu: use the CPU even where there is a GPU.
+    """
+
+    epochs: float
+    batch_size: int
+    accumulation: int
+    optimizer: Literal["adamw", "adafactor"]
+    learning_rate: float
+    warmup: float
+    schedule: Literal["linear", "constant"]
+    bf16: bool
+    seed: int
+    evaluations: int
+    max_steps: int | None
+    cpu: bool
+
+    def update_size(self, devices: int = 1) -> int:
+        """The number of examples in one update."""
+        return self.batch_size * self.accumulation * devices
+
+    def updates(self, examples: int, devices: int = 1) -> int:
+        """The number of updates of a training on so many examples."""
+        if self.max_steps is not None:
+            return self.max_steps
+        per_epoch = max(1, -(-examples // self.update_size(devices)))
+        return max(1, round(per_epoch * self.epochs))
+
+
+#: The default optimizer and batch size. Weights made from scratch learn most from many small updates. For other
+#: weights these are the paper's settings.
+_DEFAULTS: Final[dict[Start, tuple[str, int]]] = {
+    "fresh": ("adafactor", 8),
+    "from-scratch": ("adafactor", 8),
+    "published": ("adamw", 24),
+    "adapters": ("adamw", 24),
+}
+#: The default learning rates; adamw's for published weights is the paper's. The matrices of a fresh T5 differ in size
+#: by a factor of 100 (embeddings 1, queries 0.008), so no absolute rate suits them all. Adafactor's rate is relative.
+_RATES: Final[dict[str, dict[Start, float]]] = {
+    "adafactor": {"fresh": 3e-2, "from-scratch": 1e-2, "published": 1e-3, "adapters": 1e-2},
+    "adamw": {"fresh": 1e-3, "from-scratch": 3e-4, "published": 1e-4, "adapters": 2e-4},
+}
+#: Adafactor's rate for fresh weights that learn fields. Both decoders learn them sooner and better at this rate.
+_RATE_OF_FIELDS: Final = 1e-2
+
+
+def hyperparameters(*, start: Start, fields: bool, **asked: Any) -> Hyperparameters:
+    """The settings that were asked for. Where batch_size, optimizer or learning_rate is None, take the default.
+
+    The default depends on the weights to `start` from and on whether the model learns `fields` or texts.
+    """
+    optimizer, batch_size = _DEFAULTS[start]
+    optimizer = asked["optimizer"] or optimizer
+    rate = _RATES[optimizer][start]
+    if fields and (optimizer, start) == ("adafactor", "fresh"):
+        rate = _RATE_OF_FIELDS
+    defaults = {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": rate}
+    return Hyperparameters(**asked | {key: value for key, value in defaults.items() if asked[key] is None})

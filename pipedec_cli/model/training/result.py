@@ -1,0 +1,37 @@
+"""What a training reports while it runs, and what it results in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """The state of a training: updates done and in all, the last training loss, and dev figures after an evaluation."""
+
+    update: int
+    updates: int
+    epoch: float
+    loss: float | None
+    dev_loss: float | None = None
+    dev_score: float | None = None
+
+
+class TrainResult(Struct, frozen=True, omit_defaults=True):
+    """The result of a training, as training.json keeps it.
+
+    `loss` is the mean of all reported losses. The `dev_` figures are those of the last evaluation. Each point of the
+    `curve` has ``update`` and ``loss``, or ``update``, ``dev_loss`` and, if texts were scored, ``dev_score``.
+    """
+
+    checkpoint: str
+    seconds: float
+    updates: int
+    examples_seen: int
+    loss: float
+    curve: list[dict[str, float]]
+    dev_update: int | None = None
+    dev_loss: float | None = None
+    dev_score: float | None = None
