@@ -170,7 +170,7 @@ def test_schedules_depend_on_seed_update_and_example_and_on_nothing_else():
     assert drawn(1) != drawn(2)
     updates = [drawn(1)[first : first + 3] for first in range(0, 300, 3)]
     assert all(len({one.name for one in update}) == 1 for update in updates), "an update is of one kind"
-    assert {one.name for one in drawn(1)} == {"delay1", "delay2", "delay3", "wait", "drawn"}
+    assert {one.name for one in drawn(1)} == {"delay1", "delay2", "delay3", "wait", "random"}
     among = [one.distances for one in drawn(1) if isinstance(one, RandomStarts)]
     assert len(set(among)) == len(among) > 100
     random.seed(1)
