@@ -19,7 +19,7 @@ from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights
 from tests.model.training.trainings import PICKLED, run
 
 
-@pytest.mark.parametrize("delay", ["sequential", 1, 2, 3, 5])
+@pytest.mark.parametrize("delay", ["wait", 1, 2, 3, 5])
 def test_what_was_learnt_over_random_schedules_serves_every_delay(trained, delay):
     decoder = Decoder(trained, batch_size=4)
     results = list(decoder.texts([source for source, _ in TOY], decoder.method(delay)))
