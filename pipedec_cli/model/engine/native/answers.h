@@ -1,6 +1,6 @@
 #pragma once
 
-// What a decoder call ends with: the most probable next token of each row that wants one.
+// The end of a decoder call: the most probable next token of each row that wants an answer.
 
 #include "block.h"
 
@@ -24,7 +24,7 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
         largest.assign(asked.size() * largest_row, -INF);
     }
 
-    // From here on only the rows that want an answer are gone on with: they become the first ones, perhaps with their queries.
+    // Go on with the rows that want an answer alone: they become the first rows, on demand with their queries.
     void keep_asked(bool queries) {
         const auto gather = [&](float *numbers, long row, long width) {
             for (size_t k = 0; k < asked.size(); ++k)
@@ -36,8 +36,9 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
         });
     }
 
-    // Of the rows that are kept. `logits` gets [rows that want an answer][vocabulary in whole panels]; `probabilities`, if not null, the softmax of
-    // each answer, and then there are no logits left. Rows with choices take theirs from `allowed` in turn.
+    // Answer the rows that are kept. `logits` gets [rows that want an answer][vocabulary in whole panels]. `probabilities`, if
+    // not null, gets the softmax of each answer; this overwrites the logits. Rows with choices find theirs in `allowed`, one row
+    // behind the other.
     void answer(Scratch &s, const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
         const Rows x = B::normalised(s, wanted, m.final_norm, static_cast<float>(m.scale));
@@ -67,14 +68,14 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     std::vector<long> asked; // the rows that want an answer
 
   private:
-    static constexpr int64_t NO_NUMBER = -1; // the answer where none of the logits is one
+    static constexpr int64_t NO_NUMBER = -1; // the answer if a logit is NaN
 
-    // A panel's numbers bent to lie between −cap and cap, in place.
+    // Bend the numbers of a panel to lie between −cap and cap, in place.
     static void keep_within(float cap, float *numbers) {
         for (long i = 0; i < PANEL; i += LANES) store(numbers + i, all(cap) * hyperbolic_tangent(load(numbers + i) / all(cap)));
     }
 
-    // The token of the largest logit, by what is the largest of each panel: the lowest id among equals.
+    // The token of the largest logit, found by the largest of each panel; among equals the lowest id.
     long best(const float *row, const float *of_panels) const {
         const float most = largest_of(of_panels, largest_row);
         const long panel = first_equal(of_panels, largest_row, most), token = first_equal(row + panel * PANEL, PANEL, most);
@@ -82,8 +83,8 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     }
 
     const long largest_row = round_up(round_up(m.vocabulary, PANEL) / PANEL, PANEL);
-    std::vector<float> largest; // logit of each row and panel, −∞ beyond the last one
-    std::vector<long> first_choice; // of each of them, in `allowed`
+    std::vector<float> largest; // largest logit of each row and panel, −∞ behind the last panel
+    std::vector<long> first_choice; // of each row that wants an answer, in `allowed`
 };
 
 } // namespace

@@ -1,10 +1,10 @@
 #pragma once
 
-// One call of a decoder-only model, from token ids to the most probable next token of each row that wants one.
+// One call of a decoder-only model: from token ids to the most probable next token of each row that wants an answer.
 //
-// A prompt is row 0 of the grid, so that reading one is a call of many rows that want no answer, and its keys lie in the
-// grid's own columns. Such a call is bound by arithmetic: rows are taken in pieces, queries in blocks whose scores stay near,
-// and columns that no query of a block sees are passed over.
+// A prompt is row 0 of the grid. To read a prompt is a call of many rows that want no answer, and its keys lie in columns of
+// the grid. Arithmetic bounds such a call: so it takes rows in pieces, and queries in blocks whose scores stay in the cache. It
+// skips columns that no query of a block sees.
 
 #include "answers.h"
 
@@ -18,9 +18,9 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     struct Span { // the rows of one sequence
         long first, count, sequence;
     };
-    struct Queries { // neighbouring rows whose attention is computed at once, and the columns that they see
+    struct Queries { // neighbouring rows whose attention is computed at once
         long first, count, sequence;
-        long length, window; // up to which column; from which on in a windowed layer
+        long length, window; // the end of the columns that they see; in a windowed layer, the first column
     };
 
   public:
@@ -61,7 +61,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
                 const Layer &layer = m.layer[l];
                 B::project(B::normalised(s, n, layer.self_norm), layer.qkv, inner + 2 * inner_kv);
                 keep_all(turned[thread].data(), layer, l);
-                if (l == m.layers - 1 && asked.empty()) return; // nobody asks for what comes of them
+                if (l == m.layers - 1 && asked.empty()) return; // no row wants an answer
                 attend_all(s, turned[thread].data(), layer, l);
                 B::add_product(s, attended, n, attended_row, layer.self_out, inner, layer.self_post);
                 B::feed_forward(s, B::normalised(s, n, layer.feed_norm), layer);
@@ -72,12 +72,12 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     }
 
   private:
-    static constexpr long QUERIES = B::IN_WORDS ? BLOCK : 4 * TILE_ROWS; // whose scores stay near
+    static constexpr long QUERIES = B::IN_WORDS ? BLOCK : 4 * TILE_ROWS; // scores of so many stay in the cache
 
     static Ints numbers(const int32_t *p) { return *reinterpret_cast<const LooseInts *>(p); }
     static Ints everywhere(int64_t x) { return all_words(static_cast<Word>(x)); }
 
-    // The first column, or one somewhat before it, that is near enough for a row of the block.
+    // The first column in the window of a row of the block, rounded down to a whole panel.
     long first_near(const Queries &block) const {
         const auto earlier = [](const Row &a, const Row &b) { return a.position < b.position; };
         const int64_t near = std::min_element(rows + block.first, rows + block.first + block.count, earlier)->position - m.window;
@@ -87,7 +87,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
         return column / PANEL * PANEL;
     }
 
-    // Cosines and sines of a row's angles, for each kind of frequencies.
+    // Compute cosines and sines of a row's angles for each kind of frequencies.
     void find_turns(long r) {
         for (long kind = 0; kind < m.rotaries; ++kind) {
             float *cosines = turns.data() + (kind * n + r) * turn_row, *sines = cosines + half;
@@ -99,7 +99,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
         }
     }
 
-    // A head of row r, which begins at number `from`: normalised and turned as the layer has it, times a factor.
+    // Normalise and turn a head of row r, which begins at number `from`, as the layer does, and multiply it by a factor.
     void turn(const Layer &layer, const float *norm, long r, long from, float factor, float *to) const {
         const float *x = qkv.data() + r * qkv_row + from;
         if (norm) factor *= B::normalising(x, m.head_width);
@@ -129,7 +129,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
         });
     }
 
-    // Attention, block by block of each head's keys; the heads of queries that share them are queries of their own.
+    // Attention by blocks and heads of keys. Heads of queries that share a head of keys are queries of their own.
     void attend_all(Scratch &s, float *query, const Layer &layer, long l) {
         const long count = static_cast<long>(blocks.size());
         team.share(m.key_heads * count, [&](long i) {
@@ -159,12 +159,12 @@ template <class E, class K = E> class Causal : Answering<E, K> {
 
     const Cache &cache;
     const long group = m.heads / m.key_heads, half = m.head_width / 2;
-    const long together = std::max(1L, QUERIES / group); // rows in a block, at most
+    const long together = std::max(1L, QUERIES / group); // the most rows of a block
     const long turn_row = round_up(m.head_width, LANES), head_row = round_up(m.head_width, PANEL) + LANES;
     std::vector<Span> spans;
     std::vector<Queries> blocks;
     Buffer<float> turns;                // [kinds][rows][turn_row]: cosines, then sines
-    std::vector<Buffer<float>> turned; // of each thread: heads of rows
+    std::vector<Buffer<float>> turned; // for each thread: heads of rows
 };
 
 } // namespace

@@ -1,10 +1,10 @@
 #pragma once
 
-// One decoder call of a T5, from token ids to the most probable next token of each row.
+// One decoder call of a T5: from token ids to the most probable next token of each row.
 //
-// A call with few rows reads every weight once: it is bound by memory. So the weights are packed into panels that are
-// read front to back, every panel serves all rows while it is in the cache, and the threads meet eight times a layer.
-// With many rows it is bound by arithmetic, for which a tile of rows × one panel is kept in registers.
+// A call with few rows reads every weight once, so memory bounds it. The weights are packed into panels that are read front
+// to back, every panel serves all rows while it is in the cache, and the threads meet eight times a layer. Arithmetic bounds
+// a call with many rows: for it the sums of a tile of rows × one panel stay in registers.
 
 #include "answers.h"
 
@@ -14,7 +14,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
     using B = Answering<E, K>;
     using B::m, B::n, B::team, B::inner, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::rows, B::asked;
 
-    struct Span { // the rows of one sequence, and those of them that want an answer, among all that do
+    struct Span { // the rows of one sequence; `first_asked` counts among all rows that want an answer
         long first, count, sequence, length, first_asked, asked;
     };
 
@@ -45,7 +45,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
             Scratch &s = scratch[thread];
             for (long l = 0; l < m.layers; ++l) {
                 const Layer &layer = m.layer[l];
-                const bool last = l == m.layers - 1; // of the other rows later ones see keys and values alone
+                const bool last = l == m.layers - 1; // here only rows that want an answer go on
                 const long count = last ? static_cast<long>(asked.size()) : n;
                 B::project(B::normalised(s, n, layer.self_norm), layer.qkv, 3 * inner);
                 if (last) B::keep_asked(true);
@@ -61,7 +61,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
     }
 
   private:
-    // Embed the tokens, write down where they stand, and look up who sees whom at what distance.
+    // Embed the tokens, enter their places into the cache, and find the distance of all tokens that each row sees.
     void place_rows() {
         for (long r = 0; r < n; ++r) {
             const long place = rows[r].sequence * cache.room + rows[r].column;
@@ -83,7 +83,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
             }
     }
 
-    // Attention of every sequence's rows over its grid, head by head; their own keys and values join it first.
+    // Attention of each sequence's rows over its grid, head by head. The rows' own keys and values enter the cache first.
     void attend_grid(Scratch &s, long layer, const float *bias, bool last) {
         each_head(layer, [&](const Span &span, long head, long place) {
             const Head mine = B::head_at(cache.keys, cache.values, place, cache.room);

@@ -1,8 +1,8 @@
 #pragma once
 
-// The encoder of a T5, from token ids to the last states, for several sources at once.
+// The encoder of a T5: from token ids to the last states, for several sources at once.
 //
-// It is bound by arithmetic: a tile of rows × one panel is kept in registers, and sources stand one behind the other, so
+// Arithmetic bounds it: the sums of a tile of rows × one panel stay in registers. Sources stand one behind the other, so
 // that nothing is computed for padding.
 
 #include "block.h"
@@ -31,7 +31,7 @@ template <class E, class K = E> class Encoding : Block<E, K> {
         bias.resize(m.heads * bias_row);
     }
 
-    // states[source] = [padded length][width]; what is beyond a source's own length is left as it is.
+    // Fill states[source], [padded length][width]. Numbers behind the end of a source stay as they are.
     void run(float *states, long padded) {
         team.run([&](int thread) {
             Scratch &s = scratch[thread];
@@ -51,17 +51,17 @@ template <class E, class K = E> class Encoding : Block<E, K> {
     }
 
   private:
-    static constexpr long QUERIES = B::IN_WORDS ? BLOCK : 4 * TILE_ROWS; // whose scores stay near
+    static constexpr long QUERIES = B::IN_WORDS ? BLOCK : 4 * TILE_ROWS; // scores of so many stay in the cache
 
     struct Source {
         long first, length;
     };
-    struct OneHead { // of one source: query, key and value of each token, [3][longest][head_row], and its cache
+    struct OneHead { // of one source: query, key and value of its tokens, [3][longest][head_row], and the cache
         Buffer<float> qkv;
         Buffer<Word> keys, values;
     };
 
-    // The bias of every distance that occurs, so that a query's keys find theirs side by side.
+    // Write out the bias of each distance, so that the biases of a query's keys lie side by side.
     void widen_bias(const float *table) {
         team.share(m.heads, [&](long head) {
             for (long i = 0; i < 2 * longest - 1; ++i) {
@@ -71,7 +71,7 @@ template <class E, class K = E> class Encoding : Block<E, K> {
         });
     }
 
-    // Queries, keys, values and attention, head by head of each source, each by one thread: they stay in its caches.
+    // Queries, keys, values and attention. One thread computes a head of a source, whose numbers stay in its caches.
     void attend_all(Scratch &s, OneHead &mine, const Rows &x, const Layer &layer) {
         team.share(static_cast<long>(sources.size()) * m.heads, [&](long i) {
             const Source &source = sources[i / m.heads];
@@ -101,9 +101,9 @@ template <class E, class K = E> class Encoding : Block<E, K> {
     const int64_t *tokens;
     std::vector<float> bias;
     long longest = 0, bias_row = 0;
-    const long head_row = round_up(m.head_width + PANEL - 1, PANEL) + LANES; // it may begin in the midst of a panel
+    const long head_row = round_up(m.head_width + PANEL - 1, PANEL) + LANES; // a head may begin inside a panel
     std::vector<Source> sources;
-    std::vector<OneHead> heads; // of each thread
+    std::vector<OneHead> heads; // for each thread
 };
 
 } // namespace

@@ -1,4 +1,4 @@
-// The compiled kernels, as Python calls them; `library.py` mirrors what is here.
+// The functions that Python calls; `library.py` declares them for ctypes.
 
 #include <algorithm>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// S: the kind of numbers that the matrix has, E: what they become.
+// S: the kind of numbers of the matrix, E: the kind in the panels.
 template <class S, class E>
 void pack(const void *matrix, long outputs, long inputs, Word *panels, long first, long every, int threads) {
 #pragma omp parallel for num_threads(threads)
@@ -30,7 +30,7 @@ void pack(const void *matrix, long outputs, long inputs, Word *panels, long firs
     }
 }
 
-// work(E{}, K{}) with the kinds that a model's matrices and what it caches are of; those that are not compiled are wide.
+// Call work(E{}, K{}) with the kinds of a model's matrices and of its cache; kinds that are not compiled are wide.
 template <class F> void as_kinds(const Model &m, F work) {
 #ifdef HAS_INT8
     if (m.weights == INT8) {
@@ -47,7 +47,7 @@ template <class F> void as_kinds(const Model &m, F work) {
     work(Float32{}, Float32{});
 }
 
-// What a call may name: nothing is read or written beyond what Python has allocated.
+// Checks of a call: nothing is read or written outside what Python has allocated.
 
 bool within(int64_t value, int64_t end) { return 0 <= value && value < end; }
 
@@ -86,7 +86,7 @@ extern "C" {
 // Outputs side by side in a panel.
 int64_t pipedec_panel() { return PANEL; }
 
-// What this was compiled with and for.
+// The instructions that the kernels were compiled for.
 const char *pipedec_features() {
     return FEATURES
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
@@ -104,7 +104,7 @@ const char *pipedec_features() {
         ;
 }
 
-// Which kinds there are: 1 for int8, 2 for bfloat16 in pairs, 4 for tile registers that may be used, or a sum of these.
+// The kinds of products: 1 for int8, 2 for bfloat16 in pairs, 4 for tile registers if the system allows them, or a sum.
 int64_t pipedec_kinds() {
     int64_t kinds = may_use_tiles() ? 4 : 0;
 #ifdef HAS_INT8
@@ -116,11 +116,11 @@ int64_t pipedec_kinds() {
     return kinds;
 }
 
-// Ask for large pages, so that reading on is not held up by looking addresses up.
+// Ask for large pages, which make the look-up of addresses faster.
 void pipedec_use_large_pages(void *memory, int64_t bytes) { use_large_pages(memory, static_cast<size_t>(bytes)); }
 
-// Read memory from front to back with all threads, as a step reads its weights, a whole number of blocks; the sum keeps
-// the reading from being left out.
+// Read whole blocks of memory front to back with all threads, as a step reads its weights. The sum keeps the compiler from
+// leaving the reading out.
 int64_t pipedec_read(const void *memory, int64_t bytes, int64_t threads) {
     constexpr int64_t BLOCK = 1 << 10; // words
     uint32_t sum = 0;
@@ -137,21 +137,21 @@ int64_t pipedec_read(const void *memory, int64_t bytes, int64_t threads) {
     return sum;
 }
 
-// Words of a matrix [outputs][inputs] in panels.
+// The words of a matrix [outputs][inputs] in panels.
 int64_t pipedec_words(const Model *kind, int64_t outputs, int64_t inputs) {
     int64_t words = 0;
     as_kinds(*kind, [&](auto e, auto) { words = round_up(outputs, PANEL) / PANEL * panel_words<decltype(e)>(inputs); });
     return words;
 }
 
-// Words that a key of so many numbers takes in the cache.
+// The words that a key of so many numbers takes in the cache.
 int64_t pipedec_key_words(const Model *kind, int64_t numbers) {
     int64_t words = 0;
     as_kinds(*kind, [&](auto, auto k) { words = units<decltype(k)>(numbers); });
     return words;
 }
 
-// Lay a matrix [outputs][inputs] of bfloat16 or float32 out in panels; panel p becomes number first + p · every.
+// Pack a matrix [outputs][inputs] of bfloat16 or float32 into panels; panel p becomes number first + p · every.
 void pipedec_pack(const Model *kind, const void *matrix, int64_t outputs, int64_t inputs, Word *panels, int64_t first, int64_t every,
                   int64_t threads) {
     as_kinds(*kind, [&](auto e, auto) {
@@ -161,7 +161,7 @@ void pipedec_pack(const Model *kind, const void *matrix, int64_t outputs, int64_
     });
 }
 
-// out[rows][outputs in whole panels] = x[rows][inputs] · a matrix in panels, by one thread.
+// out[rows][outputs in whole panels] = x[rows][inputs] · a packed matrix, in one thread.
 void pipedec_multiply(const Model *kind, int64_t rows, const float *x, int64_t inputs, const Word *panels, int64_t outputs, float *out) {
     as_kinds(*kind, [&](auto e, auto) {
         using E = decltype(e);
@@ -179,15 +179,15 @@ void pipedec_multiply(const Model *kind, int64_t rows, const float *x, int64_t i
     });
 }
 
-// Bytes of each structure as they are laid out here, for Python to compare with its own.
+// The bytes of each structure, for Python to compare with its own.
 int64_t pipedec_size(int64_t which) {
     constexpr int64_t sizes[] = {sizeof(Layer), sizeof(Model), sizeof(Cache), sizeof(Row)};
     return sizes[which];
 }
 
-// The following return 0, or 1 if there was no memory for their buffers, 2 if what they were given is out of bounds.
+// The functions below return 0; or 1 if there is no memory for their buffers, 2 if an argument is out of bounds.
 
-// Keep a source's keys and values for all layers in a sequence; `states` are the encoder's last, [length][width].
+// Keep a source's keys and values for all layers in a sequence. `states` are the encoder's last states, [length][width].
 int64_t pipedec_remember_source(const Model *decoder, const Cache *cache, int64_t sequence, int64_t length, const float *states,
                                 int64_t threads) {
     const bool sound = within(sequence, cache->sequences) && within(length, cache->source_room + 1);
@@ -198,7 +198,7 @@ int64_t pipedec_remember_source(const Model *decoder, const Cache *cache, int64_
     });
 }
 
-// Encode sources, whose token ids stand one behind the other in `tokens`, into `states`, [count][padded][width].
+// Encode sources into `states`, [count][padded][width]. Their token ids stand in `tokens`, one source behind the other.
 int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengths, const int64_t *tokens, int64_t threads,
                        float *states, int64_t padded) {
     const auto fits = [&](int64_t length) { return 0 < length && length <= padded; };
@@ -211,8 +211,8 @@ int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengt
     });
 }
 
-// One decoder call; `answers` gets a token id for each row that wants one, `logits` and `probabilities`, if not null, what
-// `Step::run` says, which takes the rows' choices from `allowed`.
+// One decoder call. `answers` gets a token id for each row that wants an answer. `allowed`, `logits` and `probabilities` are
+// those of `Answering::answer`; the last two may be null.
 int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, const int64_t *allowed,
                      int64_t threads, int64_t *answers, float *logits, float *probabilities) {
     return attempt(all_within(*decoder, *cache, count, rows, allowed), [&] {

@@ -1,8 +1,8 @@
 #pragma once
 
-// How numbers stand in memory.
+// The kinds of numbers in memory.
 //
-// Matrices are stored in 32-bit words, each one float32, two neighbouring bfloat16 or four neighbouring int8 of the summed
+// Matrices are stored in 32-bit words: one float32, two neighbouring bfloat16, or four neighbouring int8 of the summed
 // dimension. A panel is [units][PANEL] words: for each word of the input, PANEL outputs side by side. Keys are panels as
 // well (outputs are the columns of the grid), and so are values (outputs are the places within a head).
 
@@ -28,14 +28,14 @@ constexpr long TILE = 16; // rows of a tile register, and words in each of them
 constexpr long TILE = 1;
 #endif
 
-// Ask for large pages, so that neither first use nor looking addresses up holds anything up. A refusal does no harm.
+// Ask for large pages, which make first use and the look-up of addresses faster. A refusal does no harm.
 inline void use_large_pages([[maybe_unused]] void *memory, [[maybe_unused]] size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
 }
 
-// Memory that begins where a line of the cache does, or a large page.
+// Memory that begins at a line of the cache, or at a large page.
 template <class T> struct Aligned {
     using value_type = T;
     Aligned() = default;
@@ -54,8 +54,8 @@ template <class T> using Buffer = std::vector<T, Aligned<T>>;
 
 // ---- kinds of numbers
 //
-// A word holds NUMBERS of them, and a matrix is a multiple of UNITS words high. Rows are multiplied with it as `Given`:
-// floats as they are, or words that `give` makes of them. HEADER rows of what belongs to its outputs stand before a panel.
+// A word holds NUMBERS of them, and the height of a matrix is a multiple of UNITS words. Rows to be multiplied are `Given`:
+// floats as they are, or words that `give` makes of floats. A panel begins with HEADER rows of facts about its outputs.
 
 struct Float32 {
     using Given = float;
@@ -67,7 +67,7 @@ struct Float32 {
     static void add(Sums &sums, Floats w, const float *x) { sums = multiply_add(w, all(x[0]), sums); }
 };
 
-// What they are multiplied with stays float32.
+// The rows that are multiplied with it stay float32.
 struct BFloat16 {
     using Given = float;
     using Sums = Floats;
@@ -97,7 +97,7 @@ struct BFloat16 {
     }
 };
 
-// write(place, vector) for `count` numbers and as many zeros as fill `padded`, a multiple of NUMBERS, in whole vectors.
+// Call write(place, vector) for `count` numbers, followed by zeros up to `padded`, a multiple of NUMBERS, in whole vectors.
 template <class N, class F> void each_vector(const N *x, long count, long padded, F write) {
     long i = 0;
     for (; i + LANES <= count; i += LANES) write(i, load(x + i));
@@ -109,7 +109,7 @@ template <class N, class F> void each_vector(const N *x, long count, long padded
 }
 
 #ifdef __AVX512BF16__
-// bfloat16 that are multiplied as they are, two at a time, with numbers that are rounded to bfloat16 too; sums are float32.
+// bfloat16 that are multiplied two at a time with rows that are rounded to bfloat16; sums are float32.
 struct Pairs : BFloat16 {
     using Given = Word;
     static constexpr long UNITS = TILE, GIVEN = 1;
@@ -127,10 +127,10 @@ struct Pairs : BFloat16 {
 
 #if defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
 #define HAS_INT8
-// int8 with a scale for each output, multiplied with int8 that have a scale for each row; sums are int32.
+// int8 with a scale for each output, multiplied with int8 with a scale for each row; sums are int32.
 //
-// The instructions multiply unsigned bytes with signed ones. So 128 is added to what is given, and the header has what to
-// take away again: −128 times the sum of each output's weights. Its other row are the scales.
+// The instructions multiply unsigned bytes with signed bytes. So 128 is added to the rows' numbers, and the header has the
+// correction: −128 times the sum of each output's weights. The other row of the header has the scales.
 struct Int8 {
     using Given = Word;
     using Sums = Ints;
@@ -154,7 +154,7 @@ struct Int8 {
         sums += added(reinterpret_cast<Shorts>(even), both << 8 >> 8) + added(reinterpret_cast<Shorts>(odd), both >> 8);
 #endif
     }
-    // Neighbouring products, added.
+    // Products, each added to its neighbour.
     static Ints added(Shorts a, Shorts b) {
 #ifdef __AVX512F__
         return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
@@ -169,7 +169,7 @@ struct Int8 {
         return (Ints)_mm256_cvtps_epi32((__m256)x);
 #endif
     }
-    // The largest of their sizes; none, if one of them is no number: its bits count as the largest.
+    // The largest absolute value; NaN if a number is NaN, whose bits count as the largest.
     template <class N> static float largest(const N *x, long count) {
         Ints most = {};
         each_vector(x, count, count, [&](long, Floats numbers) {
@@ -180,7 +180,7 @@ struct Int8 {
         for (int lane = 0; lane < LANES; ++lane) bits = std::max(bits, most[lane]);
         return bits_as<float>(bits);
     }
-    // What numbers of such a size are multiplied with to be rounded to int8.
+    // The factor that brings numbers up to such a size into the range of int8.
     static float factor(float largest) { return largest > 0 ? MOST / largest : 0.0f; }
     static int32_t whole(float x) { return x == x ? static_cast<int32_t>(std::lrint(x)) : 0; }
     static Word pack(const float *numbers) {
@@ -188,7 +188,7 @@ struct Int8 {
         for (int i = 0; i < NUMBERS; ++i) word |= (static_cast<Word>(whole(numbers[i])) & 255) << 8 * i;
         return word;
     }
-    // Write the header's column j for an output's weights; returns what they are multiplied with before they are packed.
+    // Write column j of the header for an output's weights; gives the factor of the weights before they are packed.
     template <class F> static float open(Word *header, long j, long inputs, F number) {
         int32_t largest = 0;
         for (long i = 0; i < inputs; ++i) largest = std::max(largest, bits_as<int32_t>(number(i)) & 0x7fffffff);
@@ -221,7 +221,7 @@ struct Int8 {
 };
 #endif
 
-// Words that a panel is high for so many inputs, and that it takes with what stands before it.
+// The height of a panel for so many inputs, in words; and the words of a panel with its header.
 template <class E> long units(long inputs) { return round_up((inputs + E::NUMBERS - 1) / E::NUMBERS, E::UNITS); }
 template <class E> long panel_words(long inputs) { return (units<E>(inputs) + E::HEADER) * PANEL; }
 

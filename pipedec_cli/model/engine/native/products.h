@@ -11,12 +11,12 @@
 
 namespace {
 
-constexpr long CHUNK = 4096 / PANEL; // words of the summed dimension of a panel, 16 KB of it, that stay near for all rows
-constexpr long BLOCK = 32;  // rows that are multiplied with a panel of few words before anything else is done with them
+constexpr long CHUNK = 4096 / PANEL; // words of the summed dimension: 16 KB of a panel stay in the cache for all rows
+constexpr long BLOCK = 32;  // rows that are multiplied with a small panel before their sums are used
 
 // ---- products in vectors
 
-// out[R][PANEL] (+)= x[R][units] · panel[units][PANEL]; neighbouring words of the sum lie `stride` words apart.
+// out[R][PANEL] (+)= x[R][units] · panel[units][PANEL], where a row of the panel begins `stride` words behind the row before.
 template <class E, int R>
 void tile(const typename E::Given *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row, bool more,
           const Word *ahead, long step) {
@@ -51,7 +51,7 @@ template <class E, int R = TILE_ROWS, class... Arguments> void tile_of(long rows
     else if constexpr (R > 1) tile_of<E, R - 1>(rows, arguments...);
 }
 
-// ---- products in tile registers, which AMX has
+// ---- products in AMX's tile registers
 
 #ifdef HAS_TILES
 // Ask the system once whether this process may use the registers.
@@ -61,8 +61,8 @@ inline bool may_use_tiles() {
     return may;
 }
 
-// While it lives, this thread can use the registers: 0 to 3 for sums of up to 32 rows × one panel, 4 and 5 for the rows,
-// 6 and 7 for the panel.
+// While an object lives, this thread can use the registers: 0 to 3 for sums of up to 32 rows × one panel, 4 and 5 for the
+// rows, 6 and 7 for the panel.
 class TileRegisters {
   public:
     ~TileRegisters() {
@@ -92,10 +92,10 @@ class TileRegisters {
     if constexpr (std::is_same_v<typename E::Sums, Ints>) _tile_dpbusd(SUM, ROWS, PANELS);                                  \
     else _tile_dpbf16ps(SUM, ROWS, PANELS)
 
-// out[rows][PANEL] = x · panel, where there are a multiple of TILE units.
+// out[rows][PANEL] = x · panel; `units` is a multiple of TILE.
 template <class E>
 void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row) {
-    __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers are loaded from it
+    __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers read memory
     for (long r = 0; r < rows; r += 2 * TILE, x += 2 * TILE * x_row, out += 2 * TILE * out_row) {
         const long height = std::min(rows - r, 2 * TILE);
         TileRegisters::shape(height);
@@ -108,7 +108,7 @@ void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stri
             _tile_zero(3);
         }
         for (long u = 0; u < units; u += TILE, from += TILE * stride) {
-            if (rows < 2 * TILE) // bound by memory
+            if (rows < 2 * TILE) // memory bounds it
                 for (long ahead = 0; ahead < TILE * stride; ahead += LANES) __builtin_prefetch(from + AHEAD * PANEL + ahead);
             _tile_loadd(6, from, stride * WORD_BYTES);
             _tile_loadd(7, from + LANES, stride * WORD_BYTES);
@@ -135,8 +135,8 @@ inline bool may_use_tiles() { return false; }
 struct TileRegisters {};
 #endif
 
-// out[rows][PANEL] = x · panel for any number of rows. What of x is beyond its numbers, up to a whole word, must be 0. In
-// vectors a chunk of the panel serves all of them before the next chunk is read.
+// out[rows][PANEL] = x · panel for any number of rows. Behind its numbers x must be 0 up to a whole word. In vectors a chunk
+// of the panel serves all rows before the next chunk is read.
 template <class E>
 void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row, long rows, const Word *panel, long stride, long units,
              float *out, long out_row) {
@@ -158,14 +158,14 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
     }
 }
 
-// out[rows][PANEL] = x · a panel of a matrix, with what stands before it; `scales` are those of the rows, if they have any.
+// out[rows][PANEL] = x · a panel of a matrix with its header; `scales` has the scale of each row, if rows have scales.
 template <class E>
 void matrix_product(bool tiles, const typename E::Given *x, long x_row, [[maybe_unused]] const float *scales, long rows, const Word *panel,
                     long inputs, float *out, long out_row) {
     const Word *words = panel + E::HEADER * PANEL;
     if constexpr (E::HEADER == 0) product<E>(tiles, x, x_row, rows, words, PANEL, units<E>(inputs), out, out_row);
     else
-        for (long r = 0; r < rows; r += BLOCK) { // sums stay in the first cache
+        for (long r = 0; r < rows; r += BLOCK) { // the sums stay in the first cache
             alignas(64) float sums[BLOCK * PANEL];
             const long count = std::min(BLOCK, rows - r);
             product<E>(tiles, x + r * x_row, x_row, count, words, PANEL, units<E>(inputs), sums, PANEL);

@@ -13,7 +13,7 @@
 
 namespace {
 
-// While it lives, this thread takes numbers too small to be normal for 0, with which arithmetic is many times slower.
+// While an object lives, this thread treats numbers below the normal range as 0: arithmetic with them is many times slower.
 class FlushTiny {
 #if defined(__SSE2__)
   public:
@@ -25,14 +25,14 @@ class FlushTiny {
 #endif
 };
 
-// The threads of a call. They take pieces of work as they get to them, so that one which is held up by another program
-// holds up nobody else; and who waits long gives way, since on a busy machine the others may need its core to arrive:
-// after PATIENCE looks it lets others go first, and after YIELDS more it sleeps between them.
+// The threads of a call. Each takes the next piece of work when it is free, so that a thread that another program delays
+// delays no other thread. A thread that waits long gives way, since on a busy machine the others may need its core: after
+// PATIENCE looks it yields, and after YIELDS more it sleeps between looks.
 class Team {
   public:
     explicit Team(int threads) : threads(threads) {}
 
-    // work(0) … work(threads − 1), each on a thread of its own.
+    // Call work(0) … work(threads − 1), each on a thread of its own.
     template <class F> void run(F work) {
 #pragma omp parallel num_threads(threads)
         {
@@ -40,7 +40,7 @@ class Team {
             [[maybe_unused]] const TileRegisters registers;
 #ifdef _OPENMP
 #pragma omp single
-            threads = omp_get_num_threads(); // may be fewer than were asked for
+            threads = omp_get_num_threads(); // may be fewer than asked
             work(omp_get_thread_num());
 #else
             threads = 1;
@@ -49,7 +49,7 @@ class Team {
         }
     }
 
-    // Do work(0) … work(count − 1) among all threads, each of which calls this; wait until all of it is done.
+    // Share the calls work(0) … work(count − 1) among all threads, each of which calls this. Returns when all are done.
     template <class F> void share(long count, F work) {
         const int now = phase.load(std::memory_order_relaxed);
         for (long i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) work(i);
@@ -77,7 +77,7 @@ class Team {
 #endif
     }
 
-    int threads; // as many as came
+    int threads; // that take part
     alignas(64) std::atomic<long> next{0};
     alignas(64) std::atomic<int> arrived{0};
     alignas(64) std::atomic<int> phase{0};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Numbers as they lie in registers, and what is computed with them one by one.
+// Vectors of numbers in registers, and functions of them element by element.
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,7 @@ constexpr int LANES = 4, TILE_ROWS = 12;
 constexpr int LANES = 4, TILE_ROWS = 6;
 #endif
 constexpr long PANEL = 2 * LANES;
-constexpr long AHEAD = 40; // how far ahead of the sums weights are asked for, in units
+constexpr long AHEAD = 40; // how far ahead weights are fetched into the cache, in units
 constexpr float INF = std::numeric_limits<float>::infinity();
 
 typedef float Floats __attribute__((vector_size(4 * LANES)));
@@ -50,7 +50,7 @@ inline Ints load_words(const Word *p) { return *reinterpret_cast<const LooseInts
 inline Floats all(float x) { return x - Floats{}; }
 inline Ints all_words(Word x) { return static_cast<int32_t>(x) - Ints{}; }
 inline Floats as_floats(Ints x) { return reinterpret_cast<Floats>(x); }
-// Have a vector loaded once for all its products: GCC may load it for each of up to four of them.
+// Load a vector once for all its products: GCC may otherwise load it up to four times.
 template <class V> void in_registers([[maybe_unused]] V &vector) {
 #if defined(__SSE2__)
     __asm__("" : "+v"(vector));
@@ -126,7 +126,7 @@ inline Floats gelu(Floats x) {
     return all(0.5f) * x * (all(1.0f) + hyperbolic_tangent(u));
 }
 
-// x / (1 + e^−x), with e to a power that is not above 0.
+// x / (1 + e^−x), where the exponent is kept at or below 0.
 inline Floats silu(Floats x) {
     const Floats e = exponential(x > Floats{} ? -x : x);
     return x * (x > Floats{} ? all(1.0f) : e) / (all(1.0f) + e);
@@ -159,7 +159,7 @@ inline Floats until(long count, Floats v) {
     return v;
 }
 
-// The largest of some numbers, which fill whole panels.
+// The largest of `padded` numbers, which are whole panels.
 inline float largest_of(const float *numbers, long padded) {
     Floats most = all(-INF);
     for (long i = 0; i < padded; i += LANES) {
@@ -169,7 +169,7 @@ inline float largest_of(const float *numbers, long padded) {
     return largest_lane(most);
 }
 
-// The place of the first of some numbers, which fill whole panels, that equals `wanted`; `padded` if none does.
+// The place of the first of `padded` numbers that equals `wanted`; `padded` if there is none.
 inline long first_equal(const float *numbers, long padded, float wanted) {
     long i = 0;
     for (; i < padded; i += LANES) {
@@ -181,7 +181,7 @@ inline long first_equal(const float *numbers, long padded, float wanted) {
     return i < padded ? std::find(numbers + i, numbers + i + LANES, wanted) - numbers : padded;
 }
 
-// Scores to e^(score − largest), in place; returns their sum.
+// Replace scores by e^(score − largest); gives their sum.
 inline float exponentials(float *scores, long padded) {
     const float largest = largest_of(scores, padded);
     Floats sums = {};

@@ -1,0 +1,57 @@
+#pragma once
+
+// The structures that Python hands over. `structures.py` declares them again for ctypes.
+
+#include "kinds.h"
+
+extern "C" {
+
+struct Layer { // the cross_… parts belong to a T5's decoder alone
+    const float *self_norm, *cross_norm, *feed_norm;
+    const float *bias; // decoder: [heads][reach + 1], by distance up to reach − 1; column `reach` is −∞
+                       // encoder: [heads][2 · reach + 1], by place of the key − place of the query
+    const Word *qkv, *self_out, *cross_q, *cross_kv, *cross_out, *feed_in, *feed_out; // panels
+    // For decoder-only models; null where a family has none:
+    const float *self_post, *feed_post; // norms of what attention and the feed-forward part add
+    const float *query_norm, *key_norm; // of each head, [head_width]
+    int64_t rotary;                     // the frequencies that turn the heads; −1: none
+    int64_t windowed;                   // flag: rows see only what is nearer than the model's window
+};
+
+struct Model {
+    int64_t layers, heads, key_heads, head_width, width, feed_width, vocabulary, reach;
+    int64_t weights, activation; // values of `Weights` and `Activation`
+    int64_t pairs, tiles, gated; // flags: bfloat16 is multiplied in pairs; tile registers are used; the feed-forward part is gated
+    int64_t causal;              // flag: a decoder-only model, whose prompt is row 0 of the grid
+    int64_t window, rotaries;    // positions that a windowed layer sees; number of kinds of frequencies
+    double epsilon, scale;
+    double embedding_scale, query_scale, cap; // logits lie between ±cap; 0: no cap
+    const void *embedding; // [vocabulary][width] in the weights' dtype, beside int8 in bfloat16; null: columns of the head
+    const float *final_norm;
+    const float *frequencies, *amplitudes; // radians for each position, [rotaries][head_width / 2]; of cosine and sine, [rotaries]
+    const Word *head; // the output matrix; an encoder may read embeddings from it as well
+    const Layer *layer;
+};
+
+struct Cache {
+    int64_t sequences, room, source_room; // rooms are columns, multiples of PANEL
+    Word *keys, *values; // [layers][sequences][key heads][room / PANEL panels], [room / NUMBERS][padded width]
+    Word *source_keys, *source_values;
+    int32_t *subsequence, *time, *position; // [sequences][room]
+    const int64_t *source_length;           // [sequences]
+};
+
+// One row of a call. Rows are ordered by sequence, and within a sequence by column.
+struct Row {
+    int64_t token, sequence, column, subsequence, time;
+    int64_t choices;  // how many tokens may answer; 0: all tokens may; −1: no answer is wanted
+    int64_t position; // for decoder-only models
+};
+}
+
+namespace {
+
+enum Weights { FLOAT32, BFLOAT16, INT8 };
+enum Activation { RELU, GELU, SILU };
+
+} // namespace
