@@ -63,15 +63,8 @@ def checked(
         raise UserError(what, where=where, todo=example) from None
 
 
-def missing_field(
-    fields: Mapping[str, Any], name: str, where: str, hint: str | None = None, if_null: str | None = None
-) -> UserError:
-    """The error of a field that is absent or null. It lists the fields of the object and gives the `hint`.
-
-    `if_null` says what to do if the field is there and null.
-    """
-    if name in fields and if_null:
-        return UserError(f"field {name!r} is null", where=where, todo=if_null)
+def missing_field(fields: Mapping[str, Any], name: str, where: str, hint: str | None = None) -> UserError:
+    """The error of a field that is absent or null. It lists the fields of the object and gives the `hint`."""
     what = "is null" if name in fields else "is missing"
     todo = f"its fields are: {some_names(fields)}" + (f"; {hint}" if hint else "")
     return UserError(f"field {name!r} {what}", where=where, todo=todo)

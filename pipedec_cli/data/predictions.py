@@ -14,7 +14,7 @@ from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.lines import FieldNames, generated_of
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.data.rows import RawRow, read_rows
+from pipedec_cli.data.rows import read_rows
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.writing import file_sha256, read_whole_lines, write_json_lines
 
@@ -66,23 +66,22 @@ def read_predictions(path: Path) -> list[Generated]:
         raise UserError("no such file", where=str(path))
     predictions: list[Generated] = []
     places: dict[str, str] = {}  # where each id stands
-    for row in _rows(path):
-        prediction = generated_of(row.value, row.where, row.number)
+    for number, where, value in _rows(path):
+        prediction = generated_of(value, where, number)
         if prediction.id in places:
-            raise UserError(
-                f"id {prediction.id!r} was already used at {places[prediction.id]}", where=row.where
-            )
-        places[prediction.id] = row.where
+            raise UserError(f"id {prediction.id!r} was already used at {places[prediction.id]}", where=where)
+        places[prediction.id] = where
         predictions.append(prediction)
     if not predictions:
         raise UserError("is empty", where=str(path), todo="it must hold at least one prediction")
     return predictions
 
 
-def _rows(path: Path) -> Iterator[RawRow]:
-    """The rows of the file. The error of a last line that a stopped run cut short says how to finish the run."""
+def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
+    """Number, place and value of each row. The error of a last line that a stopped run cut short says how to finish the run."""
     try:
-        yield from read_rows(path)
+        for row in read_rows(path):
+            yield row.number, row.where, row.value
     except UserError as error:
         cut_line = PredictionsFile(path).count() + 1  # the last line, if no line feed ends it
         if path.suffix == ".gz" or error.where != f"{path}:{cut_line}":

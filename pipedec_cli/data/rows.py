@@ -1,4 +1,4 @@
-"""Reads the rows of a file, of standard input or of a hub data set, as raw objects or as records.
+"""Reads the rows of a file, of standard input or of a hub data set, and checks them as records.
 
 All data files are opened here; `lines` has the schema of an object. A place that is missing or cannot be read is a
 `UserError` with its line.
@@ -11,10 +11,11 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,23 @@ from pipedec_cli.data.places import STDIN, corpus_files, hub_rows, split_files
 from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text
 from pipedec_cli.data.records import Record, SplitName
 from pipedec_cli.data.stored import FirstPlaces
+from pipedec_cli.data.wording import many
 
 _Binary = io.BufferedReader | gzip.GzipFile
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One raw object; its fields are not checked yet."""
+    """One row that is not decoded yet, so that a reader can skip one that cannot be."""
 
     number: int  # of the line; in a format without lines, the place from 1
     where: str  # file:line or "file row N", for messages
-    value: Any
+    decode: Callable[[], Any]
+
+    @property
+    def value(self) -> Any:
+        """The decoded row; its fields are not checked. Raises a UserError if it cannot be decoded."""
+        return self.decode()
 
 
 def read_records(
@@ -56,15 +63,16 @@ def read_records(
     pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. `warn` is called once, at
     the end, if text was mended. With `invalid`, records that cannot be used are given to it and skipped.
     """
-    names, places, count, mended_records, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
+    names, places, count, mended_count, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
     try:
-        for row in read_rows(location, split, plain, invalid):
+        for row in read_rows(location, split, plain):
             with skipping_invalid(invalid):
-                record = record_of(row.value, row.where, row.number, names)
+                value = row.value
+                record = record_of(value, row.where, row.number, names)
                 if _has_half_pairs(record):
-                    mended_records, first = mended_records + 1, first or row.where
-                    record = record_of(mended(row.value), row.where, row.number, names)
-                    record = structs.replace(record, fields=row.value)
+                    mended_count, first = mended_count + 1, first or row.where
+                    record = record_of(mended(value), row.where, row.number, names)
+                    record = structs.replace(record, fields=value)
                 count += 1
                 _check_source(record, names)
                 if (before := places.before(record.id, row.where)) is not None:
@@ -75,39 +83,28 @@ def read_records(
             raise UserError("is empty", where=place, todo="it must hold at least one record")
     finally:
         places.close()
-        if mended_records and warn is not None:
-            records = "1 record" if mended_records == 1 else f"{mended_records:,} records"
-            warn(f"{first}: half a surrogate pair replaced by U+FFFD, in {records}")
+        if mended_count and warn is not None:
+            warn(f"{first}: half a surrogate pair replaced by U+FFFD, in {many(mended_count, 'record')}")
 
 
 def _has_half_pairs(record: Record) -> bool:
-    texts = (
-        record.id,
-        record.source,
-        record.target or "",
-        *(record.target_segments or ()),
-        *record.references,
-    )
-    text = "".join(texts)
+    listed = (*(record.target_segments or ()), *record.references)
+    text = "".join((record.id, record.source, record.target or "", *listed))
     return not text.isascii() and mended_text(text) != text
 
 
 def _check_source(record: Record, names: FieldNames) -> None:
-    if record.source.strip():
-        return
-    todo = "give the record a source, or leave it out, as `pipedec generate --set-aside` does"
+    todo = "give the record a source, or leave it out, as `pipedec generate --skip-invalid` does"
     if record.fields.get(names.source) is None:
-        raise missing_field(record.fields, names.source, record.where, "--source-field names another", todo)
-    raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
+        raise missing_field(
+            record.fields, names.source, record.where, f"--source-field names another, or {todo}"
+        )
+    if not record.source.strip():
+        raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
 
 
-def read_rows(
-    location: str | Path,
-    split: SplitName | None = None,
-    plain: bool = False,
-    invalid: OnInvalid | None = None,
-) -> Iterator[RawRow]:
-    """Yield the raw objects of a place in order; of a folder or a hub data set those of a split (default: train).
+def read_rows(location: str | Path, split: SplitName | None = None, plain: bool = False) -> Iterator[RawRow]:
+    """Yield the raw rows of a place in order; of a folder or a hub data set those of a split (default: train).
 
     The place is ``-`` (JSON lines on standard input), a file (JSON lines; ``.json``, an array or lines; ``.csv`` and ``.tsv``
     with a header; ``.parquet``; all but parquet also gzipped), a folder with a file for each split or with `corpus_files`,
@@ -115,50 +112,53 @@ def read_rows(
     """
     path = Path(location)
     if str(location) == STDIN:
-        yield from _line_rows(sys.stdin.buffer, "stdin", plain, invalid)
+        yield from _line_rows(sys.stdin.buffer, "stdin", plain)
     elif path.is_dir():
         files = corpus_files(path) or split_files(path).get(split or "train", [])
-        rows = (row for file in files for row in _file_rows(file, plain, invalid))
+        rows = (row for file in files for row in _file_rows(file, plain))
         for number, row in enumerate(rows, start=1):
             yield replace(row, number=number)
     elif path.exists():
-        yield from _file_rows(path, plain, invalid)
+        yield from _file_rows(path, plain)
     elif plain:
         raise UserError("no such file", where=str(location))
     else:
         for number, where, value in hub_rows(location, split or "train"):
-            yield from _table_row(number, where, value, invalid)
+            yield RawRow(number, where, partial(_plain_value, value, where))
 
 
-def _file_rows(path: Path, plain: bool, invalid: OnInvalid | None) -> Iterator[RawRow]:
+def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
     place, suffixes = str(path), [suffix.lower() for suffix in path.suffixes]
     kind = "" if plain else next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if kind == ".parquet":
-        yield from _parquet_rows(path, invalid)
+        yield from _parquet_rows(path)
         return
     with _opened(path) as file:
         if kind in (".csv", ".tsv"):
-            yield from _table_rows(file, place, "," if kind == ".csv" else "\t", invalid)
+            yield from _table_rows(file, place, "," if kind == ".csv" else "\t")
         elif kind == ".json" and file.peek(4096).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
-            items = as_json(file.read().removeprefix(BYTE_ORDER_MARK), place)
-            for number, value in enumerate(items, start=1):
-                yield RawRow(number, f"{path} item {number}", value)
+            values = as_json(file.read().removeprefix(BYTE_ORDER_MARK), place)
+            for number, value in enumerate(values, start=1):
+                where = f"{path} item {number}"
+                yield RawRow(number, where, partial(_plain_value, value, where))
         else:
-            yield from _line_rows(file, place, plain, invalid)
+            yield from _line_rows(file, place, plain)
 
 
-def _line_rows(
-    stream: Iterable[bytes], name: str, plain: bool, invalid: OnInvalid | None
-) -> Iterator[RawRow]:
-    """The values of JSON lines, or plain lines as sources; blank lines are skipped."""
+def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawRow]:
+    """The rows of JSON lines, or of plain lines as sources, without blank lines."""
     for number, line in _numbered(stream):
-        where = f"{name}:{number}"
-        with skipping_invalid(invalid):
-            if not plain:
-                if line.strip():
-                    yield RawRow(number, where, as_json(line, name, number))
-            elif (text := as_text(line.rstrip(b"\r\n"), where)).strip():
-                yield RawRow(number, where, {"source": text})
+        if line.decode("utf-8", "replace").strip():
+            decode = (
+                partial(_plain_line, line, f"{name}:{number}")
+                if plain
+                else partial(as_json, line, name, number)
+            )
+            yield RawRow(number, f"{name}:{number}", decode)
+
+
+def _plain_line(line: bytes, where: str) -> dict[str, str]:
+    return {"source": as_text(line.rstrip(b"\r\n"), where)}
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -186,7 +186,7 @@ def _opened(path: Path) -> Iterator[_Binary]:
         raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
 
 
-def _table_rows(file: _Binary, name: str, separator: str, invalid: OnInvalid | None) -> Iterator[RawRow]:
+def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
     # Not by a library for tables: those guess numbers, dates and missing values, and shift the columns of a row that
     # has a cell too many. Here every cell stays text, and such a row is refused.
     csv.field_size_limit(sys.maxsize)  # for the whole process; the default is some 20,000 words
@@ -203,12 +203,9 @@ def _table_rows(file: _Binary, name: str, separator: str, invalid: OnInvalid | N
                 raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
             for cells in reader:
-                with skipping_invalid(invalid):
-                    if len(cells) not in (0, len(columns)):
-                        what = f"{len(cells)} cells under {len(columns)} columns"
-                        raise UserError(what, where=f"{name}:{line}")
-                    if cells:
-                        yield RawRow(line, f"{name}:{line}", dict(zip(columns, cells, strict=True)))
+                if cells:
+                    where = f"{name}:{line}"
+                    yield RawRow(line, where, partial(_named_cells, columns, cells, where))
                 line = reader.line_num + 1
     except UnicodeDecodeError as error:
         raise UserError(f"not UTF-8: {error.reason}", where=name, todo="save the file as UTF-8") from None
@@ -217,32 +214,32 @@ def _table_rows(file: _Binary, name: str, separator: str, invalid: OnInvalid | N
         raise UserError(f"not a table: {error}", where=f"{name}:{line}", todo=todo) from None
 
 
-def _parquet_rows(path: Path, invalid: OnInvalid | None) -> Iterator[RawRow]:
+def _named_cells(columns: Sequence[str], cells: Sequence[str], where: str) -> dict[str, str]:
+    if len(cells) != len(columns):
+        raise UserError(f"{len(cells)} cells under {len(columns)} columns", where=where)
+    return dict(zip(columns, cells, strict=True))
+
+
+def _parquet_rows(path: Path) -> Iterator[RawRow]:
     import pyarrow
     from pyarrow import parquet
 
-    number = 0
     try:
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1000):
-                for value in batch.to_pylist():
-                    number += 1
-                    yield from _table_row(number, f"{path} row {number}", value, invalid)
+            values = (value for batch in file.iter_batches(batch_size=1000) for value in batch.to_pylist())
+            for number, value in enumerate(values, start=1):
+                where = f"{path} row {number}"
+                yield RawRow(number, where, partial(_plain_value, value, where))
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
 
 
-def _table_row(number: int, where: str, value: Any, invalid: OnInvalid | None) -> Iterator[RawRow]:
-    with skipping_invalid(invalid):
-        yield RawRow(number, where, _plain(value, where))
-
-
-def _plain(value: Any, where: str) -> Any:
+def _plain_value(value: Any, where: str) -> Any:
     """A value of a table as JSON has it: dates and times in ISO 8601, decimals in digits, bytes as text."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(one, f"{where} field {name!r}") for name, one in value.items()}
+        return {str(name): _plain_value(one, f"{where} field {name!r}") for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, where) for one in value]
+        return [_plain_value(one, where) for one in value]
     if isinstance(value, bytes):
         return as_text(value, where, "leave the column out, or save it as text")
     if isinstance(value, date | time):

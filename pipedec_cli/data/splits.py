@@ -82,10 +82,9 @@ def gather_splits(
 
 def _check_target(record: Record, names: FieldNames, sources_only: bool) -> None:
     if record.target is None and not sources_only:
-        hint = "--sources-only takes data for `pipedec train --teacher`"
-        more = f"--target-field names another; {hint}"
-        if_null = f"give the record a target, or leave it out; {hint}"
-        raise missing_field(record.fields, names.target, record.where, more, if_null)
+        hint = "--target-field names another, or leave the record out; "
+        hint += "--sources-only takes data for `pipedec train --teacher`"
+        raise missing_field(record.fields, names.target, record.where, hint)
     if record.target is not None and sources_only:
         todo = "leave out --sources-only: a teacher takes data with targets, too"
         raise UserError("there is a target", where=record.where, todo=todo)

@@ -70,7 +70,7 @@ A = {"source": "a"}
         (['{"source": }'], ":1: not JSON: Expecting value at column 12"),
         (["[1]"], ":1: expected an object, found a list"),
         ([{"text": "a"}], ":1: field 'source' is missing; its fields are: text; --source-field"),
-        ([{"source": None}], ":1: field 'source' is null; give the record a source, or leave it out"),
+        ([{"source": None}], ":1: field 'source' is null; its fields are: source"),
         ([{"source": " \n"}], ":1: 'source' is empty"),
         ([{"source": ["a"]}], ":1: field 'source': expected a string, found a list"),
         ([A | {"references": "\ud800"}], ":1: field 'references': expected a list, found a string"),

@@ -12,7 +12,7 @@ from pipedec_cli.data.checking import checked, some_names
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.places import files_by_split, given_splits
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
-from pipedec_cli.data.rows import RawRow, read_rows
+from pipedec_cli.data.rows import read_rows
 
 _DATA_SUFFIXES: Final = (
     *(".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source"),
@@ -44,13 +44,6 @@ def splits_at(location: str) -> tuple[SplitName, ...]:
         return given_splits(location)
     undivided = any(True for mark in _NO_SPLITS for _ in folder.glob(mark))
     return () if undivided else tuple(split_files(folder))
-
-
-def rows_at(location: str, split: SplitName | None) -> Iterator[RawRow]:
-    """The raw rows of a file, of one split of a folder, or of one split of a hub data set."""
-    path = Path(location)
-    for file in files_of(path, split) if path.is_dir() else [location]:
-        yield from read_rows(file, split)
 
 
 def files_of(
@@ -86,9 +79,9 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
 class Fields:
     """The fields of a published row, which must be an object. Reading a field checks its type."""
 
-    def __init__(self, row: RawRow) -> None:
-        self.where = row.where
-        self.values = checked(row.value, dict[str, Any], row.where)
+    def __init__(self, value: object, where: str) -> None:
+        self.where = where
+        self.values = checked(value, dict[str, Any], where)
 
     def has(self, *names: str) -> str | None:
         """The first of several fields that is there and not null."""
@@ -126,6 +119,14 @@ class Fields:
             kind: Any = str | int
             identifier = str(checked(self.values[name], kind, self.where, field=name))
         return Example(self.where, identifier, source, target, extra)
+
+
+def rows_at(location: str, split: SplitName | None) -> Iterator[Fields]:
+    """The rows of a file, of one split of a folder, or of one split of a hub data set."""
+    path = Path(location)
+    for file in files_of(path, split) if path.is_dir() else [location]:
+        for row in read_rows(file, split):
+            yield Fields(row.value, row.where)
 
 
 def one_line(text: str) -> str:

@@ -17,7 +17,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.layout import Example, Fields, files_of, one_line, parts, qa_source, rows_at
 from pipedec_cli.data.reading import as_json
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.data.rows import RawRow, text_lines
+from pipedec_cli.data.rows import text_lines
 
 _SOURCE_NAME: Final = re.compile(r"(?<![a-z0-9])(src|source)(?![a-z0-9])", re.IGNORECASE)
 
@@ -29,7 +29,7 @@ def keyphrases(location: str, split: SplitName | None) -> Iterator[Example]:
     them. The target is the phrases in their order. If a keyphrase has variants, the first is the target; all of them are
     kept in the field ``keyphrase_variants``.
     """
-    for fields in map(Fields, rows_at(location, split)):
+    for fields in rows_at(location, split):
         phrases, extra = _phrases(fields)
         name = fields.first_of("abstract", "body", "text", "document", "source")
         body = " ".join(fields.texts(name)) if name == "document" else fields.text(name)
@@ -61,31 +61,26 @@ def multispanqa(location: str, split: SplitName | None) -> Iterator[Example]:
     by a space, as the published evaluation compares them. The field ``answers`` keeps them for scoring: no later step
     joins or merges it. A split without labels has neither.
     """
+    for fields in _questions(location, split):
+        question, context = fields.texts("question"), fields.texts("context")
+        answers = _answers(fields, context)
+        source = qa_source(" ".join(question), " ".join(context)) if context else ""
+        yield fields.example(source, answers, extra={} if answers is None else {"answers": list(answers)})
+
+
+def _questions(location: str, split: SplitName | None) -> Iterator[Fields]:
+    """The questions of JSON files with ``{"data": […]}`` or a list, on any number of lines, or of rows."""
     path = Path(location)
-    for file in files_of(path, split) if path.exists() else [path]:
-        one_value = file.is_file() and file.name.lower().removesuffix(".gz").endswith(".json")
-        rows = [_one_value(file)] if one_value else rows_at(str(file) if path.exists() else location, split)
-        for fields in (Fields(question) for row in rows for question in _questions(row)):
-            question, context = fields.texts("question"), fields.texts("context")
-            answers = _answers(fields, context)
-            source = qa_source(" ".join(question), " ".join(context)) if context else ""
-            yield fields.example(source, answers, extra={} if answers is None else {"answers": list(answers)})
-
-
-def _one_value(file: Path) -> RawRow:
-    """The file as one JSON value, which may stand on many lines."""
-    content = "".join(f"{line}\n" for _, line in text_lines(file)).encode()
-    return RawRow(1, str(file), as_json(content, str(file)))
-
-
-def _questions(row: RawRow) -> Iterator[RawRow]:
-    """The questions of ``{"data": […]}`` or of a list; a question by itself is one."""
-    found = row.value.get("data", ...) if isinstance(row.value, Mapping) else row.value
-    if found is ...:
-        yield row
+    files = files_of(path, split) if path.exists() else []
+    if not all(file.name.lower().removesuffix(".gz").endswith(".json") for file in files) or not files:
+        yield from rows_at(location, split)
         return
-    for number, question in enumerate(checked(found, list[Any], row.where, field="data"), start=1):
-        yield RawRow(number, f"{row.where} question {number}", question)
+    for file in files:
+        content = "".join(f"{line}\n" for _, line in text_lines(file)).encode()
+        value = as_json(content, str(file))
+        found = value.get("data", [value]) if isinstance(value, Mapping) else value
+        for number, question in enumerate(checked(found, list[Any], str(file), field="data"), start=1):
+            yield Fields(question, f"{file} question {number}")
 
 
 def _answers(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:

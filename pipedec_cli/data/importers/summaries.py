@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.layout import Example, Fields, files_of, one_line, parts, qa_source, rows_at
+from pipedec_cli.data.importers.layout import Example, files_of, one_line, parts, qa_source, rows_at
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.rows import text_lines
 
@@ -32,7 +32,7 @@ def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
         for pairs in files_of(path, split):
             yield from _answered(pairs, found[0])
         return
-    for fields in map(Fields, rows_at(location, split)):
+    for fields in rows_at(location, split):
         answer = fields.text("answer", "article", "text").strip()
         question = fields.text("question").strip() if fields.has("question") else ""
         source = qa_source(question, answer) if question and answer else answer
@@ -77,7 +77,7 @@ def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
         highlights = parts(line for line in lines[end:] if line != _HIGHLIGHT)
         yield Example(str(path), path.stem, " ".join(parts(lines[:end])), highlights)
     if not stories:
-        for fields in map(Fields, rows_at(location, split)):
+        for fields in rows_at(location, split):
             yield fields.example(fields.text("article").strip(), parts(fields.text("highlights").split("\n")))
 
 
@@ -88,7 +88,7 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
         yield from _sumpubmed(folder)
         return
     target: str | tuple[str, ...]
-    for fields in map(Fields, rows_at(location, split)):
+    for fields in rows_at(location, split):
         layout = fields.first_of("article_text", "article", "text")
         if layout == "article_text":
             source = " ".join(map(one_line, fields.texts("article_text")))

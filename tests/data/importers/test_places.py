@@ -76,7 +76,7 @@ def test_parquet_files_of_a_hub_copy_are_read_in_their_data_folder(tmp_path):
 def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(monkeypatch):
     def rows(location, split):
         assert (location, split) == ("abisee/cnn_dailymail:3.0.0", "test")
-        yield RawRow(1, "row 1", {"article": "A", "highlights": "H", "id": "1"})
+        yield RawRow(1, "row 1", lambda: {"article": "A", "highlights": "H", "id": "1"})
 
     def refuse(name, config):
         raise RuntimeError("Dataset scripts are no longer supported, but found kp20k.py")

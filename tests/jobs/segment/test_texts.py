@@ -210,7 +210,7 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
         (
             WHOLE | {"target": None},
             "",
-            f"{AT}field 'target' is null; give the record a target, or leave it out",
+            f"{AT}field 'target' is null; its fields are: source, target",
         ),
         (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
         (WHOLE, "--dev-fraction 0.6 --test-fraction 0.4", "nothing to train on"),
