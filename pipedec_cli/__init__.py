@@ -1,6 +1,6 @@
-"""Text generation from a context, pipelined: several phrases or sentences grow at once.
+"""Text generation from a context, pipelined: several phrases or sentences are written at the same time.
 
-What the commands do is here for Python too::
+From Python::
 
     import pipedec_cli as pipedec
 
@@ -8,9 +8,9 @@ What the commands do is here for Python too::
     for result in decoder.texts(["name[The Mill], food[Chinese]"]):
         print(result.text, result.steps, result.tokens)
 
-`load` gives a `Decoder`; its `texts` yields a `Generated` for each source, its `run` the steps of the grid besides.
-`read_report` gives what `pipedec report` wrote; in a notebook it and a `Generated` show themselves.
-Names are imported when they are first used: importing this package imports no torch.
+`load` gives a `Decoder`. Its `texts` yields a `Generated` for each source; its `run` yields the steps of the grid, too.
+`read_report` gives the report that `pipedec report` wrote. A notebook shows both. Names are imported when they are
+first used: importing this package imports no torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
     from pipedec_cli.model.batches import BatchGenerator
     from pipedec_cli.model.decoder import Decoder, load
-    from pipedec_cli.model.decoder import Decoder as Generator
     from pipedec_cli.model.exact import ExactDecoder
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
     from pipedec_cli.view.page.saved import SavedReport, read_report
@@ -45,7 +44,6 @@ __all__ = [
     "ExactDecoder",
     "Finished",
     "Generated",
-    "Generator",
     "SavedReport",
     "Stepped",
     "UserError",
@@ -55,8 +53,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Generator":  # the older name
-        name = "Decoder"
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""What loading, the training pass and the engine ask of a family of models; a new family is another entry."""
+"""What loading, training and the engine need of a family of models. A new family is another entry in `families`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,13 @@ from torch import nn
 from pipedec_cli.model.engine.torch.block import Blocks
 from pipedec_cli.model.engine.torch.modules import Modules
 
-#: What a config.json may hold.
+#: Types of values in a config.json.
 TokenId = Annotated[int, Meta(ge=0)]
 TokenIds = TokenId | Annotated[list[TokenId], Meta(min_length=1)]
 Size = Annotated[int, Meta(ge=1, le=1 << 20)]
 Layers = Annotated[int, Meta(ge=1, le=256)]
-#: Where the config of an encoder-decoder says what opens a text: the first that is there, as transformers has it.
+#: The names in an encoder-decoder's config for the id that opens a text; the first that is set counts, as in transformers.
 OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
-
-
-def start_of(config: Any) -> int:
-    """The id that opens a text of an encoder-decoder."""
-    named = (getattr(config, name, None) for name in OPENERS)
-    return int(next(one for one in named if one is not None))
 
 
 def eos_of(config: Any) -> int:
@@ -34,12 +28,21 @@ def eos_of(config: Any) -> int:
     return int(eos[0] if isinstance(eos, list) else eos)
 
 
+def require_ids(config: Any, *names: str) -> None:
+    """Refuse, with a ValueError, a config whose ids of these names are not in the vocabulary."""
+    for name in names:
+        given = getattr(config, name)
+        for value in given if isinstance(given, list) else [given or 0]:
+            if value >= config.vocab_size:
+                raise ValueError(f"{name} {value} is not below vocab_size {config.vocab_size}")
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of a decoder: its layers, the heads and the heads' width of its keys and values, and the widths that buffers take."""
+    """The sizes of a decoder."""
 
     layers: int
-    heads: int
+    heads: int  # of keys and values
     head_width: int
     width: int
     feed_width: int
@@ -47,42 +50,48 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """A family of models: the names of its members, and functions that find the parts of a model, ids in its config.
+    """A family of models: functions that find the parts of a model, and the sizes in its config.
 
-    The layers of its decoder are `parts`: written here as functions, or driven through transformers' modules. Where there
-    is no encoder, the source is a prompt: row 0 of the grid.
+    The decoder's layers are `parts`: `Blocks`, which are computed here, or `Modules`, which transformers computes.
+    Without an encoder the source is a prompt: row 0 of the grid.
     """
 
-    name: str  # what users call it
-    model_types: tuple[str, ...]  # what transformers calls its members
+    name: str  # for users
+    model_types: tuple[str, ...]  # transformers' names of the members
     auto_class: str  # the class of transformers that loads them
-    config: type[Struct]  # what is taken from a config.json, with types and bounds
+    config: type[Struct]  # the part of a config.json that is read, with types and bounds
     encoder: Callable[[Any], Any] | None  # a module from input_ids and attention_mask to last_hidden_state
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
     sizes: Callable[[Any], Sizes]  # from the config
     parts: Blocks | Modules
-    opener: Callable[[Any], int] = start_of  # the id that opens a subsequence, from the config
-    #: Whether an encoder's source stands between the ids that the tokenizer puts around it, and not before an <eos>.
+    #: Whether the tokenizer's special ids stand around a source for the encoder, rather than an <eos> behind it.
     framed: bool = False
-    #: The sizes of all that its checkpoints hold, by name, from the config; None where only transformers knows.
+    #: The sizes of all weights of a checkpoint, by name, from the config; None if only transformers knows them.
     parameters: Callable[[Any], dict[str, tuple[int, ...]]] | None = None
-    #: Weights that checkpoints may hold and nothing reads.
+    #: Weights that a checkpoint may hold and nothing reads.
     unread: tuple[str, ...] = ()
-    #: Modules whose weight is another's, by its name, where a checkpoint has none for them.
+    #: Modules that share the weight of another one, by name, where a checkpoint has no weight for them.
     shared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def prompted(self) -> bool:
-        """Whether the source is a prompt, which the decoder's own layers read."""
+        """Whether the source is a prompt, which the decoder reads."""
         return self.encoder is None
 
     @property
     def learned(self) -> bool:
-        """Whether its tokens are looked up in a table of places, of the source and of the target."""
+        """Whether positions, of the source and of the target, are looked up in a table."""
         return getattr(self.parts, "learned", False)
 
+    def opener(self, config: Any) -> int:
+        """The id that opens a subsequence; of a decoder-only model its bos token, else its eos token."""
+        names = ("bos_token_id",) if self.prompted else OPENERS
+        given = (getattr(config, name, None) for name in names)
+        opener = next((value for value in given if value is not None), None)
+        return eos_of(config) if opener is None else int(opener)
+
     def fresh(self, config: Any) -> Any:
-        """A model of such a config, in float32, whose weights are drawn from torch's global generator."""
+        """A model in float32 with weights drawn from torch's global generator."""
         import transformers
 
         return getattr(transformers, self.auto_class).from_config(config, dtype=torch.float32)

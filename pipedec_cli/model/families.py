@@ -1,4 +1,4 @@
-"""The table of all families, and those that run through transformers' modules: decoder-only ones, BART and T5Gemma."""
+"""The table of all families, and the families that transformers computes: decoder-only models, BART and T5Gemma."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds, eos_of
+from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds, require_ids
 from pipedec_cli.model.engine.torch.block import Function
 from pipedec_cli.model.engine.torch.modules import Modules
 from pipedec_cli.model.t5 import T5
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(gt=0, le=1e9)]
-#: Of rotary positions: the base of the frequencies, what scales them, and how they are made.
+#: Of rotary positions: the base of the frequencies, their scale, and how they are made.
 Base = Annotated[float, Meta(ge=1, le=1e15)]
 Scale = Annotated[float, Meta(ge=1e-3, le=1e6)]
 RopeType = Literal["default", "linear", "dynamic", "yarn", "longrope", "llama3"]
 
 
-def _require_ids(config: Any, *names: str) -> None:
-    """Refuse, with a ValueError, ids that are not in the vocabulary."""
-    for name in names:
-        given = getattr(config, name)
-        for value in given if isinstance(given, list) else [given or 0]:
-            if value >= config.vocab_size:
-                raise ValueError(f"{name} {value} is not below vocab_size {config.vocab_size}")
-
-
 class Rope(Struct, omit_defaults=True):
-    """How a head's halves are turned: what would make no number of some frequency, or leave a part unturned, is refused."""
+    """Rotary positions. Values that would give no finite frequency, or leave a part of a head unturned, are refused."""
 
     rope_type: RopeType | None = None
     type: RopeType | None = None  # its older name
@@ -51,14 +42,14 @@ class Rope(Struct, omit_defaults=True):
 
 
 class Ropes(Rope, omit_defaults=True):
-    """One for all layers, or one for each of their kinds."""
+    """Rotary positions of all layers, or of each kind of layer."""
 
     full_attention: Rope | None = None
     sliding_attention: Rope | None = None
 
 
 class Rotary(Struct, omit_defaults=True):
-    """What is taken from the config.json of a decoder with rotary positions, alone or within another."""
+    """The part that is read of the config.json of a decoder with rotary positions, or of a half of a T5Gemma."""
 
     vocab_size: Size
     hidden_size: Size
@@ -84,9 +75,9 @@ class Rotary(Struct, omit_defaults=True):
     no_rope_layer_interval: Size | None = None
     layer_types: list[Literal["full_attention", "sliding_attention"]] | None = None
     sliding_window: Size | None = None
-    use_sliding_window: bool | UnsetType = UNSET  # some families have it
+    use_sliding_window: bool | UnsetType = UNSET  # only some families have it
     max_window_layers: int | None = None
-    query_pre_attn_scalar: Size | Factor | None = None  # kept as it is: Gemma 3 wants a whole number
+    query_pre_attn_scalar: Size | Factor | None = None  # not converted: Gemma 3 needs a whole number
     attn_logit_softcapping: Scale | None = None
     final_logit_softcapping: Scale | None = None
     dropout_rate: Share | None = None
@@ -98,14 +89,14 @@ class Rotary(Struct, omit_defaults=True):
     tokenizer_class: str | None = None
 
     def __post_init__(self) -> None:
-        _require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id")
+        require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id")
         unused = self.sliding_window is None or self.use_sliding_window is False
         if unused and "sliding_attention" in (self.layer_types or ()):
             raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
 
 
 class Prompted(Rotary, omit_defaults=True):
-    """Of a decoder-only model, of which some id must end a text."""
+    """The same of a decoder-only model. It must name the id that ends a text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,19 +105,19 @@ class Prompted(Rotary, omit_defaults=True):
 
 
 class Llama(Prompted, omit_defaults=True):
-    """Of a Llama, all layers of which are of one kind."""
+    """The same of a Llama, whose layers are all of one kind."""
 
     layer_types: None = None
 
 
 class Gemma(Prompted, omit_defaults=True):
-    """Of a Gemma 3, every so many layers of which see everything, where it does not name the kind of each."""
+    """The same of a Gemma 3, which may say that every n-th layer sees all tokens, instead of naming the kind of each."""
 
     sliding_window_pattern: Size | None = None
 
 
 class T5GemmaConfig(Struct, omit_defaults=True):
-    """Of a T5Gemma: both of its halves."""
+    """The same of a T5Gemma and its two halves."""
 
     encoder: Rotary
     decoder: Rotary
@@ -140,11 +131,11 @@ class T5GemmaConfig(Struct, omit_defaults=True):
     decoder_start_token_id: TokenId | None = None
 
     def __post_init__(self) -> None:
-        _require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+        require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
 class BartConfig(Struct, omit_defaults=True):
-    """Of a BART or a PEGASUS."""
+    """The same of a BART or a PEGASUS."""
 
     vocab_size: Size
     d_model: Size
@@ -170,12 +161,7 @@ class BartConfig(Struct, omit_defaults=True):
     bos_token_id: TokenId | None = None
 
     def __post_init__(self) -> None:
-        _require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-
-
-def _opener(config: Any) -> int:
-    """The model's bos token; where it has none, its eos token."""
-    return eos_of(config) if config.bos_token_id is None else int(config.bos_token_id)
+        require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
 def _rotary_sizes(config: Any) -> Sizes:
@@ -192,37 +178,22 @@ def _bart_sizes(config: Any) -> Sizes:
     )
 
 
-def _plain_head(model: Any) -> Function:
-    head: Function = model.lm_head
-    return head
-
-
-def _gemma_head(model: Any) -> Function:
-    return _capped(model.lm_head, model.config.final_logit_softcapping)
-
-
 def _capped(head: Function, cap: float | None) -> Function:
-    if cap is None:
-        return head
-    return lambda states: (head(states) / cap).tanh() * cap
-
-
-def _bart_head(model: Any) -> Function:
-    return lambda states: model.lm_head(states) + model.final_logits_bias
+    """The head with its logits bounded softly to ±cap; None is no bound."""
+    return head if cap is None else lambda states: (head(states) / cap).tanh() * cap
 
 
 def _prompted(
     name: str,
     model_type: str,
     config: type[Prompted] = Prompted,
-    head: Callable[[Any], Function] = _plain_head,
+    head: Callable[[Any], Function] = lambda model: model.lm_head,
 ) -> Backbone:
     return Backbone(
         name=name,
         model_types=(model_type,),
         auto_class="AutoModelForCausalLM",
         config=config,
-        opener=_opener,
         encoder=None,
         embedding=lambda model: model.model.embed_tokens,
         sizes=_rotary_sizes,
@@ -258,7 +229,7 @@ BART: Final = Backbone(
     framed=True,
     parts=Modules(
         decoder=lambda model: model.model.decoder,
-        head=_bart_head,
+        head=lambda model: lambda states: model.lm_head(states) + model.final_logits_bias,
         source_kv=lambda layer: (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj),
         learned=True,
     ),
@@ -269,7 +240,12 @@ _ALL = (
     _prompted("Llama", "llama", Llama),
     _prompted("Qwen3", "qwen3"),
     _prompted("SmolLM3", "smollm3"),
-    _prompted("Gemma 3", "gemma3_text", Gemma, head=_gemma_head),
+    _prompted(
+        "Gemma 3",
+        "gemma3_text",
+        Gemma,
+        lambda model: _capped(model.lm_head, model.config.final_logit_softcapping),
+    ),
     T5GEMMA,
     BART,
 )

@@ -1,4 +1,4 @@
-"""Fields in a checkpoint's tokens: how each row begins, which tokens can still become an allowed value, and what was written."""
+"""Fields in a checkpoint's tokens: how each row begins, which tokens may follow, and the object that was written."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pipedec_cli.data.fields import Field, Value, plain_text, read_values, text_
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import Opening
 
-#: What a number can begin with, and the same of a whole one.
+#: The beginnings of a number, by kind.
 _BEGUN: Final = {
     "number": re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*|(?:\.\d+)?[eE][+-]?\d{0,3})?)?"),
     "integer": re.compile(r"-?(?:0|[1-9]\d*)?"),
 }
 _NUMBER: Final = re.compile(r"(-?\d?)\d*(\.?\d?)\d*(.*)")
-#: Characters of a number; a tokenizer may mark a space before them with one of its own.
+#: A token within a number; a tokenizer may mark a space before it with a character of its own.
 _PIECE: Final = re.compile(r".?[0-9eE.+-]*")
 
-_Tries = dict[int, Any]  # each token, and what may follow it
+_Tree = dict[int, Any]  # each token, and the tree of what may follow it
 
 
 class FieldCodec:
@@ -30,35 +30,32 @@ class FieldCodec:
 
     def __init__(self, codec: TextCodec, fields: Sequence[Field]) -> None:
         self.codec, self.fields = codec, fields
-        #: What the values of each enum mean as they are read back: a tokenizer may have other forms of their letters.
+        # A tokenizer may write other forms of letters: decoded enum values, and the values that they stand for.
         self._forms = {
-            field.name: {
-                codec.decode(ids): text for ids, text in zip(codec.ids(field.enum), field.enum, strict=True)
-            }
+            field.name: dict(zip(map(codec.decode, codec.ids(field.enum)), field.enum, strict=True))
             for field in fields
         }
         self._spelled = [replace(field, enum=tuple(self._forms[field.name])) for field in fields]
 
     @property
     def known(self) -> list[list[int]]:
-        """The tokens of each row that are known, behind <bos>."""
+        """The known tokens of each row, behind <bos>."""
         return self.codec.ids([field.opening for field in self.fields])
 
     def openings(self, *, unconstrained: bool = False) -> tuple[Opening, ...]:
-        """How each row begins and, unless they are `unconstrained`, what it may go on with."""
-        rows = zip(self.known, self.fields, strict=True)
-        return tuple(
-            Opening(tuple(known)) if unconstrained else Opening(tuple(known), self._choice(field))
-            for known, field in rows
-        )
+        """How each row begins and, unless `unconstrained`, which tokens may follow."""
+        rows = zip(map(tuple, self.known), self.fields, strict=True)
+        if unconstrained:
+            return tuple(Opening(known) for known, _ in rows)
+        return tuple(Opening(known, self._choice(field)) for known, field in rows)
 
     def read(self, texts: Sequence[str | None], *, unconstrained: bool = False) -> dict[str, Value | None]:
-        """The object that the texts of all values say; see `read_values`."""
+        """The object that the texts of all values give; see `read_values`."""
         values, _ = read_values(texts, self._spelled, unconstrained=unconstrained)
         return {name: _meant(value, self._forms[name]) for name, value in values.items()}
 
     def plain(self, values: Mapping[str, Value | None]) -> str:
-        """An object as the plain model writes it."""
+        """An object as the sequential model writes it."""
         return plain_text([text_of(values.get(field.name)) for field in self.fields], self.fields)
 
     def _choice(self, field: Field) -> Callable[[Sequence[int]], Sequence[int]]:
@@ -70,14 +67,14 @@ class FieldCodec:
 
     @cached_property
     def _pieces(self) -> Sequence[tuple[int, str, str]]:
-        """Tokens that a number may be written with: what each says at the beginning, and behind a digit."""
+        """The tokens of numbers: id, text at the beginning, text behind a digit."""
         tokenizer, decode = self.codec.tokenizer, self.codec.decode
         digit = self.codec.ids(["1"])[0][-1]
         if decode([digit]) != "1":
             return ()
-        special = set(tokenizer.all_special_ids)
-        found = [id_ for piece, id_ in tokenizer.get_vocab().items() if _PIECE.fullmatch(piece)]
-        return [(id_, decode([id_]), decode([digit, id_])[1:]) for id_ in sorted(set(found) - special)]
+        pieces = {id_ for piece, id_ in tokenizer.get_vocab().items() if _PIECE.fullmatch(piece)}
+        ids = sorted(pieces - set(tokenizer.all_special_ids))
+        return [(id_, decode([id_]), decode([digit, id_])[1:]) for id_ in ids]
 
 
 def _meant(value: Value | None, forms: Mapping[str, str]) -> Value | None:
@@ -87,11 +84,11 @@ def _meant(value: Value | None, forms: Mapping[str, str]) -> Value | None:
 
 
 class _Listed:
-    """What may follow where a value, or each item of a list, is one of some texts, in the tokenizer's own way to write them."""
+    """The tokens that may follow if a value, or each item of a list, is one of some texts."""
 
     def __init__(self, codec: TextCodec, field: Field) -> None:
         self._eos = codec.eos
-        self._first, self._more = _Tries(), _Tries()
+        self._first, self._more = _Tree(), _Tree()
         listed, texts = field.kind == "list", field.enum or ("true", "false")
         for ids in codec.ids([text_of([text]) if listed else text for text in texts]):
             self._add(self._first, ids)
@@ -101,22 +98,22 @@ class _Listed:
                 if ids[: len(before)] == before:
                     self._add(self._more, ids[len(before) :])
 
-    def _add(self, tries: _Tries, ids: Sequence[int]) -> None:
+    def _add(self, tree: _Tree, ids: Sequence[int]) -> None:
         for token in (*ids, self._eos) if ids else ():
-            tries = tries.setdefault(token, _Tries())
+            tree = tree.setdefault(token, _Tree())
 
     def __call__(self, made: Sequence[int]) -> Sequence[int]:
         places = [self._first]
         for token in made:
             places = [place[token] for place in places if token in place]
-            if any(self._eos in place for place in places):  # an item is whole, and another may follow
+            if any(self._eos in place for place in places):  # an item is complete, and another may follow
                 places.append(self._more)
         following = {token for place in places for token in place}
         return sorted(following if made and following else {*following, self._eos})
 
 
 class _Number:
-    """What may follow in a number as JSON writes it."""
+    """The tokens that may follow in a number as JSON writes it."""
 
     def __init__(self, pieces: Sequence[tuple[int, str, str]], field: Field, eos: int) -> None:
         self._field, self._eos = field, eos
@@ -125,16 +122,18 @@ class _Number:
         self._known: dict[tuple[bool, str], list[int]] = {}
 
     def __call__(self, made: Sequence[int]) -> Sequence[int]:
-        said = "".join((self._later if at else self._first).get(token, "") for at, token in enumerate(made))
-        # All numbers of like form go on alike: one digit tells as much as many, but for the first, which may be 0.
-        whole, part, power = _NUMBER.fullmatch(said).groups()  # type: ignore[union-attr]
+        text = "".join((self._later if at else self._first).get(token, "") for at, token in enumerate(made))
+        # What may follow depends on the form of the number alone: one digit stands for many. The first may be 0.
+        whole, part, power = _NUMBER.fullmatch(text).groups()  # type: ignore[union-attr]
         key = bool(made), whole + re.sub(r"\d", "0", part + power)
         if key not in self._known:
             self._known[key] = self._following(*key)
         return self._known[key]
 
-    def _following(self, begun: bool, said: str) -> list[int]:
+    def _following(self, begun: bool, number: str) -> list[int]:
         form, texts = _BEGUN[self._field.kind], self._later if begun else self._first
-        goes_on = [id_ for id_, text in texts.items() if (text or not begun) and form.fullmatch(said + text)]
-        ends = not begun or not goes_on or self._field.parsed(said) is not None
-        return sorted([*goes_on, *[self._eos] * ends])
+        goes_on = [
+            id_ for id_, text in texts.items() if (text or not begun) and form.fullmatch(number + text)
+        ]
+        may_end = not begun or not goes_on or self._field.parsed(number) is not None
+        return sorted([*goes_on, self._eos] if may_end else goes_on)

@@ -1,27 +1,28 @@
-"""T5, Flan-T5, mT5 and UMT5: their parts by name, and the decoder's block for training and stepping alike.
+"""T5, Flan-T5, mT5 and UMT5: the parts of their models, and their decoder's blocks for training and decoding.
 
-UMT5 has a position bias in every layer, the others one that all layers share. This is the only place that knows their
-module tree in transformers.
+UMT5 has a position bias in every layer; in the others all layers share one. Only this file knows their module tree in
+transformers.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds
+from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds, require_ids
 from pipedec_cli.model.engine.torch.block import Block, Blocks, Form, Function
 
 Places = Annotated[int, Meta(ge=4, le=1 << 16)]
 
 
 class Config(Struct):
-    """All that is taken from a config.json, within the bounds that the code of a step relies on."""
+    """The part of a config.json that is read, within the bounds that the code of a step relies on."""
 
     vocab_size: Size
     d_model: Size
@@ -42,16 +43,12 @@ class Config(Struct):
     pad_token_id: TokenId | None
     decoder_start_token_id: TokenId
     eos_token_id: TokenIds
-    scale_decoder_outputs: bool = True  # T5 alone has it
+    scale_decoder_outputs: bool = True  # only T5 has it
     tokenizer_class: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse, with a ValueError, what does not fit together."""
-        for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
-            given = getattr(self, name)
-            for value in given if isinstance(given, list) else [given or 0]:
-                if value >= self.vocab_size:
-                    raise ValueError(f"{name} {value} is not below vocab_size {self.vocab_size}")
+        require_ids(self, "pad_token_id", "decoder_start_token_id", "eos_token_id")
         if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
             farthest = f"relative_attention_max_distance {self.relative_attention_max_distance}"
             half = f"half of relative_attention_num_buckets {self.relative_attention_num_buckets}"
@@ -61,8 +58,9 @@ class Config(Struct):
 _Sizes = dict[str, tuple[int, ...]]
 
 
-class Layer(NamedTuple):
-    """One layer's parts, each of them a norm and a module, and its position bias."""
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The parts of a layer, each of them a norm and a module, and the position bias."""
 
     own: Any
     cross: Any  # None in an encoder
@@ -71,7 +69,7 @@ class Layer(NamedTuple):
 
 
 def layers(stack: Any) -> list[Layer]:
-    """The layers of an encoder or a decoder, first to last; only a decoder's attend over a source."""
+    """The layers of an encoder or a decoder, first to last. Only a decoder's layers attend over a source."""
     first = stack.block[0].layer[0].SelfAttention
     found = []
     for block in stack.block:
@@ -82,17 +80,14 @@ def layers(stack: Any) -> list[Layer]:
 
 
 def _parameters(config: Any) -> _Sizes:
-    """The sizes of all that a checkpoint of this family holds, by name, first to last."""
+    """The sizes of all weights of a checkpoint, by name."""
     width, wide, inner = config.d_model, config.d_ff, config.num_heads * config.d_kv
     table = (config.vocab_size, width)
     sizes: _Sizes = {"shared.weight": table}
     attention: _Sizes = {"q": (inner, width), "k": (inner, width), "v": (inner, width), "o": (width, inner)}
     feed: _Sizes = dict.fromkeys(("wi_0", "wi_1") if config.is_gated_act else ("wi",), (wide, width))
-    parts = {
-        "SelfAttention": attention,
-        "EncDecAttention": attention,
-        "DenseReluDense": feed | {"wo": (width, wide)},
-    }
+    feed |= {"wo": (width, wide)}
+    parts = {"SelfAttention": attention, "EncDecAttention": attention, "DenseReluDense": feed}
     biases = (config.relative_attention_num_buckets, config.num_heads)
     for stack, number in {"encoder": config.num_layers, "decoder": config.num_decoder_layers}.items():
         named = [part for part in parts if stack == "decoder" or part != "EncDecAttention"]
@@ -107,25 +102,25 @@ def _parameters(config: Any) -> _Sizes:
 
 
 def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
-    """T5's bucket of each distance from 0 to ``relative_attention_max_distance``, which has the last: int64 [farthest + 1].
+    """The bucket of each distance from 0 to ``relative_attention_max_distance``: int64 [farthest + 1].
 
-    Half of the buckets are for exact distances, the other half for ranges that grow logarithmically. There are as many
-    as the config says, which is the decoder's number, unless told otherwise.
+    The first half of the buckets are for exact distances, the second half for ranges that grow logarithmically; the
+    last is for all beyond. The number of `buckets` is by default the config's, as in the decoder.
     """
     buckets = buckets or int(config.relative_attention_num_buckets)
     max_distance: int = config.relative_attention_max_distance
     exact = buckets // 2
     distances = torch.arange(max_distance + 1)
-    # float32 throughout, as transformers computes it: the borders of the ranges depend on the rounding.
+    # All in float32, as in transformers: the borders of the ranges depend on the rounding.
     share = torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact)
     beyond = (exact + (share * (buckets - exact)).to(torch.long)).clamp(max=buckets - 1)
     return torch.where(distances < exact, distances, beyond)
 
 
 def offset_buckets(config: Any) -> Tensor:
-    """The encoder's bucket of each offset, the key's place less the query's, from −max_distance to max_distance.
+    """The encoder's bucket of each offset, key position − query position, from −max_distance to max_distance.
 
-    Half of the buckets are for keys behind the query and for its own place, half for those ahead.
+    The first half of the buckets are for keys at or before the query, the second half for keys after it.
     """
     half: int = config.relative_attention_num_buckets // 2
     behind = distance_buckets(config, half)
@@ -133,9 +128,9 @@ def offset_buckets(config: Any) -> Tensor:
 
 
 def output_scale(config: Any) -> float:
-    """What the last hidden states are multiplied with before the output matrix, as each family has it.
+    """The factor of the last hidden states before the output matrix.
 
-    T5 says so in its config (1 for v1.1 and Flan-T5), mT5 never scales, UMT5 scales when its embeddings are tied.
+    T5's config says whether to scale (v1.1 and Flan-T5 do not), mT5 never scales, UMT5 scales if its embeddings are tied.
     """
     if config.model_type == "mt5":
         return 1.0
@@ -171,7 +166,7 @@ def _source_projections(model: Any) -> list[tuple[Any, Any]]:
 
 
 def _feed(dense: Any, form: Form) -> Function:
-    """wo(act(wi x)), or wo(act(wi_0 x) · wi_1 x) where it is gated; ``wo`` may be kept in a wider dtype."""
+    """wo(act(wi x)), or wo(act(wi_0 x) · wi_1 x) if it is gated; ``wo`` may have a wider dtype."""
     act, drop = dense.act, form.dropout(dense.dropout)
     outward, wide = form.linear(dense.wo), dense.wo.weight.dtype
     inward = form.apart(*([dense.wi] if hasattr(dense, "wi") else [dense.wi_0, dense.wi_1]))

@@ -1,27 +1,28 @@
-"""Texts to token ids and back, as training and generating must do it alike."""
+"""Texts to token ids and back, the same in training and in decoding; and the prompts of decoder-only models."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError, first_line
 
-#: Characters of a long source that are tokenized first, for each token that is kept: more than most tokens have.
+#: Of a long source, so many characters are tokenized first for each token that is kept: more than most tokens have.
 _CHARACTERS_A_TOKEN: Final = 8
-#: Tokens at the end of a source's beginning that are not relied on: a user's own token may have a space within.
+#: The last tokens of a source's beginning may change with the text behind it: a token may have a space within.
 _MARGIN: Final = 256
 _WORD_END: Final = re.compile(r"(?<=\S) ")
 
-#: What stands around a source that is a decoder-only model's prompt, where nothing else is asked for.
+#: The default prompt of a decoder-only model, and the part of a prompt that stands for the source.
 PROMPT: Final = "{source}\n\n"
 SOURCE: Final = "{source}"
-#: A chat template that asks for the date is told the same one every day: what is trained and what is generated must be
-#: read alike. It stands before the template, and goes before the function of that name that transformers gives.
+#: Chat templates are rendered with a fixed date, the same in training and in decoding. This macro stands before the
+#: template and replaces transformers' function of that name.
 _PARTS_OF_A_DATE: Final = {"d": "01", "m": "01", "b": "Jan", "B": "January", "y": "25", "Y": "2025"}
 _TODAY: Final = (
     "{% macro strftime_now(format) %}{{ format"
@@ -30,8 +31,9 @@ _TODAY: Final = (
 )
 
 
-class Prompt(NamedTuple):
-    """The ids of what stands before and behind a source in a decoder-only model's prompt, and what they were made of."""
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The ids before and behind a source in a decoder-only model's prompt, and the template that they were made of."""
 
     head: list[int]
     tail: list[int]
@@ -40,15 +42,16 @@ class Prompt(NamedTuple):
 
 
 def usual_prompt(*, chat: bool) -> str:
-    """The template where none is asked for: a chat template ends what a user says."""
+    """The default template; in a chat the source alone, because the chat template ends the user's turn."""
     return SOURCE if chat else PROMPT
 
 
 class TextCodec:
-    """A transformers tokenizer, the prefix of every source, and the number of tokens that one is cut to.
+    """A tokenizer of transformers, with the prefix of every source and the number of tokens that it is cut to.
 
-    An encoder's source stands between the ids `around` it, by default before an <eos>; a decoder-only model's in a
-    `prompt`. Either counts. No source is longer than the `places` that an encoder has, if it has a table of them.
+    A source for an encoder stands between the ids `around` it, by default before an <eos>; a source for a decoder-only
+    model stands in its `prompt`. These ids count, too. `places` bounds the number of tokens, if the encoder has a table
+    of positions.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class TextCodec:
         places: int | None = None,
     ) -> None:
         self.tokenizer = tokenizer
-        # Special tokens that stand in a user's text are text: "</s>" must not end a subsequence.
+        # Special tokens in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True
         self.prefix = prefix
         self._places = places
@@ -85,10 +88,10 @@ class TextCodec:
 
     @cached_property
     def _literal(self) -> Any | None:
-        """A copy of a unigram tokenizer to which special tokens in a text are text; None for other tokenizers.
+        """A copy of a unigram tokenizer that reads special tokens in a text as text; None for other tokenizers.
 
-        T5's unigram model has its special tokens among its pieces and matches them in any text, whatever
-        `split_special_tokens` says. In the copy those pieces have names that no text holds; the ids are the same.
+        T5's unigram model has its special tokens among its pieces and finds them in any text, whatever
+        `split_special_tokens` says. In the copy these pieces have names that no text holds; the ids are the same.
         """
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         content = json.loads(backend.to_str()) if backend is not None else {}
@@ -99,7 +102,7 @@ class TextCodec:
         special = set(self.tokenizer.all_special_tokens)
         for number, piece in enumerate(content["model"]["vocab"]):
             if piece[0] in special:
-                piece[0] = f"\U0010ffff{number}"  # which is no character
+                piece[0] = f"\U0010ffff{number}"  # no text holds this code point
         for token in content["added_tokens"]:
             if token["content"] in special:
                 token["content"] = f"\U0010ffff{token['id']}"
@@ -107,7 +110,7 @@ class TextCodec:
 
     @property
     def max_source_tokens(self) -> int:
-        """The number of tokens that a source is cut to, with all that stands around it."""
+        """The most tokens of a source, with all ids around it."""
         return self._most
 
     @max_source_tokens.setter
@@ -120,30 +123,30 @@ class TextCodec:
 
     @property
     def described(self) -> dict[str, Any]:
-        """How sources are read, by the names that settings and manifests have for it; of prompts only where there are any."""
-        told = {"source_prefix": self.prefix, "max_source_tokens": self.max_source_tokens}
+        """How sources are read, by the names in settings and manifests."""
+        described = {"source_prefix": self.prefix, "max_source_tokens": self.max_source_tokens}
         if self.prompt is None:
-            return told
-        return told | {"prompt": self.prompt.template, "chat": self.prompt.chat}
+            return described
+        return described | {"prompt": self.prompt.template, "chat": self.prompt.chat}
 
     @property
     def longest_around(self) -> int:
-        """So many tokens at most stand around a source: it has no more of them than characters."""
+        """The most tokens around a source: a prefix has no more tokens than characters."""
         return len(self.prefix) + sum(map(len, self._around))
 
     def source(self, text: str) -> tuple[list[int], bool]:
-        """The ids of a source with prefix and all that stands around it, and whether it was cut, which that never is.
+        """The ids of a source with its prefix and all ids around it, and whether the source was cut.
 
-        Of a long one no more is tokenized than is sure to hold what is kept: tokens take a hundred times the text's memory.
-        A UserError where a prompt leaves no room for a source.
+        A long source is tokenized only as far as is sure to hold what is kept, because tokens take a hundred times the
+        memory of the text. A UserError if a prompt leaves no room for a source.
         """
         text, (head, tail) = self.prefix + text, self._around
         room = max(0, self.max_source_tokens - len(head) - len(tail))
         if self.prompt is not None and room == 0:
-            what = (
+            takes = (
                 f"the prompt takes {len(head) + len(tail)} tokens, and all may take {self.max_source_tokens}"
             )
-            raise UserError(f"{what}: no source has room", todo="give a larger --max-source-tokens")
+            raise UserError(f"{takes}: no source has room", todo="give a larger --max-source-tokens")
         end = _CHARACTERS_A_TOKEN * (room + _MARGIN) if self._splits_at_spaces else len(text)
         while True:
             found = _WORD_END.search(text, end)
@@ -155,7 +158,7 @@ class TextCodec:
 
     @cached_property
     def _splits_at_spaces(self) -> bool:
-        """Whether no token reaches over a space, so that a text's tokens up to one are those of its beginning."""
+        """Whether no token reaches over a space, so that the tokens of a text's beginning are the first of the text."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None or backend.pre_tokenizer is None:
             return False
@@ -169,7 +172,7 @@ class TextCodec:
 
 
 def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What a tokenizer puts before and behind a text by itself."""
+    """The special ids that a tokenizer puts before and behind a text."""
     alone = tokenizer("a", add_special_tokens=False)["input_ids"]
     ids = list(tokenizer("a")["input_ids"])
     first = next((n for n in range(len(ids)) if ids[n : n + len(alone)] == alone), 0)
@@ -177,7 +180,7 @@ def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 
 def check_template(template: str) -> str:
-    """The same template, which says ``{source}`` once; a UserError if it does not."""
+    """The same template; a UserError unless it holds ``{source}`` once."""
     if template.count(SOURCE) != 1:
         what = f"the prompt template {template[:60]!r} does not say {SOURCE} once"
         raise UserError(what, todo=f"write for example --prompt-template 'Summarize: {SOURCE}'")
@@ -185,26 +188,25 @@ def check_template(template: str) -> str:
 
 
 def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
-    """A template, with the model's own around it in a `chat`; a UserError if it cannot be."""
+    """The prompt with ``{source}`` in it: the template, in a `chat` as the user's turn in the model's chat template."""
     check_template(template)
-    whole = template
-    if chat:
-        whole = _said(tokenizer, {"role": "user", "content": template}, add_generation_prompt=True)
-        if whole.count(SOURCE) != 1:
-            raise UserError(
-                "the model's chat template does not take a user's words once", todo="leave --chat out"
-            )
-    return whole
+    if not chat:
+        return template
+    text = _rendered(tokenizer, {"role": "user", "content": template}, add_generation_prompt=True)
+    if text.count(SOURCE) != 1:
+        raise UserError(
+            "the model's chat template does not take a user's words once", todo="leave --chat out"
+        )
+    return text
 
 
 def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
-    """What a template puts around a source; a UserError if it cannot be.
+    """The ids around a source; a UserError if the template does not fit.
 
-    In a `chat` it is what the user says, and the model's own template stands around it. Where the tokenizer begins a text
-    with a token of its own, so does a prompt. Special tokens in either template are what they are.
+    If the tokenizer begins a text with a special token, so does the prompt. Special tokens in templates are special.
     """
-    whole = prompt_text(tokenizer, template, chat=chat)
-    head, tail = (_template_ids(tokenizer, part) for part in whole.split(SOURCE))
+    text = prompt_text(tokenizer, template, chat=chat)
+    head, tail = (_template_ids(tokenizer, part) for part in text.split(SOURCE))
     first = ids_around(tokenizer)[0][:1]
     if first == [tokenizer.bos_token_id] != head[:1]:
         head = [*first, *head]
@@ -212,30 +214,30 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
 
 
 def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
-    """The id that ends what a decoder-only model writes: its own eos token or, in a `chat`, what ends a turn."""
+    """The id that ends what a decoder-only model writes: the tokenizer's eos or, in a `chat`, the end of a turn."""
     if not chat:
         return eos if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
     turns = {"role": "user", "content": "a"}, {"role": "assistant", "content": SOURCE}
-    _, _, behind = _said(tokenizer, *turns).rpartition(SOURCE)
-    # An end of turn need not have a name of its own among the tokenizer's special tokens.
+    _, _, behind = _rendered(tokenizer, *turns).rpartition(SOURCE)
+    # The end of a turn need not have a name among the tokenizer's special tokens.
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return next((token for token in _template_ids(tokenizer, behind) if token in special), eos)
 
 
 def _template_ids(tokenizer: Any, text: str) -> list[int]:
-    """The ids of a piece of a template, in which special tokens are what they are."""
-    told = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
-    return list(tokenizer(text, **told)["input_ids"]) if text else []
+    """The ids of a part of a template; its special tokens are special."""
+    options = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
+    return list(tokenizer(text, **options)["input_ids"]) if text else []
 
 
-def _said(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
-    """A conversation as the chat template of a tokenizer puts it; a UserError if it has none, or none that works."""
+def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
+    """A conversation in the tokenizer's chat template; a UserError if there is none, or it fails."""
     if getattr(tokenizer, "chat_template", None) is None:
         raise UserError("the model's tokenizer has no chat template", todo="leave --chat out")
     try:
-        dated = _TODAY + tokenizer.get_chat_template()
-        given = {"tokenize": False, "enable_thinking": False, "chat_template": dated} | options
+        template = _TODAY + tokenizer.get_chat_template()
+        given = {"tokenize": False, "enable_thinking": False, "chat_template": template} | options
         return str(tokenizer.apply_chat_template(list(turns), **given))
-    except Exception as error:  # whatever a template does
+    except Exception as error:  # whatever a template raises
         what = f"the model's chat template cannot be used: {first_line(error)}"
         raise UserError(what, todo="leave --chat out") from error

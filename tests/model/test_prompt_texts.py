@@ -34,7 +34,7 @@ def test_a_template_stands_around_the_source_behind_the_token_that_begins_a_text
 
 def test_what_is_cut_is_the_source_and_never_what_stands_around_it():
     made = codec("Say {source} briefly:", limit=24)
-    head, tail, *_ = made.prompt
+    head, tail = made.prompt.head, made.prompt.tail
     ids, cut = made.source("The Mill is cheap. " * 40)
     assert cut and len(ids) == 24
     assert (ids[: len(head)], ids[-len(tail) :]) == (head, tail)
