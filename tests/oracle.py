@@ -230,8 +230,11 @@ def oracle_retract(
         if max_tokens is not None and sum(token != eos for row in rows for token in row.tokens) >= max_tokens:
             result.truncated = "max_tokens"
             break
-    if result.truncated == "time_max" and len(rows) == sub_max and all(row.tokens[-1] == eos for row in rows):
-        result.truncated = "sub_max"
+    if result.truncated == "time_max" and all(row.tokens[-1] == eos for row in rows):
+        if repeated:  # the text has ended, in the last time-step
+            result.truncated = None
+        elif len(rows) == sub_max:
+            result.truncated = "sub_max"
     return result
 
 

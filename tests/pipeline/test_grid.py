@@ -106,6 +106,7 @@ def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, rule)
 @example([LONG, []], Fixed(1), Limits(time_max=6), False)  # no time for the last attempt
 @example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2), False)
 @example([LONG, DE, DE, [A]], Fixed(1), Limits(), True)
+@example([[A], [A]], Fixed(1), Limits(time_max=3), True)  # it ends in the last time-step
 def test_retracted_attempts_equal_the_oracle(texts, schedule, limits, stop_on_repeat):
     grid, steps = drive(texts, schedule, limits, "retract", stop_on_repeat)
     oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, "retract", stop_on_repeat)
