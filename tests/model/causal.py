@@ -78,13 +78,6 @@ def causal_model(kind, seed=0):
     return model
 
 
-def in_bfloat16(model):
-    """The same with weights in bfloat16, and frequencies as they were, as transformers loads them."""
-    for parameter in model.parameters():
-        parameter.data = parameter.data.bfloat16()
-    return model
-
-
 def prompt_of(length, seed=0):
     """A prompt of any tokens."""
     return [(7 * seed + 11 * n + n * n) % VOCABULARY for n in range(length)]

@@ -1,6 +1,7 @@
 """Fixtures that the tests of the model share."""
 
 import pytest
+import torch
 
 from tests.checkpoints import trained_toy
 
@@ -16,3 +17,11 @@ def kernels(request, monkeypatch):
     """The same test with torch's operators, and with compiled kernels where they can be had."""
     if request.param == "operators":
         monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+
+
+@pytest.fixture
+def set_threads():
+    """Sets the number of threads, until the test is over."""
+    threads = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(threads)

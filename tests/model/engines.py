@@ -1,5 +1,6 @@
 """A small model of each family, what an engine decodes with it, and what the oracle says to the same."""
 
+import copy
 from functools import cache
 
 import pytest
@@ -90,6 +91,12 @@ except BuildError as error:
 needs_int8 = pytest.mark.skipif(bool(missing) or not library().kinds & 1, reason="no int8 here")
 needs_kernels = pytest.mark.skipif(bool(missing), reason=missing or "the kernels are there")
 needs_packing = pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here")
+#: What the kernels compute.
+DTYPES = [
+    *(pytest.param(dtype, marks=needs_kernels) for dtype in (torch.float32, torch.bfloat16)),
+    pytest.param(torch.int8, marks=needs_int8),
+]
+in_every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 #: What takes the steps; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
 STEPPINGS = [
@@ -122,6 +129,28 @@ def make_engine(kind, stepping, sequences):
     if stepping == "fixed":
         engine.stepper = TorchStepper(engine.weights.stepping, sequences, fixed=True)
     return engine
+
+
+def narrowed_copy(model, dtype):
+    """A copy with weights in bfloat16 if that is the dtype. Frequencies stay as they were, as transformers loads them."""
+    model = copy.deepcopy(model)
+    if dtype == torch.bfloat16:
+        for parameter in model.parameters():
+            parameter.data = parameter.data.bfloat16()
+    return model
+
+
+def compiled(model, dtype):
+    """A copy of a model laid out for the kernels in a dtype."""
+    return lay_out(narrowed_copy(model, dtype), native=True, quantize=dtype == torch.int8)
+
+
+def last_logits(weights, calls, *sources):
+    """The logits of the last call of a new engine, which takes the sources in one after the other."""
+    engine = Engine(None, len(sources), weights=weights)
+    for newcomer in enumerate(sources):
+        engine.admit([newcomer])
+    return [engine.logits(rows) for rows in calls][-1].float()
 
 
 def method_of(schedule, empty_rows="retry", *more):

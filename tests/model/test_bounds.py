@@ -1,6 +1,5 @@
 """Nothing is read or written beyond what was allocated, whatever the engine is told."""
 
-import copy
 from ctypes import Structure, c_int64
 
 import pytest
@@ -9,9 +8,8 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.engine import Engine
 from pipedec_cli.model.engine.native import library as native
-from pipedec_cli.model.engine.native.build import BuildError, compiled
+from pipedec_cli.model.engine.native.build import compiled
 from pipedec_cli.model.engine.native.library import Library
-from pipedec_cli.model.engine.native.packing import pack_native
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import (
@@ -88,16 +86,6 @@ def test_the_encoder_reads_its_own_embedding_alone(sources):
     encoder = engine.weights.encoder.weights
     with pytest.raises(IndexError):
         encoder.library.encode(encoder.struct, sources, torch.zeros(max(1, len(sources)), 1, 32))
-
-
-@needs_kernels
-@pytest.mark.parametrize("field", ["num_heads", "d_kv", "d_model", "d_ff"])
-def test_weights_of_another_size_than_the_config_says_are_not_packed(field):
-    model = copy.deepcopy(small_model("t5"))
-    model.decoder.config = copy.deepcopy(model.config)
-    setattr(model.decoder.config, field, 2 * getattr(model.config, field))
-    with pytest.raises(BuildError, match="not of the size that the config says"):
-        pack_native(model)
 
 
 @needs_kernels

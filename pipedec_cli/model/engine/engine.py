@@ -40,7 +40,6 @@ class DecoderWeights:
     vocabulary: int  # rows of the embedding
     kernels: str  # what computes the steps, and why nothing faster does, for tables and logs
     dtype: torch.dtype
-    device: torch.device
 
 
 def lay_out(
@@ -66,24 +65,23 @@ def lay_out(
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
-    dtype, device = torch.int8 if quantize else embedding.dtype, embedding.device
-    vocabulary, reason = len(embedding), ""
+    dtype, vocabulary, reason = torch.int8 if quantize else embedding.dtype, len(embedding), ""
     if native or (native is None and prepack is None):
         try:
             packed = pack_native(model, dtype, consume=consume)
             encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
-            return DecoderWeights(packed, encoder, vocabulary, packed.kernels, dtype, device)
+            return DecoderWeights(packed, encoder, vocabulary, packed.kernels, dtype)
         except BuildError as error:
             if quantize:
                 todo = "use --dtype bfloat16 or float32"
                 raise UserError(f"int8 cannot be had here: {error}", todo=todo) from error
             if native:
                 raise
-            reason = f"; not compiled: {error}" if device.type == "cpu" else ""
+            reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
     blocks = isinstance(backbone.parts, Blocks)
     layers = BlockLayers(model, prepack=prepack) if blocks else ModuleLayers(model)
     encoder = None if backbone.prompted else make_encoder(model)
-    return DecoderWeights(layers, encoder, vocabulary, layers.kernels + reason, dtype, device)
+    return DecoderWeights(layers, encoder, vocabulary, layers.kernels + reason, dtype)
 
 
 def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
@@ -167,11 +165,11 @@ class Engine:
 
         More than `MOST_ROWS` rows run in parts. The result is the same, since no row sees the rows behind it.
         """
-        if len(rows) <= MOST_ROWS:
-            return _checked(self.stepper.step(rows))
         self.stepper.prompts.settle(rows)  # by all rows, not by those of the first part
-        parts = (rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS))
-        return _checked([answer for part in parts for answer in self.stepper.step(part)])
+        answers = list[int]()
+        for first in range(0, len(rows), MOST_ROWS):
+            answers += self.stepper.step(rows[first : first + MOST_ROWS])
+        return _checked(answers)
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """One decoder call: the most probable next token of each row and its probability, a softmax in float32."""

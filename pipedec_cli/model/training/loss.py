@@ -28,14 +28,15 @@ def full_logits(
     `input_ids` are the sources, int64 [batch, source length]; `attention_mask` has the same shape and is 1 where a token
     is no padding. Padding stands behind the source. `tokens`, `subsequence` and `time` are as in `decoder_logits`.
     """
-    backbone = backbone_of(model.config)
+    backbone, grid = backbone_of(model.config), (tokens, subsequence, time)
     parts = backbone.parts
     if backbone.encoder is None:
         assert isinstance(parts, Modules), f"{backbone.name} has no encoder, and its layers are blocks"
-        return parts.prompted_logits(model, input_ids, attention_mask, tokens, subsequence, time)
+        return parts.full_logits(model, *grid, prompt=input_ids, prompt_mask=attention_mask)
     memory = backbone.encoder(model)(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-    run = decoder_logits if isinstance(parts, Blocks) else parts.decoder_logits
-    return run(model, tokens, subsequence, time, memory, attention_mask)
+    if isinstance(parts, Blocks):
+        return decoder_logits(model, *grid, memory, attention_mask)
+    return parts.full_logits(model, *grid, memory=memory, memory_mask=attention_mask.bool())
 
 
 def decoder_logits(

@@ -73,46 +73,37 @@ class Modules:
             states: Tensor = decoder(**given).last_hidden_state
         return states
 
-    def prompted_logits(
+    def full_logits(
         self,
         model: Any,
-        input_ids: Tensor,
-        attention_mask: Tensor,
         tokens: Tensor,
         subsequence: Tensor,
         time: Tensor,
+        *,
+        prompt: Tensor | None = None,
+        prompt_mask: Tensor | None = None,
+        **memory: Tensor,
     ) -> Tensor:
-        """The full pass of a decoder-only model over prompt and grid; see `training.loss.full_logits`.
+        """The full pass over the tokens of a grid: logits [batch, length, vocabulary]; see `training.loss.full_logits`.
 
-        Known tokens stand at times below 0, and the prompt stands before all of them.
+        A model without an encoder has a `prompt`, int64 [batch, prompt length], and a `prompt_mask` that is 1 at its
+        tokens and 0 at padding. Others have `memory` and `memory_mask`; see `states`.
         """
-        padded = attention_mask == 0
-        columns = torch.arange(input_ids.shape[1], device=tokens.device).expand_as(input_ids)
-        lengths = attention_mask.sum(dim=1, keepdim=True)
-        rows = torch.cat([torch.zeros_like(input_ids).masked_fill(padded, PADDING), subsequence], dim=1)
+        prompt = tokens[:, :0] if prompt is None else prompt
+        prompt_mask = prompt if prompt_mask is None else prompt_mask
+        padded = prompt_mask == 0
+        columns = torch.arange(prompt.shape[1], device=tokens.device).expand_as(prompt)
+        rows = torch.cat([torch.zeros_like(prompt).masked_fill(padded, PADDING), subsequence], dim=1)
         times = torch.cat([(columns + PROMPT_TIME).masked_fill(padded, PADDING), time], dim=1)
-        places = [columns.masked_fill(padded, 0), _positions(subsequence, time, lengths)]
+        behind_prompt = _positions(subsequence, time, prompt_mask.sum(dim=1, keepdim=True))
+        position = torch.cat([columns.masked_fill(padded, 0), behind_prompt], dim=1)
         sees = visible((rows, times), (rows, times))
-        states = self.states(model, torch.cat([input_ids, tokens], dim=1), torch.cat(places, dim=1), sees)
-        return self.head(model)(states[:, input_ids.shape[1] :])
-
-    def decoder_logits(
-        self,
-        model: Any,
-        tokens: Tensor,
-        subsequence: Tensor,
-        time: Tensor,
-        memory: Tensor,
-        memory_mask: Tensor,
-    ) -> Tensor:
-        """The full pass of a decoder behind an encoder; see `training.loss.decoder_logits`."""
-        sees = visible((subsequence, time), (subsequence, time))
-        source = {"memory": memory, "memory_mask": memory_mask.bool()}
-        return self.head(model)(self.states(model, tokens, _positions(subsequence, time, 0), sees, **source))
+        states = self.states(model, torch.cat([prompt, tokens], dim=1), position, sees, **memory)
+        return self.head(model)(states[:, prompt.shape[1] :])
 
 
-def _positions(subsequence: Tensor, time: Tensor, prompt: Tensor | int) -> Tensor:
-    """Positions of grid tokens behind prompts of `prompt` tokens, int64 [batch, length]; padding is at 0."""
+def _positions(subsequence: Tensor, time: Tensor, prompt: Tensor) -> Tensor:
+    """Positions of grid tokens behind prompts of `prompt` tokens, int64 [batch, 1]: int64 [batch, length]; padding is at 0."""
     padding = subsequence == PADDING
     known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
     return behind(subsequence, time, known + prompt).masked_fill(padding, 0)

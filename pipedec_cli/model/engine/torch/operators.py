@@ -34,9 +34,9 @@ def wants_graphs(device: torch.device) -> bool:
     return device.type == "cuda" and os.environ.get(VARIABLE) != "0"
 
 
-def bucket(count: int, buckets: Sequence[int] = ROW_BUCKETS) -> int:
-    """The smallest bucket that holds a count; above the last bucket a multiple of it."""
-    return next((size for size in buckets if size >= count), _rounded(count, buckets[-1]))
+def bucket(count: int) -> int:
+    """The smallest of `ROW_BUCKETS` that holds a count; above the last bucket a multiple of it."""
+    return next((size for size in ROW_BUCKETS if size >= count), _rounded(count, ROW_BUCKETS[-1]))
 
 
 def _rounded(count: int, unit: int) -> int:

@@ -1,0 +1,158 @@
+"""Weights packed for the compiled kernels: no matrix in memory twice, the encoder that is fastest, and what is refused."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.engine.engine import lay_out, make_encoder
+from pipedec_cli.model.engine.native import kinds
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.encoder import NativeEncoder
+from pipedec_cli.model.engine.native.packing import pack_native
+from pipedec_cli.model.engine.native.specs import describe
+from pipedec_cli.model.engine.torch.block_layers import BlockLayers
+from tests.model.causal import causal_model
+from tests.model.engines import (
+    KINDS,
+    SOURCES,
+    grid_rows,
+    in_every_dtype,
+    last_logits,
+    narrowed_copy,
+    needs_kernels,
+    small_model,
+)
+
+
+def copy_of(kind):
+    return copy.deepcopy(small_model(kind) if kind in KINDS else causal_model(kind))
+
+
+# --- Packing ----------------------------------------------------------------------------------------------------------
+
+
+@in_every_dtype
+@pytest.mark.parametrize("kind", [*KINDS, "llama", "qwen3", "gemma3"])
+def test_a_consumed_model_gives_the_same_logits_and_no_matrix_is_in_memory_twice(kind, dtype):
+    """The embedding is left where it is not tied to the output matrix, or where torch's encoder needs it."""
+    model, quantize = narrowed_copy(copy_of(kind), dtype), dtype == torch.int8
+    tied = model.lm_head.weight is model.get_input_embeddings().weight
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    kept = last_logits(lay_out(model, native=True, quantize=quantize), [grid_rows(0, 9)], SOURCES[3] * 4)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
+    weights = lay_out(model, native=True, quantize=quantize, consume=True)
+    assert torch.equal(last_logits(weights, [grid_rows(0, 9)], SOURCES[3] * 4), kept)
+    matrices = {name for name, tensor in model.named_parameters() if tensor.dim() > 1 and tensor.numel()}
+    left = {name for name in matrices if "attention_bias" not in name}
+    assert left <= {"shared.weight", "model.embed_tokens.weight"}
+    assert (weights.stepping.struct.embedding is None) is (not left)
+    if dtype != torch.bfloat16:
+        assert bool(left) is not tied
+
+
+def _set(name, value):
+    return lambda model: setattr(model.config, name, value)
+
+
+def _double(name):
+    def change(model):
+        config = copy.deepcopy(model.config)
+        setattr(config, name, 2 * getattr(config, name))
+        (model.decoder if hasattr(model, "decoder") else model).config = config
+
+    return change
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        ("t5", lambda model: model.half(), "neither all float32 nor all bfloat16"),
+        ("t5", _set("dense_act_fn", "silu"), "activation is silu"),
+        ("t5", _set("d_kv", 7), "width is odd"),
+        *(
+            ("t5", _double(name), "not of the size that the config says")
+            for name in ("num_heads", "d_kv", "d_model", "d_ff")
+        ),
+        ("llama", lambda model: model.half(), "neither all float32 nor all bfloat16"),
+        ("llama", _set("hidden_act", "mish"), "activation is mish"),
+        ("llama", _set("attention_bias", True), "biases"),
+        ("llama", _set("mlp_bias", True), "biases"),
+        ("llama", _set("model_type", "bart"), "no kernels for bart"),
+        ("llama", lambda model: setattr(model.model.rotary_emb, "rope_type", "dynamic"), "is dynamic"),
+        ("gemma3", _set("attn_logit_softcapping", 5.0), "capped"),
+        ("gemma3", _set("use_bidirectional_attention", True), "not causal"),
+        ("qwen3", _set("head_dim", 36), "a part of each head"),
+        *(
+            ("qwen3", _set(name, 48), "not of the size that the config says")
+            for name in ("hidden_size", "intermediate_size", "num_attention_heads")
+        ),
+    ],
+)
+def test_a_model_that_the_kernels_cannot_run_is_refused(kind, change, reason):
+    model = copy_of(kind)
+    change(model)
+    with pytest.raises(BuildError, match=reason):
+        pack_native(model)
+
+
+def test_a_family_whose_modules_are_not_known_is_refused():
+    with pytest.raises(BuildError, match="no kernels for mamba"):
+        describe(SimpleNamespace(config=SimpleNamespace(model_type="mamba")))
+
+
+# --- The engine that is taken -----------------------------------------------------------------------------------------
+
+
+def test_torch_steps_where_kernels_cannot_or_are_switched_off(monkeypatch):
+    assert "neither all float32 nor all bfloat16" in lay_out(copy_of("t5").half()).kernels
+    assert isinstance(lay_out(small_model("t5"), native=False).stepping, BlockLayers)
+    monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+    weights = lay_out(small_model("t5"))
+    assert isinstance(weights.stepping, BlockLayers)
+    assert "PIPEDEC_NATIVE is 0" in weights.kernels
+    with pytest.raises(BuildError, match="PIPEDEC_NATIVE"):  # asked for, and not to be had
+        lay_out(small_model("t5"), native=True)
+    with pytest.raises(UserError, match="int8 cannot be had here: PIPEDEC_NATIVE is 0; use --dtype bfloat16"):
+        lay_out(small_model("t5"), quantize=True)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("dtype", "slow", "narrow", "way", "compiled"),
+    [
+        (torch.float32, True, False, "wide", torch.float32),
+        (torch.float32, True, True, "tiles", torch.float32),
+        (torch.float32, False, False, "wide", None),
+        (torch.bfloat16, True, False, "wide", torch.float32),
+        (torch.bfloat16, True, True, "wide", None),
+        (torch.bfloat16, True, False, "pairs", torch.bfloat16),
+        (torch.bfloat16, True, True, "tiles", torch.bfloat16),
+    ],
+)
+def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, slow, narrow, way, compiled):
+    """`slow`: torch's float32 products leave speed unused; `narrow`: its bfloat16 products are fast."""
+    monkeypatch.setattr(kinds, "has_slow_products", lambda: slow)
+    monkeypatch.setattr(kinds, "has_bfloat16_products", lambda: narrow)
+    monkeypatch.setattr(kinds, "bfloat16_way", lambda kernels: way)
+    model = copy_of("t5").to(dtype)
+    encoder = lay_out(model).encoder
+    assert isinstance(encoder, NativeEncoder) is (compiled is not None)
+    if compiled is not None:
+        assert encoder.weights.dtype == compiled
+    assert not isinstance(lay_out(model, native=False).encoder, NativeEncoder)
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_without_kernels_the_encoder_has_the_same_weights_in_the_faster_dtype(monkeypatch, products):
+    monkeypatch.setattr(kinds, "has_bfloat16_products", lambda: products)
+    model = copy_of("t5").bfloat16()
+    encoder = make_encoder(model)
+    assert (encoder.encoder is model.encoder) is products
+    for mine, theirs in zip(encoder.parameters(), model.encoder.parameters(), strict=True):
+        assert mine.dtype == (torch.bfloat16 if products else torch.float32)
+        assert torch.equal(mine, theirs.to(mine.dtype))
+    assert make_encoder(small_model("t5")).encoder is small_model("t5").encoder
