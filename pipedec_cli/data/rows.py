@@ -148,13 +148,11 @@ def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
 def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawRow]:
     """The rows of JSON lines, or of plain lines as sources, without blank lines."""
     for number, line in _numbered(stream):
-        if line.decode("utf-8", "replace").strip():
-            decode = (
-                partial(_plain_line, line, f"{name}:{number}")
-                if plain
-                else partial(as_json, line, name, number)
-            )
-            yield RawRow(number, f"{name}:{number}", decode)
+        where = f"{name}:{number}"
+        if plain and line.decode("utf-8", "replace").strip():
+            yield RawRow(number, where, partial(_plain_line, line, where))
+        elif not plain and line.strip():
+            yield RawRow(number, where, partial(as_json, line, name, number))
 
 
 def _plain_line(line: bytes, where: str) -> dict[str, str]:

@@ -46,17 +46,21 @@ class CleaningCounts:
 
     def __init__(self) -> None:
         self.examples, self.times = 0, Counter[str]()
-        self._first: dict[str, str] = {}
+        self._first_places: dict[str, str] = {}
 
     def add(self, note: str, where: str) -> None:
         """Count an example with a note."""
         self.times[note] += 1
-        self._first.setdefault(note, where)
+        self._first_places.setdefault(note, where)
 
     def notes(self) -> list[str]:
         """A sentence for each note that was counted, with the first place."""
-        given = ((self.times[note], words, self._first.get(note)) for note, words in _NOTES.items())
-        return [f"{times:,} {words} (first: {first})" for times, words, first in given if times]
+        places = self._first_places
+        return [
+            f"{self.times[note]:,} {_NOTES[note]} (first: {places[note]})"
+            for note in _NOTES
+            if note in places
+        ]
 
     def as_json(self) -> dict[str, int]:
         """The counts by name."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.checking import checked, some_names
+from pipedec_cli.data.checking import checked, missing_field
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.places import files_by_split, given_splits
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
@@ -69,11 +69,11 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
     for place in (folder, folder / "data"):
         if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
             return found
-    inside = sorted(child.name for child in folder.iterdir() if child.is_dir())
-    files = ", ".join(sorted(file.name for file in folder.iterdir() if file.is_file())[:8])
-    todo = f"give one of its folders ({', '.join(inside[:8])}) or a file" if inside else "give a file"
+    inside = ", ".join(sorted(child.name for child in folder.iterdir())[:8])
     what = "a folder without a file for any split (train…, valid…, test…)"
-    raise UserError(what, where=str(folder), todo=todo + (f", of {files}" if files else ""))
+    raise UserError(
+        what, where=str(folder), todo=f"give a file or another folder; it holds {inside or 'nothing'}"
+    )
 
 
 class Fields:
@@ -91,9 +91,7 @@ class Fields:
         """The first of several fields that is there; one of them must be."""
         if found := self.has(*names):
             return found
-        wanted = " or ".join(map(repr, names))
-        have = some_names(self.values)
-        raise UserError(f"expected a field {wanted}, found the fields {have}", where=self.where)
+        raise missing_field(self.values, " or ".join(names), self.where)
 
     def text(self, *names: str) -> str:
         """The first of several fields that is there; it must be a string."""

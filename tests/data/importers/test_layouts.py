@@ -216,8 +216,8 @@ def pairs(message, *lines, name="valid.txt"):
 @pytest.mark.parametrize(
     ("read", "files", "where", "message"),
     [
-        row(keyphrases, SHORT, "expected a field 'keyphrases' or 'keywords' or 'keyword' or"),
-        row(keyphrases, {"keywords": ["a"]}, "expected a field 'abstract' or 'body' or 'text'"),
+        row(keyphrases, SHORT, "field 'keyphrases or keywords or keyword or"),
+        row(keyphrases, {"keywords": ["a"]}, "field 'abstract or body or text"),
         row(keyphrases, SHORT | {"keywords": 3}, "'keywords': expected a string or a list, found a number"),
         row(
             keyphrases, SHORT | {"keywords": ["a", None]}, "'keywords', item 2: expected a string, found null"
@@ -226,14 +226,18 @@ def pairs(message, *lines, name="valid.txt"):
         row(keyphrases, {"abstract": ["B"], "keyword": []}, "'abstract': expected a string, found a list"),
         row(keyphrases, MIDAS | {"document": "a"}, "'document': expected a list, found a string"),
         row(keyphrases, ["a"], "expected an object, found a list"),
-        row(pubmed, {"title": "x"}, "a field 'article_text' or 'article' or 'text', found the fields title"),
-        row(pubmed, {"article": "a"}, "expected a field 'abstract', found the fields article"),
-        row(pubmed, {"text": "a", "abstract": "b"}, "expected a field 'shorter_abstract', found the fields"),
-        row(wikihowqa, {"question": "how", "answer": "."}, "expected a field 'summary', found the fields"),
+        row(
+            pubmed,
+            {"title": "x"},
+            "field 'article_text or article or text' is missing; its fields are: title",
+        ),
+        row(pubmed, {"article": "a"}, "field 'abstract' is missing; its fields are: article"),
+        row(pubmed, {"text": "a", "abstract": "b"}, "field 'shorter_abstract' is missing"),
+        row(wikihowqa, {"question": "how", "answer": "."}, "field 'summary' is missing"),
         asked("'label': expected a list, found a string", label="BIO"),
         asked("'label': expected 8 tags, one for each token of 'context', found 7", label=LABELS[:-1]),
         asked("'label[0]' does not fit: Invalid enum value 'X'", label=["X", *LABELS[1:]]),
-        asked("expected a field 'question', found the fields id, type, context", question=...),
+        asked("field 'question' is missing; its fields are: id, type, context", question=...),
         asked("field 'id': expected a whole number or a string, found a list", id=[1]),
         (msqa, {"a.json": [{"data": {}}]}, "a.json", "'data': expected a list, found an object"),
         (msqa, {"a.json": ['{"data": [']}, "a.json:2", "not JSON"),
