@@ -29,10 +29,7 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
     if tokenizer is None:
         return lambda texts: [max(1, count_words(text)) for text in texts]
     from transformers import AutoTokenizer
-    from transformers.utils import logging
 
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # it warns of texts that are longer than the model; here they are only counted
     try:
         local: dict[str, Any] = {"local_files_only": Path(tokenizer).exists(), "trust_remote_code": False}
         loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
@@ -41,8 +38,6 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
     except BaseException as error:  # the errors of its parsers, in Python and in Rust, and of its HTTP client
         what = f"no tokenizer can be loaded from {tokenizer!r}: {first_line(error)}"
         raise UserError(what, todo="give a checkpoint folder or a hub name") from error
-    finally:
-        logging.set_verbosity(verbosity)
 
     def tokens(texts: Sequence[str]) -> list[int]:
         ids = loaded(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else ()
