@@ -127,6 +127,10 @@ class _Result(Struct):
     curve: tuple[_Look, ...] = ()
 
 
+class _Level(Struct):
+    level: str | None = None
+
+
 class Manifest(Struct):
     """The fields that we read of the manifest of a generation or a training. Each may be missing or null."""
 
@@ -135,7 +139,7 @@ class Manifest(Struct):
     model: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
     inputs: list[dict[str, Any]] | None = None
-    segmentation: dict[str, Any] | None = None
+    segmentation: _Level | None = None
     examples: Count | None = None
     #: In exact mode.
     costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = None
