@@ -18,10 +18,7 @@ def record(source, number=1, **fields):
 
 
 def stored(records):
-    rows = StoredRecords(Path.cwd())
-    for one in records:
-        rows.append(one)
-    return rows
+    return StoredRecords(Path.cwd(), records)
 
 
 @given(st.lists(st.sampled_from("abcdefghij")), st.integers())
@@ -46,12 +43,6 @@ def dealt(count, fractions, seed=0):
     return {name: list(rows) for name, rows in splits.items()}
 
 
-def test_shares_are_about_what_was_asked_for():
-    splits = dealt(5000, {"dev": 0.1, "test": 0.3})
-    assert 400 < len(splits["dev"]) < 600
-    assert 1350 < len(splits["test"]) < 1650
-
-
 def test_a_record_stays_where_it_is_when_others_are_added_and_another_seed_deals_differently():
     few, many = dealt(500, BOTH, 7), dealt(900, BOTH, 7)
     for name in SPLITS:
@@ -59,10 +50,11 @@ def test_a_record_stays_where_it_is_when_others_are_added_and_another_seed_deals
     assert few == dealt(500, BOTH, 7) != dealt(500, BOTH, 1)
 
 
-def test_a_split_that_is_not_asked_for_gets_nothing_and_too_few_sources_all_go_to_train():
+def test_shares_are_about_what_was_asked_for_and_too_few_sources_all_go_to_train():
+    splits = dealt(5000, {"dev": 0.1, "test": 0.3})
+    assert 400 < len(splits["dev"]) < 600 and 1350 < len(splits["test"]) < 1650
     splits = dealt(100, {"test": 0.2})
-    assert splits["test"]
-    assert not splits["dev"]
+    assert splits["test"] and not splits["dev"]
     assert not dealt(2, {"dev": 0.0, "test": 0.0})["dev"]
     assert [len(dealt(count, BOTH)["train"]) for count in (1, 2)] == [1, 2]
 
@@ -86,9 +78,7 @@ def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_t
 
 @pytest.fixture
 def write(write_lines):
-    return lambda name, *sources: write_lines(
-        name, *({"source": source, "target": "t"} for source in sources)
-    )
+    return lambda name, *sources: write_lines(name, *({"source": one, "target": "t"} for one in sources))
 
 
 def gather(data, extra=None, **options):

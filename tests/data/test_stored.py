@@ -21,9 +21,7 @@ def record(number, **fields):
 @pytest.mark.parametrize("size", [1, 1_000_000], ids=["in memory", "on disk"])
 def test_records_come_back_as_they_were_in_any_order_and_leave_no_file(tmp_path, size):
     records = [record(number, text="x" * size, **ODD) for number in range(7)]
-    rows = StoredRecords(tmp_path / "not" / "there")
-    for one in records:
-        rows.append(one)
+    rows = StoredRecords(tmp_path / "not" / "there", records)
     assert [*rows] == [*rows] == records
     assert list(zip(rows, rows[::-1], strict=True)) == list(zip(records, records[::-1], strict=True))
     assert [one.id for one in rows.only(number % 3 == 0 for number in range(7))[1:]] == ["3", "6"]

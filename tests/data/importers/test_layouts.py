@@ -155,7 +155,6 @@ def files_of_both(source, target):
     ],
 )
 def test_files_of_their_own_kind_give_splits_and_examples(write_lines, read, files, place, splits, examples):
-    """Stories without an article have an empty source, released folders are paired by number, phrases are split."""
     for name, lines in files.items():
         root = write_lines(name, *lines).parents[name.count("/")]
     assert splits_at(str(root / place)) == splits
@@ -219,19 +218,11 @@ def pairs(message, *lines, name="valid.txt"):
         row(keyphrases, SHORT, "field 'keyphrases or keywords or keyword or"),
         row(keyphrases, {"keywords": ["a"]}, "field 'abstract or body or text"),
         row(keyphrases, SHORT | {"keywords": 3}, "'keywords': expected a string or a list, found a number"),
-        row(
-            keyphrases, SHORT | {"keywords": ["a", None]}, "'keywords', item 2: expected a string, found null"
-        ),
+        row(keyphrases, SHORT | {"keywords": ["a", None]}, "'keywords', item 2: expected a string"),
         row(keyphrases, SHORT | {"keyword": [["a"], [1]]}, "expected a string, found a number"),
-        row(keyphrases, {"abstract": ["B"], "keyword": []}, "'abstract': expected a string, found a list"),
         row(keyphrases, MIDAS | {"document": "a"}, "'document': expected a list, found a string"),
         row(keyphrases, ["a"], "expected an object, found a list"),
-        row(
-            pubmed,
-            {"title": "x"},
-            "field 'article_text or article or text' is missing; its fields are: title",
-        ),
-        row(pubmed, {"article": "a"}, "field 'abstract' is missing; its fields are: article"),
+        row(pubmed, {"title": "x"}, "'article_text or article or text' is missing; its fields are: title"),
         row(pubmed, {"text": "a", "abstract": "b"}, "field 'shorter_abstract' is missing"),
         row(wikihowqa, {"question": "how", "answer": "."}, "field 'summary' is missing"),
         asked("'label': expected a list, found a string", label="BIO"),
@@ -251,16 +242,10 @@ def pairs(message, *lines, name="valid.txt"):
         (parallel, {"a.src": "s", "a.trg": "tt"}, "a.trg:2", "ends with line 1"),
         (parallel, {"a.txt": "s"}, "a.txt", "which file holds its targets?; name it with --targets FILE"),
         (parallel, {"a.src": "s"}, "a.src", "expected one of a.trg, a.tgt, a.target beside it, found none"),
-        (
-            parallel,
-            {"a.src": ["s", "t\udcff"], "a.trg": "tt"},
-            "a.src:2",
-            "not UTF-8: byte 0xff at position 2",
-        ),
+        (parallel, {"a.src": ["s", "t\udcff"], "a.trg": "tt"}, "a.src:2", "not UTF-8: byte 0xff at pos"),
         (parallel, {"a.src": "s"}, "b.src", "no such file or folder"),
         (conll, {"a.conll": ["a O", "b"]}, "a.conll:2", "expected a token and its tag (O, B-…, found 'b'"),
         (conll, {"a.conll": ["a X-PER"]}, "a.conll:1", "expected a token and its tag"),
-        (conll, {"a.conll": "a O"}, "b.conll", "no such file or folder"),
     ],
 )
 def test_wrong_layout_is_refused_at_its_place(write_lines, tmp_path, read, files, where, message):
