@@ -1,4 +1,4 @@
-"""Two texts side by side: which subsequence of one says what a subsequence of the other says, in order."""
+"""Two texts side by side: which subsequence of one belongs beside which of the other."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pipedec_cli.evaluate.failures import said
 
 
 def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
-    """For each segment the place in the other text where it belongs, never falling; 0 throughout if that one is empty.
+    """For each segment its place in the other text. Places never fall; they are 0 if the other text is empty.
 
-    The pairs that have the most words in common are made first. What is left between two of them stands beside what is left
-    there of the other text, as it comes, or at the end of it.
+    Pairs have as many words in common as possible. A segment between two pairs stands beside the next segment there of the
+    other text that has no pair, or at the end of it.
     """
     mine, theirs = ([set(said(one).split()) for one in text] for text in (segments, beside))
 
     def common(i: int, j: int) -> float:
         return 2 * len(mine[i] & theirs[j]) / max(1, len(mine[i]) + len(theirs[j]))
 
-    best = [[0.0] * (len(theirs) + 1) for _ in range(len(mine) + 1)]  # of what follows in both
+    best = [[0.0] * (len(theirs) + 1) for _ in range(len(mine) + 1)]  # words in common of the rest of both
     for i in reversed(range(len(mine))):
         for j in reversed(range(len(theirs))):
             best[i][j] = max(best[i + 1][j], best[i][j + 1], common(i, j) + best[i + 1][j + 1])
@@ -32,7 +32,7 @@ def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
             j += 1
         else:
             i += 1
-    places, i, j = list[int](), 0, 0  # how far both have come
+    places, i, j = list[int](), 0, 0
     for end, partner in (*pairs, (len(mine), len(theirs))):
         places += [min(j + more, max(partner - 1, 0)) for more in range(end - i)]
         places += [partner] if end < len(mine) else []
@@ -41,10 +41,10 @@ def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
 
 
 def aligned_by_key(objects: Sequence[Sequence[str]], beside: Sequence[str]) -> list[list[int]]:
-    """For each pair of each object (``key: value``) the row it belongs in, whatever the order; the rows of `beside` come first.
+    """For each ``key: value`` pair of each object its row, in any order; the rows of `beside` come first.
 
-    Of several with one key, the items of a list, those that are equal stand side by side, and the rest as they come. A pair
-    that has no partner gets a row of its own, behind these.
+    With several pairs of one key, the items of a list, equal ones stand side by side, and then the rest in order. A pair
+    without a partner gets a new row at the end.
     """
     rows = list(beside)
     places = []

@@ -1,8 +1,8 @@
-"""A decoder in a child process: to weigh it alone, or to keep its threads away from torch's.
+"""A decoder in a child process: to measure its memory alone, or to keep its threads away from torch's.
 
-A process never gives back all that it has used, and a peak counts from its beginning: only a fresh process for each
-decoder can tell their memory apart. This module imports neither torch nor a model, so that the child holds just what
-its decoder needs. Run as ``python -m pipedec_cli.evaluate.child`` it is that child; the two speak in JSON lines.
+A process never gives back all the memory that it has used, and its peak counts from its start. So the memory of several
+decoders can be told apart only in a fresh process for each. This module imports neither torch nor a model: the child
+holds just what its decoder needs. ``python -m pipedec_cli.evaluate.child`` is the child; both sides speak JSON lines.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-import json
 import os
 import re
 import signal
@@ -20,43 +19,61 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self, TypeVar
 
-from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source
+from msgspec import Raw, Struct, json, structs
+
+from pipedec_cli.evaluate.timing import Clock, Pass, Source
+
+T = TypeVar("T")
 
 
-class Memory(NamedTuple):
-    """Bytes in use once everything was loaded, the most in use during the work, and what counted them."""
+class Memory(Struct, frozen=True):
+    """Bytes in use after loading, the most bytes in use during the work, and the counter that measured them."""
 
     ready_bytes: int
     peak_bytes: int
     counter: str
 
 
+class _Make(Struct):
+    factory: str  # module:function
+    payload: dict[str, Any]
+
+
+class _Work(Struct):
+    sources: Sequence[Source]
+    batch_size: int
+    measure_memory: bool = False
+
+
+class _Answer(Struct):
+    settings: Mapping[str, str]
+    value: Raw = Raw(b"null")
+    error: str | None = None
+
+
 class ChildError(RuntimeError):
-    """The child process could not do what it was asked, or ended; the message says why."""
+    """The child process failed at its work, or ended; the message says why."""
 
 
 class Child:
-    """A `Runner` in a process of its own, which lives as long as this object or shorter."""
+    """A `Runner` in a process of its own, which lives no longer than this object."""
 
     largest_batch: int | None = None
 
     def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
-        """Start the process and make there what a `Runner.spec` says, on the ``device`` in it; a ChildError on failure."""
+        """Start the process and make the runner of a `Runner.spec` there, on the ``device`` in it; a ChildError on failure."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pipedec_cli.evaluate.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
         )
         self.close = weakref.finalize(self, _end, self._process)
-        self._settings: dict[str, str] = {}
-        self._ask({"factory": factory, "payload": dict(payload)})
+        self._settings: Mapping[str, str] = {}
+        self._ask(_Make(factory, dict(payload)), type(None))
 
     def __enter__(self) -> Self:
         return self
@@ -66,71 +83,75 @@ class Child:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Those of the decoder, as they were when it last answered, and that it has a process."""
+        """The decoder's settings when it last answered, and that it has its own process."""
         return {**self._settings, "process": "its own"}
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate there; the answer costs a millisecond beside the second that a run takes."""
-        outputs, *rest = self._ask({"sources": list(map(list, sources)), "batch_size": batch_size})
-        made = Pass(tuple(Output(tuple(tokens), *more) for tokens, *more in outputs), *rest)
-        return made._replace(seconds=())
+        """Generate in the child; the answer costs a millisecond beside the second of a run."""
+        return structs.replace(self._ask(_Work(sources, batch_size), Pass), seconds=())
 
     def peak(self, sources: Sequence[Source], batch_size: int) -> Memory:
-        """The memory that generating takes, without loading where the system can tell; a ChildError if it was killed for it."""
-        asked = {"sources": list(map(list, sources)), "batch_size": batch_size, "weigh": True}
-        return Memory(*self._ask(asked))
+        """The memory that generating takes, without loading where the system can tell; a ChildError if it was killed."""
+        return self._ask(_Work(sources, batch_size, measure_memory=True), Memory)
 
-    def _ask(self, request: Mapping[str, Any]) -> Any:
+    def _ask(self, request: _Make | _Work, kind: type[T]) -> T:
         writing, reading = self._process.stdin, self._process.stdout
         assert writing is not None and reading is not None
-        line = ""
+        line = b""
         with suppress(BrokenPipeError):
-            writing.write(json.dumps(request) + "\n")
+            writing.write(json.encode(request) + b"\n")
             writing.flush()
             line = reading.readline()
         if not line:
             raise ChildError(f"its process ended with {self._process.wait()}")
-        answer = json.loads(line)
-        self._settings = answer.get("settings", {})
-        if "error" in answer:
-            raise ChildError(answer["error"])
-        return answer["answer"]
+        answer = json.decode(line, type=_Answer)
+        self._settings = answer.settings
+        if answer.error is not None:
+            raise ChildError(answer.error)
+        return json.decode(answer.value, type=kind)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """The child has nothing to save: whatever it does, it ends now."""
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the child at once: it has nothing to save."""
     process.kill()
     with suppress(BrokenPipeError):  # the half of a request that it has not read
         process.communicate()
 
 
 def serve() -> None:
-    """What the child does: make what the first line names, then answer every further line until there is none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and with it the input
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    """The child's loop: make the runner of the first line, then answer every further line."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and then the input ends
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     runner: Any = None
-    for line in sys.stdin:
-        asked = json.loads(line)
+    device, settings = "cpu", dict[str, str]()
+    for line in sys.stdin.buffer:
+        value, error = None, None
         try:
             if runner is None:
-                module, _, name = asked["factory"].partition(":")
-                payload = asked["payload"]
-                runner = getattr(importlib.import_module(module), name)(**payload)
-                said: dict[str, object] = {"answer": None}
+                make = json.decode(line, type=_Make)
+                module, _, name = make.factory.partition(":")
+                runner = getattr(importlib.import_module(module), name)(**make.payload)
+                device = make.payload.get("device", device)
             else:
-                work = partial(runner.run, asked["sources"], asked["batch_size"], time.perf_counter)
-                weighed = measure_here(work, payload.get("device", "cpu")) if "weigh" in asked else work()
-                said = {"answer": weighed}
-        except Exception as error:  # whatever it is, the parent says it
-            said = {"error": f"{type(error).__name__}: {error}"}
-        said["settings"] = dict(runner.settings) if runner else {}
-        answers.write(json.dumps(said) + "\n")
+                value = _work(runner, json.decode(line, type=_Work), device)
+            settings = dict(runner.settings)
+        except Exception as failure:  # the parent says it, whatever it is
+            error = f"{type(failure).__name__}: {failure}"
+        answers.write(json.encode(_Answer(settings, Raw(json.encode(value)), error)) + b"\n")
         answers.flush()
 
 
+def _work(runner: Any, asked: _Work, device: str) -> Pass | Memory:
+    """Generate, and return the outputs or the memory that it took."""
+    if not asked.measure_memory:
+        made: Pass = runner.run(asked.sources, asked.batch_size, time.perf_counter)
+        return made
+    return measure_here(lambda: runner.run(asked.sources, asked.batch_size, time.perf_counter), device)
+
+
 def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
-    """Do a piece of work in this process, all that it needs being loaded, and say what memory it took."""
+    """Do a piece of work in this process, with everything loaded, and return the memory that it took."""
     gc.collect()
     if device.startswith("cuda"):
         import torch
@@ -146,9 +167,11 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
     import psutil
 
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # glibc returns what loading has freed: the work cannot hide in it
+        ctypes.CDLL(None).malloc_trim(
+            0
+        )  # glibc returns what loading has freed, so the work cannot hide in it
     resets = False
-    with suppress(OSError):  # on Linux the peak is set back, so that loading is no part of it
+    with suppress(OSError):  # Linux can set the peak back, so that loading is no part of it
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         resets = True
     ready = psutil.Process().memory_info().rss

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
 
 from pipedec_cli.data.writing import rounded
 from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Fixed
 
-WORTHWHILE: Final = 1.3  # fewer steps, or less time, by less than this factor are not worth it
-FEW_SUBSEQUENCES: Final = 2.0  # up to so many a target there is hardly anything to do at once
+WORTHWHILE: Final = 1.3  # a smaller factor in steps or time is not worth it
+FEW_SUBSEQUENCES: Final = 2.0  # a target with no more has hardly anything to generate at once
 
 
-class Estimate(NamedTuple):
-    """Mean decoder calls a target at one Δt, if both decoders wrote just the targets, to their ends.
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Mean decoder calls for a target at one Δt, if both decoders write exactly the targets.
 
-    The sequential decoder makes each token of the target, and <eos>. `truncated` is the share of targets that time_max
-    or sub_max would cut, 0 to 1; their steps are counted uncut.
+    The sequential decoder makes each token of the target, and <eos>. `truncated` is the share of targets, 0 to 1, that
+    time_max or sub_max would cut; their steps are counted uncut.
     """
 
     delay: int | Literal["together"]
@@ -29,7 +30,7 @@ class Estimate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """When the rows start."""
+        """The delay in words."""
         return f"Δt = {self.delay}" if isinstance(self.delay, int) else self.delay
 
     @property
@@ -38,14 +39,14 @@ class Estimate(NamedTuple):
         return self.sequential_steps / self.pipelined_steps if self.pipelined_steps else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The figures, rounded, with the ratio."""
-        return rounded({**self._asdict(), "ratio": self.ratio}, 4)
+        """The rounded figures with the ratio."""
+        return rounded({**asdict(self), "ratio": self.ratio}, 4)
 
 
 def estimate(
     wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = (1, 2, 3)
 ) -> list[Estimate]:
-    """Replay targets on the grid, a result for each Δt: `wholes` and `parts` are their tokens and their subsequences'."""
+    """Replay targets on the grid for each Δt. `wholes` and `parts` are the tokens of targets, and of their subsequences."""
     count = max(1, len(parts))
     sequential = sum(length + 1 for length in wholes) / count
     endless = replace(limits, time_max=10**9)  # a text that is cut has fewer steps, which is no gain
@@ -60,7 +61,7 @@ def estimate(
 def estimate_together(
     wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits
 ) -> list[Estimate]:
-    """As `estimate`, for rows that all start at once and whose number is known: steps are the longest's tokens and its <eos>."""
+    """As `estimate`, for fields: all rows start at once, so the steps are the tokens of the longest row and its <eos>."""
     count = max(1, len(parts))
     steps = [max(lengths, default=0) + 1 for lengths in parts]
     cut = sum(limits.time_max is not None and needed > limits.time_max for needed in steps)
@@ -69,7 +70,7 @@ def estimate_together(
 
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
-    """Why the method will not help on these targets, or not at some delay; None if it may."""
+    """Why the method will not help on these targets, or at some delays; None if it may help."""
     best, found = max((entry.ratio for entry in estimates), default=0.0), list[str]()
     if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
         saves = f"at best a factor of {best:.1f}" if best >= 1.05 else "nothing"

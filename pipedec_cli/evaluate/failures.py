@@ -4,52 +4,57 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import regex
 
 from pipedec_cli.evaluate.metrics.measure import ScoringItem
 
-_WORD = regex.compile(r"(?:[\p{L}\p{N}]\p{M}*)+")  # the marks are vowels in Hindi, tones in Thai
+_WORD = regex.compile(r"(?:[\p{L}\p{N}]\p{M}*)+")  # marks are vowels in Hindi, tones in Thai
 
 
-class Failures(NamedTuple):
-    """What goes wrong with this method in particular, and hardly shows in ROUGE: counts, and their rates in [0, 1].
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Failures of this method that ROUGE hardly shows: counts, and rates in [0, 1].
 
-    A pipelined decoder writes a subsequence before it has seen the earlier ones to their end. It can say the same
-    thing twice, leave something out, or run into its bounds on time and subsequences.
+    A pipelined decoder writes a subsequence before it has seen the end of the earlier ones. It can say the same thing
+    twice, leave something out, or reach its bounds on time and subsequences.
     """
 
     examples: int
     subsequences: int  # predicted, in all
-    duplicated: int  # those that say the same as an earlier one of their prediction
-    with_duplicates: int  # predictions that have such
+    duplicated: int  # subsequences that say the same as an earlier one of their prediction
+    with_duplicates: int  # predictions that have a duplicate
     expected: int  # subsequences of the references, where they are known
-    dropped: int  # how many of these are missing, prediction by prediction
+    dropped: int  # expected subsequences that are missing, prediction by prediction
     with_dropped: int  # predictions that have fewer subsequences than their reference
     compared: int  # predictions whose reference has known subsequences
-    truncated: Mapping[str, int]  # predictions cut short, by what cut them (time_max, sub_max, max_tokens)
-    stopped_on_repeat: int  # predictions that were ended where they began to repeat themselves
+    truncated: Mapping[
+        str, int
+    ]  # predictions cut short, by the bound that cut them (time_max, sub_max, max_tokens)
+    stopped_on_repeat: int  # predictions that were ended because they repeated themselves
     duplicated_rate: float  # of the predicted subsequences
-    dropped_rate: float | None  # of the references' subsequences; None if no reference's are known
+    dropped_rate: float | None  # of the expected subsequences; None if no reference's are known
     truncated_rate: float  # of the predictions
     stopped_on_repeat_rate: float  # of the predictions
-    alike_rate: float  # of the texts that should differ, as sources and right answers do, those that do not
+    alike_rate: (
+        float  # texts that equal another, as a share of the texts whose sources and right answers differ
+    )
 
 
 def said(text: str) -> str:
-    """What a text says: its words alone; the text itself where there are none, so that ! and ? stay two things."""
+    """The words of a text, to compare texts by; the text itself if it has no words, so that ! and ? differ."""
     return " ".join(_WORD.findall(text.casefold())) or text.strip()
 
 
 def duplicates(segments: Sequence[str]) -> list[int]:
-    """The places of subsequences that say the same as an earlier one."""
+    """The places of subsequences that say the same as an earlier subsequence."""
     first: dict[str, int] = {}
     return [place for place, one in enumerate(segments) if first.setdefault(said(one), place) != place]
 
 
 def dropped(item: ScoringItem) -> int | None:
-    """How many subsequences a prediction lacks; None where those of its reference are not known."""
+    """The number of subsequences that a prediction lacks; None if those of its reference are not known."""
     return None if item.gold is None else max(0, len(item.gold) - len(item.segments))
 
 
@@ -59,16 +64,23 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     missing = [lacking for item in items if (lacking := dropped(item)) is not None]
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
     stopped_on_repeat = sum(item.stopped_on_repeat for item in items)
-    right = {item.right for item in items} - {((), None)}  # which is that of items without a right answer
+    right = {item.right for item in items} - {((), None)}  # items without a right answer
     sources = len({item.source for item in items})
     different = min(sources, len(right) or sources)
     texts = len({said(item.prediction) for item in items})
     subsequences = sum(len(item.segments) for item in items)
     expected = sum(len(item.gold) for item in items if item.gold is not None)
     return Failures(
-        *(len(items), subsequences, sum(repeats), sum(map(bool, repeats))),
-        *(expected, sum(missing), sum(map(bool, missing)), len(missing)),
-        *(dict(sorted(truncated.items())), stopped_on_repeat),
+        examples=len(items),
+        subsequences=subsequences,
+        duplicated=sum(repeats),
+        with_duplicates=sum(map(bool, repeats)),
+        expected=expected,
+        dropped=sum(missing),
+        with_dropped=sum(map(bool, missing)),
+        compared=len(missing),
+        truncated=dict(sorted(truncated.items())),
+        stopped_on_repeat=stopped_on_repeat,
         duplicated_rate=sum(repeats) / max(1, subsequences),
         dropped_rate=sum(missing) / max(1, expected) if missing else None,
         truncated_rate=truncated.total() / max(1, len(items)),

@@ -1,4 +1,4 @@
-"""Whether a decoder is any good, asked before it is compared: of two that say nothing the faster one is no gain."""
+"""Is a decoder of any use? Asked before it is compared: of two useless decoders the faster one is no gain."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pipedec_cli.evaluate.significance import score_differences
 
 MOSTLY: Final = 0.5  # of the texts, as a share of 1
 ENOUGH: Final = 300  # examples, to tell a decoder from chance
-#: Points of 100 by which texts must score better for their own sources than for others'; an untrained model's do not.
+#: Points of 100 that texts must score more for their own sources than for others; an untrained model's do not.
 ABOVE_CHANCE: Final = 1.0
 
 
 def faults(run: ScoredRun) -> Iterator[str]:
-    """Why the texts of a run are of no use, in words; nothing if they may be of some."""
+    """The reasons why the texts of a run are useless, in words; none if they may be of use."""
     failures = run.failures
     if failures.truncated_rate > MOSTLY:
         cut = f"{failures.truncated_rate:.0%} of its texts are cut short by {' or '.join(failures.truncated)}"
         yield f"{cut}: it does not find the end, or the limit is too low"
     if failures.alike_rate > MOSTLY:
-        which = "sources" if run.is_blind else "right answers"
+        which = "sources" if run.is_unscored else "right answers"
         yield f"{failures.alike_rate:.0%} of its texts are the same as another example's, though the {which} differ"
-    yield from _as_good_as_exchanged(run)
+    yield from _as_good_when_exchanged(run)
 
 
-def _as_good_as_exchanged(run: ScoredRun) -> Iterator[str]:
-    """That the texts score hardly better than the same ones with places changed, each held against another's answer."""
+def _as_good_when_exchanged(run: ScoredRun) -> Iterator[str]:
+    """Whether the texts score hardly better than the same texts exchanged between examples."""
     scorable = set(run.scores.ids)
     items = [item for item in run.items if item.id in scorable]
     items = random.Random(0).sample(items, min(len(items), ENOUGH))  # noqa: S311  # chance, not secrecy
@@ -41,9 +41,10 @@ def _as_good_as_exchanged(run: ScoredRun) -> Iterator[str]:
     exchanged = [replace(one, prediction=other.prediction, segments=other.segments) for one, other in apart]
     measure = run.scores.measure
     own, others = score((one for one, _ in apart), measure), score(exchanged, measure)
-    name, found = measure.primary, score_differences(own, others, resamples=999)[measure.primary]
-    told = f"{measure.headline[name]} is {own.values[name]:.1f}, and {others.values[name]:.1f} with texts exchanged"
-    if found.value < ABOVE_CHANCE:
-        yield f"its texts hardly depend on the sources: {told} between examples"
-    elif not found.excludes_zero:
-        yield f"{len(apart)} examples do not tell it from chance: {told} between them"
+    name = measure.primary
+    difference = score_differences(own, others, resamples=999)[name]
+    values = f"{measure.headline[name]} is {own.values[name]:.1f}, and {others.values[name]:.1f} with texts exchanged"
+    if difference.value < ABOVE_CHANCE:
+        yield f"its texts hardly depend on the sources: {values} between examples"
+    elif not difference.excludes_zero:
+        yield f"{len(apart)} examples do not tell it from chance: {values} between them"

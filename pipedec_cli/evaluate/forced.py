@@ -1,7 +1,6 @@
-"""Lengths that are forced on a decoder.
+"""Forced lengths: every decoder step is computed, and each subsequence gets the number of tokens that it should have.
 
-A model with fresh weights never ends a text, and a trained one ends it where it likes; to see what the method can give
-on a machine without training, every step is computed in earnest and each subsequence gets the tokens that it is to have.
+So the speed of the method can be measured without training. A model with fresh weights would never end a text.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 
 TOKENS_A_WORD: Final = 4 / 3  # of English prose in T5's vocabulary, about: the paper's Table 1 counts words
-SOURCE_TOKENS: Final = 512  # where the paper gives no number
 _WORD: Final = 4  # any token
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What is read and written: tokens of the source with its <eos>, and of each subsequence without; whence, in words.
+    """Tokens of the source with its <eos>, tokens of each subsequence without, and where these lengths are from.
 
-    Of fields, each subsequence is a value behind `keys` of so many tokens; then the plain model writes `plain` tokens.
+    With fields, each subsequence is a value after a key with `keys` tokens; the sequential model writes `plain` tokens.
     """
 
     source: int
@@ -38,7 +36,7 @@ class Lengths:
 
     @classmethod
     def even(cls, source: int, subsequences: int, tokens: int, origin: str = "as given") -> Self:
-        """So many tokens in subsequences that differ by no more than one, the longer ones first; none is empty."""
+        """Divide tokens among subsequences that differ by at most one, the longer first; a UserError if one would be empty."""
         if source < 2 or subsequences < 1 or tokens < subsequences:
             wanted = f"{tokens} tokens in {subsequences} subsequences from {source} source tokens"
             todo = "give at least one token a subsequence, and two source tokens"
@@ -47,8 +45,8 @@ class Lengths:
         return cls(source, tuple(each + (place < left) for place in range(subsequences)), origin)
 
     @classmethod
-    def of_dataset(cls, name: str, source: int = SOURCE_TOKENS) -> Self:
-        """Lengths as in one of the paper's data sets, from its Table 1: means, in words, made tokens."""
+    def of_dataset(cls, name: str, source: int) -> Self:
+        """The mean lengths of one of the paper's data sets: the words of its Table 1, as tokens."""
         if name not in TARGET_LENGTHS:
             todo = f"the shapes are {', '.join(TARGET_LENGTHS)}"
             raise UserError(f"no shape is called {name!r}", todo=todo)
@@ -59,18 +57,18 @@ class Lengths:
 
     @classmethod
     def of_fields(cls, source: int) -> Self:
-        """Lengths as of an object: 12 keys, and the same as one text of 84 tokens."""
+        """The lengths of an object with 12 keys, which is 84 tokens as one text."""
         origin = "fields: 12 keys of 2 tokens, values of 3"
         return cls(source, (3,) * 12, origin, keys=(2,) * 12, plain=84)
 
     @property
     def tokens(self) -> int:
-        """Target tokens in all; of fields those of the plain text."""
+        """All tokens of the target; with fields, of the sequential model's text."""
         return self.plain or sum(self.targets)
 
     @property
     def line(self) -> str:
-        """What is forced, in words."""
+        """The lengths in words."""
         each = " to ".join(map(str, sorted({min(self.targets), max(self.targets)})))
         written = f"{sum(self.targets):,} target tokens in {len(self.targets)} subsequences of {each}"
         plain = f"; {self.plain:,} in the plain text" if self.plain else ""
@@ -83,10 +81,7 @@ class Lengths:
         delay: int | Literal["together"] | None,
         empty_rows: EmptyRows = "retry",
     ) -> Method:
-        """How to decode so that nothing but these lengths ends it; without a delay, the whole target as one string.
-
-        Fields start ``together``, behind keys of any tokens.
-        """
+        """A method that only these lengths end. Without a delay the target is one string; fields start ``together``."""
         if delay is None:
             return Method(Whole(), bos, eos, Limits(None, None, self.tokens + 1), empty_rows)
         if delay == "together":
@@ -97,19 +92,16 @@ class Lengths:
         return Method(Fixed(delay), bos, eos, limits, empty_rows)
 
     def sources(self, count: int, vocabulary: int, eos: int | None, seed: int = 0) -> list[list[int]]:
-        """Sources of random tokens below `vocabulary` and above the first few, which are special.
-
-        Each has its <eos>; without one it is a prompt.
-        """
+        """Sources of random tokens below `vocabulary`, without special ones, each with its <eos>; without eos, prompts."""
         rng, end = random.Random(seed), [] if eos is None else [eos]  # noqa: S311  # chance, not secrecy
         words = self.source - len(end)
         return [[*rng.choices(range(3, vocabulary), k=words), *end] for _ in range(count)]
 
 
 class ForcedAnswers:
-    """A `StepModel` that runs another one and gives its answers the lengths that are asked for, in tokens by subsequence.
+    """A `StepModel` that runs another one, and ends its subsequences after the given numbers of tokens.
 
-    The model's own token is kept wherever it does not end the subsequence too early; what comes after the last is empty.
+    The model's own token stays unless it would end a subsequence too early. Later subsequences are empty.
     """
 
     def __init__(self, model: StepModel, targets: Sequence[int], eos: int) -> None:
@@ -118,12 +110,12 @@ class ForcedAnswers:
         self.release, self.take_back = model.release, model.take_back
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Pass on."""
+        """Pass examples on."""
         self._made.update({sequence: Counter() for sequence, _ in newcomers})
         self._model.admit(newcomers)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
-        """Compute, then force; what does not answer counts for nothing."""
+        """Compute, then force; rows that do not answer are not counted."""
         return list(map(self._forced, rows, self._model.step(rows)))
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], Sequence[float]]:
@@ -136,6 +128,8 @@ class ForcedAnswers:
         if not row.slot.answers:
             return token
         made[number] += 1
-        if made[number] > (self._targets[number - 1] if number <= len(self._targets) else 0):
+        wanted = self._targets[number - 1] if number <= len(self._targets) else 0
+        if made[number] > wanted:
             return self._eos
-        return token if token != self._eos else 4 if self._eos == 3 else 3
+        other = 4 if self._eos == 3 else 3
+        return other if token == self._eos else token

@@ -1,4 +1,4 @@
-"""The machine that a figure was measured on, and what else it did: without them a speed says nothing."""
+"""The machine that a speed was measured on, and other work on it at the time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 
 def processors() -> int:
-    """The logical processors that this process may use."""
+    """The number of logical processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def processor_quota(root: Path = Path("/")) -> float | None:
-    """How many processors' time the control groups of Linux, version 1 or 2, leave this process; None if all of it."""
+    """The processors' time that Linux control groups (version 1 or 2) allow this process; None without a bound."""
     quotas = []
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -28,14 +27,14 @@ def processor_quota(root: Path = Path("/")) -> float | None:
             if controllers and "cpu" not in controllers.split(","):
                 continue
             mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
-            group = mount / path.lstrip("/")  # in a container often not there, but what is above it
+            group = mount / path.lstrip("/")  # in a container often missing, but not its parents
             folders = [group, *group.parents]
             quotas += [_quota(folder) for folder in folders[: folders.index(mount) + 1]]
     return min(filter(None, quotas), default=None)
 
 
 def _quota(group: Path) -> float | None:
-    """Processors' time, over the period that it is counted in; None where a control group sets no bound."""
+    """The quota of a control group over its period; None without a bound."""
     with suppress(OSError, ValueError, ZeroDivisionError):  # ValueError: the quota is "max"
         if (both := group / "cpu.max").exists():
             quota, period = map(int, both.read_text(encoding="ascii").split())
@@ -47,12 +46,12 @@ def _quota(group: Path) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What bears on speed and memory."""
+    """The properties of a machine that affect speed and memory."""
 
     processor: str
-    cores: int | None  # physical ones; None where the system does not tell
-    processors: int  # logical ones that this process may use
-    threads: int  # those that a matrix product runs on
+    cores: int | None  # physical; None if the system does not tell
+    processors: int  # logical, that this process may use
+    threads: int  # that compute a matrix product
     memory_bytes: int
     accelerator: str | None  # the GPU's model name and memory; None on a CPU
     system: str
@@ -60,21 +59,17 @@ class Machine:
 
     @property
     def line(self) -> str:
-        """All of it in one line for a person."""
+        """The machine in one line."""
         gpu = "" if self.accelerator is None else f"{self.accelerator}; "
         cores = "" if self.cores is None else f"{self.cores} cores, "
-        processors, threads = (
-            f"{count} {noun}{'' if count == 1 else 's'}"
-            for count, noun in ((self.processors, "processor"), (self.threads, "thread"))
-        )
-        return (
-            f"{gpu}{self.processor}; {cores}{processors}, {threads} used; "
-            f"{self.memory_bytes / 2**30:.0f} GiB RAM; {self.system}; Python {self.python}"
-        )
+        processors = f"{self.processors} processor{'' if self.processors == 1 else 's'}"
+        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'} used"
+        memory = f"{self.memory_bytes / 2**30:.0f} GiB RAM"
+        return f"{gpu}{self.processor}; {cores}{processors}, {threads}; {memory}; {self.system}; Python {self.python}"
 
 
 def this_machine(device: str = "cpu") -> Machine:
-    """Look at the machine that runs this, and at the device that is decoded on."""
+    """This machine, and the device that decodes."""
     import psutil
     import torch
 
@@ -95,7 +90,7 @@ def this_machine(device: str = "cpu") -> Machine:
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The CPU's model name as the system has it, else its architecture."""
+    """The CPU's model name as the system has it, or else its architecture."""
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -109,11 +104,9 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return platform.processor() or platform.machine()
 
 
-class ProcessorTime(NamedTuple):
-    """How much the processors have worked up to a moment: in all, stolen time included, and for this process.
-
-    Its children that live are counted with it: a peer may have one.
-    """
+@dataclass(frozen=True, slots=True)
+class ProcessorTime:
+    """Processor time up to a moment: for all work (stolen time included), and for this process with its living children."""
 
     wall: float
     all: float
@@ -121,11 +114,11 @@ class ProcessorTime(NamedTuple):
 
     @classmethod
     def now(cls) -> ProcessorTime:
-        """Up to now."""
+        """The time up to now."""
         import psutil
 
         spent = psutil.cpu_times()._asdict()
-        idle = ("idle", "iowait", "guest", "guest_nice")  # what guests use is in user and nice already
+        idle = ("idle", "iowait", "guest", "guest_nice")  # the time of guests is in user and nice already
         busy = sum(seconds for kind, seconds in spent.items() if kind not in idle)
         own = time.process_time()
         for child in psutil.Process().children(recursive=True):
@@ -134,13 +127,14 @@ class ProcessorTime(NamedTuple):
         return cls(time.perf_counter(), busy, own)
 
     def others(self, since: ProcessorTime, processors: int) -> float:
-        """The share of all processors that went to others between two moments, 0 to 1."""
-        wall, everyone, own = (now - then for now, then in zip(self, since, strict=True))
-        return min(1.0, max(0.0, (everyone - own) / (wall * processors))) if wall > 0 else 0.0
+        """The share of all processors that other work took between two moments, 0 to 1."""
+        wall = self.wall - since.wall
+        others = (self.all - since.all) - (self.own - since.own)
+        return min(1.0, max(0.0, others / (wall * processors))) if wall > 0 else 0.0
 
 
 def disturbance(others: float) -> str | None:
-    """That others took this share of the processors while decoders were timed, in words; None if it is no matter."""
+    """A warning that other work took this share of the processors during timing; None if it is small."""
     if others < 0.1:
         return None
     return (

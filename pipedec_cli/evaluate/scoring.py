@@ -1,12 +1,12 @@
-"""What `score` and `report` share: runs of predictions, the protocol that suits them, their scores, and two compared."""
+"""Runs of predictions, the protocol that suits them, their scores, and two runs compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,9 +28,9 @@ from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.significance import Difference, score_differences
 
 _KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA, Fields)
-#: What the metrics are called in tables.
+#: The names of metrics in tables.
 LABELS: Final = {metric: label for kind in _KINDS for metric, label in kind.headline.items()}
-#: Where a record may keep its right answers as a list, before `segment` merged any of them: asked for first.
+#: The field of a record that may hold its right answers as a list, from before `segment` merged any of them.
 ANSWER_FIELDS: Final[Mapping[Task, str]] = {"keyphrases": "keyphrases", "multispan": "answers"}
 #: The tasks that suit the levels of segmentation, the likeliest first.
 _OF_LEVEL: Final[Mapping[str | None, tuple[Task, ...]]] = {
@@ -41,11 +41,9 @@ _OF_LEVEL: Final[Mapping[str | None, tuple[Task, ...]]] = {
 }
 
 
-class LoadedRun(NamedTuple):
-    """A file of predictions as it was read.
-
-    `name` is what tables and the files of its scores call it; `manifest` is what `generate` says of the run, or {}.
-    """
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """A file of predictions. Tables and score files use the `name`; the `manifest` is that of `generate`, or {}."""
 
     path: Path
     name: str
@@ -53,10 +51,16 @@ class LoadedRun(NamedTuple):
     form: Format
     manifest: Mapping[str, Any]
 
+    @property
+    def level(self) -> str | None:
+        """The level at which the data of the run were segmented, if the manifest tells."""
+        level: str | None = (self.manifest.get("segmentation") or {}).get("level")
+        return level
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """The scores of one run; `items` is what was scored, in file order."""
+    """The scores of one run, with the items that were scored, in file order."""
 
     run: LoadedRun
     items: Sequence[ScoringItem]
@@ -64,30 +68,28 @@ class ScoredRun:
     failures: Failures
 
     @property
-    def is_blind(self) -> bool:
+    def is_unscored(self) -> bool:
         """Whether no example has a right answer."""
         return not (self.scores.ids or self.scores.not_scorable)
 
     @property
     def expected(self) -> int | None:
-        """How many predictions the run set out to make; None if its manifest does not say."""
+        """The number of predictions that the run began with; None if its manifest does not say."""
         return self.run.manifest.get("examples")
 
     @property
     def parts(self) -> Mapping[str, Mapping[str, float]]:
-        """The scores of parts of the answers by name, such as an object's keys; {} where answers have no parts."""
+        """The scores of parts of the answers, such as an object's keys, by name; {} if answers have no parts."""
         return self.scores.measure.parts(self.items)
 
-    def warnings(self, asked: int | None) -> list[str]:
-        """What a reader of the scores must be told: what is not in them, and whether the run is one of all examples.
-
-        A limit that was `asked` for together with the scores is known.
-        """
+    def warnings(self, limit: int | None) -> list[str]:
+        """What a reader of the scores must know: examples that are missing. The user knows the `limit` of this command."""
         found, count = [*self.scores.notes], len(self.items)
-        if (limit := (self.run.manifest.get("settings") or {}).get("limit")) not in (None, asked):
-            first = f"the first {limit:,} example{'' if limit == 1 else 's'}"
-            found.append(f"a run of {first} only, made with --limit")
-        level, task = _level(self.run), TASK_OF[self.scores.measure.name]
+        first = (self.run.manifest.get("settings") or {}).get("limit")
+        if first not in (None, limit):
+            examples = f"example{'' if first == 1 else 's'}"
+            found.append(f"a run of the first {first:,} {examples} only, made with --limit")
+        level, task = self.run.level, TASK_OF[self.scores.measure.name]
         if task not in _OF_LEVEL.get(level, (task,)):
             found.append(f"scored as {task}, but the data are segmented at level {level}: see --task")
         if self.expected not in (None, count):
@@ -95,11 +97,11 @@ class ScoredRun:
             found.append(f"{count} of {self.expected} rows are there and were scored; {rest}")
         return [f"{self.run.name}: {line}" for line in found]
 
-    def as_json(self) -> dict[str, Any]:
-        """Corpus values and what they were computed with, as plain values."""
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Corpus values and how they were computed, as plain values for JSON."""
         scores, measure = self.scores, self.scores.measure
-        parts = {"parts": found} if (found := self.parts) else {}
-        return {
+        summary = {
             "name": self.run.name,
             "predictions": str(self.run.path),
             "task": TASK_OF[measure.name],
@@ -107,17 +109,17 @@ class ScoredRun:
             "signature": measure.signature,
             "values": scores.values,
             "counts": scores.counts,
-            **parts,
             "rows": {"scored": len(scores.ids), "expected": self.expected},
-            "failures": self.failures._asdict(),
+            "failures": asdict(self.failures),
             "notes": scores.notes,
         }
+        return {**summary, "parts": self.parts} if self.parts else summary
 
 
 def load_runs(
     paths: Sequence[Path], gold: Path | None = None, sources: Path | None = None
 ) -> list[LoadedRun]:
-    """Read each file of predictions, and give each a name of its own."""
+    """Read files of predictions, and give each its own name."""
     stems = [Path(path.name.removesuffix(".gz")).stem for path in paths]
     longer = [f"{path.absolute().parent.name}-{stem}" for path, stem in zip(paths, stems, strict=True)]
     numbered = [f"{name}-{number}" for number, name in enumerate(longer, start=1)]
@@ -133,58 +135,58 @@ def load_runs(
 def settle_metrics(
     task: Task | None, protocol: ProtocolName | None, typed: Collection[str]
 ) -> tuple[Task | None, ProtocolName | None]:
-    """Task and protocol as they go together: a protocol tells its task, and what was typed wins over a recipe.
+    """Make task and protocol fit: a protocol has one task, and a typed option wins over a recipe.
 
-    Where both were typed, or neither, they stay as they are: that they do not fit is for `make_protocol` to say.
+    If both were typed, or neither, they stay as they are: `make_protocol` refuses a pair that does not fit.
     """
     given = {"task", "protocol"}.intersection(typed)
     if protocol and (task is None or given == {"protocol"}):
         return TASK_OF[protocol], protocol
-    other = protocol and task != TASK_OF[protocol] and given == {"task"}
-    return task, None if other else protocol
+    does_not_fit = protocol and task != TASK_OF[protocol] and given == {"task"}
+    return task, None if does_not_fit else protocol
 
 
 def guess_task(run: LoadedRun, workspace: Workspace) -> tuple[Task, str]:
-    """The task that a run is most likely of, and why."""
+    """The likeliest task of a run, and why."""
     return next((task, why) for task, why in _hints(run, workspace) if task in TASK_OF.values())
 
 
 def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
-    """What may tell the task, the surest first; whatever tells none is passed over."""
+    """Possible tasks with the reason, the surest first. A hint may be no task; the last is one."""
     yield run.manifest.get("task"), "the run's manifest says so"
-    yield run.form == "answers" and "multispan", "the file is {id: [answers]}"
-    yield run.form == "lines" and "keyphrases", "the file is lines of text"
+    if run.form == "answers":
+        yield "multispan", "the file is {id: [answers]}"
+    if run.form == "lines":
+        yield "keyphrases", "the file is lines of text"
     record = run.predictions[0].record
-    for task, name in ANSWER_FIELDS.items():
-        listed = record is not None and isinstance(record.fields.get(name), list)
-        yield listed and task, f"the records have a list `{name}`"
-    yield record is not None and record.target_fields is not None and "fields", "the targets are objects"
+    if record is not None:
+        for task, name in ANSWER_FIELDS.items():
+            if isinstance(record.fields.get(name), list):
+                yield task, f"the records have a list `{name}`"
+        if record.target_fields is not None:
+            yield "fields", "the targets are objects"
     recipe = segmented_with(workspace.segmentation, "recipe") or ""
-    settings = RECIPES[recipe].get("score", {}) if recipe in RECIPES else {}
-    yield settings.get("task"), f"the workspace's data were segmented with the recipe {recipe}"
-    level = _level(run)
-    yield _OF_LEVEL.get(level, (None,))[0], f"the run's data were segmented at level {level}"
+    if recipe in RECIPES:
+        yield (
+            RECIPES[recipe].get("score", {}).get("task"),
+            f"the workspace's data were segmented with the recipe {recipe}",
+        )
+    yield _OF_LEVEL.get(run.level, (None,))[0], f"the run's data were segmented at level {run.level}"
     if workspace.segmentation.is_file():
         level = load_segmentation(workspace.segmentation).level
         yield _OF_LEVEL[level][0], f"the workspace's data are segmented at level {level}"
     yield "summarization", "nothing says otherwise"
 
 
-def _level(run: LoadedRun) -> str | None:
-    """At which the run's data were segmented, if its manifest tells."""
-    level: str | None = (run.manifest.get("segmentation") or {}).get("level")
-    return level
-
-
 def dev_measure(level: str) -> Measure:
-    """What a model is looked at by while it is trained: objects by their pairs, whatever else it writes as text."""
+    """The metric of the dev score in training: of objects the F1 of their pairs, of everything else ROUGE."""
     return Fields() if level == "field" else Rouge()
 
 
 def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measure:
-    """A task's protocol, its usual one by default, with settings such as ``stemmer``; None is a setting's usual value.
+    """The protocol of a task, by default its first, with settings such as ``stemmer``; None is the default of a setting.
 
-    A UserError if the task has no such protocol, or the protocol no such setting.
+    A UserError if the task does not have the protocol, or the protocol does not have the setting.
     """
     known = {kind.name: kind for kind in _KINDS if TASK_OF[kind.name] == task}
     kind = known.get(name or next(iter(known)))
@@ -199,30 +201,40 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
 
 
 def score_run(run: LoadedRun, measure: Measure, *, on_example: Callable[[], None]) -> ScoredRun:
-    """Score one run, calling `on_example` after each prediction; each must have something to be held against."""
-    items = [scoring_item(prediction, TASK_OF[measure.name]) for prediction in run.predictions]
-    return ScoredRun(run, items, score(items, measure, on_example=on_example), count_failures(items))
+    """Score one run; call `on_example` after each prediction. A UserError if a record has no right answer."""
+    items, scores = score_predictions(run.predictions, measure, on_example=on_example)
+    return ScoredRun(run, items, scores, count_failures(items))
 
 
-def unscored(run: LoadedRun) -> ScoredRun | None:
-    """A run with no right answer of whatever task, of which only what goes wrong is counted; None if there is any."""
+def score_predictions(
+    predictions: Iterable[Generated], measure: Measure, *, on_example: Callable[[], None] = lambda: None
+) -> tuple[list[ScoringItem], Scores]:
+    """Score predictions against their records, and return the items that were scored, too."""
+    items = [scoring_item(prediction, TASK_OF[measure.name]) for prediction in predictions]
+    return items, score(items, measure, on_example=on_example)
+
+
+def unscored_run(run: LoadedRun) -> ScoredRun | None:
+    """A run without any right answer, with its failures counted; None if it has a right answer for any task."""
     items = []
-    for one, record in ((one, one.record) for one in run.predictions if one.record):
-        lists = (record.fields.get(name) for name in ANSWER_FIELDS.values())
-        if record.target is not None or any((record.target_segments, record.references, *lists)):
+    for prediction in run.predictions:
+        record = prediction.record
+        if record is None:
+            continue
+        answers = (record.fields.get(name) for name in ANSWER_FIELDS.values())
+        if record.target is not None or any((record.target_segments, record.references, *answers)):
             return None
-        how: Any = {"truncated": one.truncated, "stopped_on_repeat": one.stopped_on_repeat}
-        items.append(ScoringItem(one.id, one.text, one.segments, source=record.source, **how))
+        items.append(_item(prediction, record))
     return ScoredRun(run, items, Scores(Rouge(), (), np.empty(0)), count_failures(items))
 
 
 def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
-    """What the metrics of a task need of a prediction and of the record that it was generated from.
+    """What the metrics of a task need to know of a prediction and its record.
 
     The right answers of ``keyphrases`` are the record's list ``keyphrases``, of ``multispan`` its list ``answers``;
-    where there is none, a ``target`` that is a list; else ``target_segments``. A keyphrase never holds a ``;``:
-    segments, predicted or right, are split there, and so is a target that is one string. The right answers of
-    ``summarization`` are the references, or the target where there are none, and of ``fields`` the target, an object.
+    without one, a ``target`` that is a list; else ``target_segments``. A keyphrase never holds a ``;``: predicted and
+    right segments are split there, and so is a target that is one string. The right answers of ``summarization`` are the
+    references, or else the target; of ``fields`` the target, an object.
     """
     record = prediction.record
     assert record is not None, "a prediction is scored against its record"
@@ -248,13 +260,19 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
             lacking = "the record has no `source`, which tells present from absent keyphrases"
             todo = "give sources and right answers with --gold FILE"
             raise UserError(lacking, where=record.where, todo=todo)
-    right = (record.target, gold, references)
+    item = _item(prediction, record)
+    return replace(item, segments=segments, gold=gold, references=references)
+
+
+def _item(prediction: Generated, record: Record) -> ScoringItem:
+    """A prediction beside its record as it is."""
+    right = (record.target, record.target_segments, record.references)
     ended = (prediction.truncated, prediction.stopped_on_repeat)
-    return ScoringItem(prediction.id, prediction.text, segments, *right, record.source, *ended)
+    return ScoringItem(prediction.id, prediction.text, prediction.segments, *right, record.source, *ended)
 
 
 def written_fields(prediction: Generated) -> Mapping[str, Any]:
-    """The object that was predicted: ``fields``, or what the text says as JSON; {} where that is no object."""
+    """The predicted object: ``fields``, or the text read as JSON; {} if that is no object."""
     if prediction.fields is not None:
         return prediction.fields
     with suppress(UserError):
@@ -264,7 +282,7 @@ def written_fields(prediction: Generated) -> Mapping[str, Any]:
 
 
 def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
-    """The right phrases or spans of a record; None if it has none."""
+    """The right phrases or spans of a record; None if there are none."""
     field, target = ANSWER_FIELDS[task], record.fields.get("target")
     answers = record.fields.get(field)
     if answers is None and isinstance(target, list):
@@ -287,13 +305,13 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
 
 
 def _phrases(segments: Iterable[str]) -> tuple[str, ...]:
-    """Phrases without those that two or more of them were merged into, and without empty ones."""
+    """Phrases, split where several were merged into one, without empty ones."""
     parts = (part.strip() for segment in segments for part in segment.split(";"))
     return tuple(filter(None, parts))
 
 
 def compare_runs(first: ScoredRun, second: ScoredRun, *, resamples: int, seed: int) -> dict[str, Difference]:
-    """First minus second by metric, from the examples in pairs: both of the same ones, held against the same answers."""
+    """First minus second by metric. Both runs must have the same examples with the same right answers."""
     one, other = first.run.path, second.run.path
     right = {item.id: item.right for item in second.items}
     unpaired = []

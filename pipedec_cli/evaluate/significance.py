@@ -1,8 +1,8 @@
 """Is the difference between two runs more than chance? Paired bootstrap intervals by ``scipy.stats.bootstrap``.
 
 Both runs predicted the same examples. The bootstrap draws examples with replacement, each with both its predictions,
-and looks at how the difference of the two scores varies. A macro F1 from mean precision and recall, or a ratio of
-sums, is no mean of per-example values: each is computed anew on every draw, from the examples' statistics.
+and measures how the difference of the two scores varies. A macro F1 or a ratio of sums is no mean of values of examples:
+each is computed anew on every draw, from the statistics of the examples.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference on the examples as they are, and the percentile interval of its bootstrap distribution.
+    """A difference on the given examples, with the percentile interval of its bootstrap distribution.
 
-    One example says nothing of chance: its difference has no interval.
+    The difference of a single example has no interval.
     """
 
     value: float
@@ -31,12 +31,12 @@ class Difference:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval lies to one side of zero; equal runs, whose interval is zero alone, do not differ."""
+        """Whether the interval is on one side of zero. Equal runs, with the interval 0 to 0, do not differ."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 def method(resamples: int, seed: int) -> str:
-    """How the intervals of `score_differences` come about, library and version included."""
+    """How `score_differences` makes its intervals, with library and version."""
     import scipy
 
     interval = f"percentile interval at {CONFIDENCE:.0%}, {resamples} resamples, seed {seed}"
@@ -46,10 +46,10 @@ def method(resamples: int, seed: int) -> str:
 def score_differences(
     first: Scores, second: Scores, *, resamples: int = 9999, seed: int = 0
 ) -> dict[str, Difference]:
-    """First minus second, metric by metric, in points of per cent; {} if nothing was scorable.
+    """First minus second by metric, in points of per cent; {} if nothing was scorable.
 
-    The same seed gives the same intervals. A ValueError if the two are not of the same examples, whatever their order,
-    by the same protocol.
+    The same seed gives the same intervals. A ValueError if the two do not have the same examples (in any order) and the
+    same protocol.
     """
     measure, place = first.measure, {example: row for row, example in enumerate(second.ids)}
     if measure.signature != second.measure.signature or place.keys() != set(first.ids):

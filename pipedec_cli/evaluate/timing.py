@@ -1,7 +1,7 @@
-"""Timing decoders against one another: the same sources, one process, alternating, warmed up, medians of repeats.
+"""Time decoders against one another: the same sources, one process, in turns; medians of repeats after a warm-up.
 
-Whatever decodes can be timed: it is a `Runner`. The clock and the pause come from the caller, so that the loop can be
-tested without waiting, and so that a GPU's clock can wait for the GPU.
+Anything that decodes can be timed: it is a `Runner`. The caller gives the clock and the pause. So a test need not wait,
+and the clock of a GPU can wait for the GPU.
 """
 
 from __future__ import annotations
@@ -10,44 +10,48 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
-#: Seconds since some moment in the past, once the device has done all that it was given to do.
+from msgspec import Struct
+
+#: Seconds since some moment in the past, read after the device has finished its work.
 Clock = Callable[[], float]
 Source = Sequence[int]
 
-PAUSE_SECONDS: Final = 0.25  # a library's worker threads go on spinning for a while: Intel's OpenMP for 0.2 s
+PAUSE_SECONDS: Final = 0.25  # the worker threads of a library spin on for a while: Intel's OpenMP for 0.2 s
 
 
 def pause() -> None:
-    """Let the worker threads of the last decoder come to rest: they would take the cores from the next one."""
+    """Let the worker threads of the last decoder come to rest: they would take cores from the next decoder."""
     time.sleep(PAUSE_SECONDS)
 
 
-def took(clock: Clock, work: Callable[[], object]) -> float:
-    """The seconds of a piece of work."""
+def time_of(clock: Clock, work: Callable[[], object]) -> float:
+    """The seconds that a piece of work takes."""
     began = clock()
     work()
     return clock() - began
 
 
-class Output(NamedTuple):
-    """What a decoder made of a source: ids without <bos> and <eos>, its calls, whether explorations used up sub_max."""
+class Output(Struct, frozen=True, array_like=True):
+    """The output for one source: ids without <bos> and <eos>, decoder calls, and whether empty rows used up sub_max."""
 
     tokens: tuple[int, ...]
     steps: int
     row_budget_exhausted: bool = False
 
 
-class Pass(NamedTuple):
-    """One run over some sources: an output a source, decoder calls in all, seconds (None if not told apart).
+class Pass(Struct, frozen=True):
+    """One run over some sources: an output for each source, and decoder calls in all.
 
-    The encoder's are those of reading the prompt where there is none. Set-up makes the keys and values of the sources; `seconds` are taken from outside, each source's or those of all at once.
-    So many calls made a draft (in exact mode); the others had so many `rows` in all, 0 if not counted.
+    Seconds are None where a runner does not measure the part. `encoder_seconds` is the time to read the prompt where there
+    is no encoder; `setup_seconds` is the time to make keys and values of the sources. `seconds` is measured from outside,
+    for each source, or once for all. In exact mode `draft_calls` made drafts; the other calls had `rows` rows in all (0: not counted).
     """
 
-    outputs: Sequence[Output]
+    outputs: tuple[Output, ...]
     calls: int
     encoder_seconds: float | None = None
     setup_seconds: float | None = None
@@ -61,24 +65,26 @@ class Runner(Protocol):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Version and settings that bear on its speed or its output, for the table."""
+        """Version and settings that affect its speed or its output, for the table."""
 
     @property
     def largest_batch(self) -> int | None:
-        """The most examples that it can have in flight; None for no bound."""
+        """The most examples that it can decode at the same time; None for no bound."""
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate from sources, each with its <eos>; the clock is for the parts that it times itself."""
+        """Generate from sources, each with its <eos>. The clock is for the parts that the runner measures itself."""
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """``module:function`` and arguments, as JSON can carry them, that make the same in a child process."""
+        """``module:function`` and JSON arguments that make the same runner in a child process."""
 
 
-class Timing(NamedTuple):
-    """One decoder at one batch size: seconds are the medians of the passes, None where a part is not told apart.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One decoder at one batch size. Seconds are medians of the passes; None where a part is not measured.
 
-    Decoding is all outside encoder and set-up; calls and tokens are those of one pass, steps the calls that an example took
-    part in; `rows_per_call` are those of calls that make no draft. `repeats` are in the order of the passes, `example_seconds` in that of the sources, () at batch sizes above 1.
+    Decoding is all time outside encoder and set-up. Calls and tokens are those of one pass; steps are the calls that an
+    example took part in; `rows_per_call` leaves out calls that draft. `repeats` are in the order of the passes,
+    `example_seconds` in the order of the sources (empty at batch sizes above 1).
     """
 
     batch_size: int
@@ -97,48 +103,46 @@ class Timing(NamedTuple):
     tokens: int
     repeats: tuple[float, ...]
     example_seconds: tuple[float, ...]
-    outputs: Sequence[Output]
+    outputs: tuple[Output, ...]
 
     @classmethod
     def of(cls, batch_size: int, passes: Sequence[Pass]) -> Timing:
         """Sum up passes over the same sources."""
-        totals, (outputs, calls, *_, drafting, rows) = [sum(one.seconds) for one in passes], passes[-1]
-        encoder, setup = [one.encoder_seconds for one in passes], [one.setup_seconds for one in passes]
-        parts = zip(totals, encoder, setup, strict=True)
-        rest = [first if first is None else total - first - (more or 0.0) for total, first, more in parts]
-        seconds, decoding = median(totals), of_known(rest, median)
-        tokens, steps = sum(len(one.tokens) for one in outputs), sum(one.steps for one in outputs)
-        alone = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
+        last, totals, rest = passes[-1], [sum(one.seconds) for one in passes], list[float | None]()
+        for total, one in zip(totals, passes, strict=True):
+            encoder = one.encoder_seconds
+            rest.append(None if encoder is None else total - encoder - (one.setup_seconds or 0.0))
+        seconds, decoding = median(totals), combine_known(rest, median)
+        tokens = sum(len(output.tokens) for output in last.outputs)
+        steps = sum(output.steps for output in last.outputs)
+        each = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
         return cls(
-            batch_size,
-            len(outputs),
-            seconds,
-            len(outputs) / seconds,
-            of_known(encoder, median),
-            of_known(setup, median),
-            decoding,
-            decoder_calls=calls,
-            draft_calls=drafting,
-            rows_per_call=rows / (calls - drafting) if rows else None,
-            seconds_per_call=decoding / calls if decoding and calls else None,
-            steps_per_example=steps / len(outputs),
+            batch_size=batch_size,
+            examples=len(last.outputs),
+            seconds=seconds,
+            examples_per_second=len(last.outputs) / seconds,
+            encoder_seconds=combine_known([one.encoder_seconds for one in passes], median),
+            setup_seconds=combine_known([one.setup_seconds for one in passes], median),
+            decoding_seconds=decoding,
+            decoder_calls=last.calls,
+            draft_calls=last.draft_calls,
+            rows_per_call=last.rows / (last.calls - last.draft_calls) if last.rows else None,
+            seconds_per_call=decoding / last.calls if decoding and last.calls else None,
+            steps_per_example=steps / len(last.outputs),
             tokens_per_step=tokens / max(1, steps),
             tokens=tokens,
             repeats=tuple(totals),
-            example_seconds=tuple(map(median, alone)),
-            outputs=outputs,
+            example_seconds=tuple(map(median, each)),
+            outputs=last.outputs,
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """All but the outputs, as plain values."""
-        return {name: value for name, value in self._asdict().items() if name != "outputs"}
 
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The speed of one decoder over another, with the smallest and largest ratio of two passes of the same repeat.
 
-class Gain(NamedTuple):
-    """One decoder's speed over another's, with the smallest and the largest ratio of two passes of the same repeat.
-
-    decoding (None where one does not tell it apart) = faster calls (kernels, and what more rows a call cost) × fewer calls
-    (the schedule).
+    decoding = fewer calls (the schedule) × faster calls (kernels, and the cost of more rows in a call). Decoding is None
+    where one of the two does not measure it.
     """
 
     speedup: float
@@ -169,10 +173,10 @@ def time_together(
     rest: Callable[[], None] = pause,
     on_pass: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Timing]:
-    """Time decoders in turn, each on its own sources; who cannot have `batch_size` in flight is left out.
+    """Time decoders in turns, each on its own sources; leave out runners that cannot decode `batch_size` at a time.
 
-    Each makes a pass first that does not count, then `repeats` that do, after a `rest`; who begins a round changes. At batch
-    sizes above 1 the longest source is handed over first. `on_pass` is told the decoder's name after any pass.
+    Each makes one pass to warm up, then `repeats` passes that count, each after a `rest`. The decoder that begins changes
+    with each round. At batch sizes above 1 the longest source comes first. `on_pass` gets the name after every pass.
     """
     timed = {name: one for name, one in contest.items() if batch_size <= (one[0].largest_batch or batch_size)}
     passes: dict[str, list[Pass]] = {name: [] for name in timed}
@@ -181,13 +185,13 @@ def time_together(
         for name in tuple(order):
             if number >= 0:
                 rest()
-            passes[name].append(_pass(*timed[name], batch_size, clock))
+            passes[name].append(_one_pass(*timed[name], batch_size, clock))
             on_pass(name)
         order.rotate(-1 if number >= 0 else 0)
     return {name: Timing.of(batch_size, passes[name][1:]) for name in timed}
 
 
-def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+def _one_pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
     """One pass over the sources: all of them in batches, or one after the other."""
     places = range(len(sources))
     order = sorted(places, key=lambda at: -len(sources[at])) if batch_size > 1 else places
@@ -198,24 +202,24 @@ def _pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clo
         seconds.append(clock() - began)
     outputs = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
     return Pass(
-        [outputs[at] for at in places],
-        sum(one.calls for one in passes),
-        of_known([one.encoder_seconds for one in passes], sum),
-        of_known([one.setup_seconds for one in passes], sum),
-        tuple(seconds),
-        sum(one.draft_calls for one in passes),
-        sum(one.rows for one in passes),
+        outputs=tuple(outputs[at] for at in places),
+        calls=sum(one.calls for one in passes),
+        encoder_seconds=combine_known([one.encoder_seconds for one in passes], sum),
+        setup_seconds=combine_known([one.setup_seconds for one in passes], sum),
+        seconds=tuple(seconds),
+        draft_calls=sum(one.draft_calls for one in passes),
+        rows=sum(one.rows for one in passes),
     )
 
 
-def of_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:
-    """Parts combined, None if one of them is not known."""
+def combine_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:
+    """The parts combined; None if one of them is None, or there are none."""
     known = [part for part in parts if part is not None]
     return combine(known) if known and len(known) == len(parts) else None
 
 
 def device_clock(device: str) -> Clock:
-    """A clock that waits for what the device, ``cpu``, ``cuda`` or ``cuda:N``, has been given to do."""
+    """A clock that waits until the device (``cpu``, ``cuda`` or ``cuda:N``) has finished its work."""
     if not device.startswith("cuda"):
         return time.perf_counter
     import torch
@@ -229,19 +233,12 @@ def device_clock(device: str) -> Clock:
 
 @contextmanager
 def watched(module: Any, clock: Clock = lambda: 0.0) -> Iterator[list[float]]:
-    """The seconds of each call of a torch module that does not call itself; without a clock they are only counted.
-
-    None of a module that is None.
-    """
+    """Collect the seconds of each call of a torch module that does not call itself; nothing for a module that is None."""
     began, seconds = list[float](), list[float]()
-    handles = (
-        []
-        if module is None
-        else [
-            module.register_forward_pre_hook(lambda *_: began.append(clock())),
-            module.register_forward_hook(lambda *_: seconds.append(clock() - began.pop())),
-        ]
-    )
+    handles = []
+    if module is not None:
+        handles.append(module.register_forward_pre_hook(lambda *_: began.append(clock())))
+        handles.append(module.register_forward_hook(lambda *_: seconds.append(clock() - began.pop())))
     try:
         yield seconds
     finally:

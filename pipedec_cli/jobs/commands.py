@@ -3,7 +3,39 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipedec_cli.jobs.settings import Declaration, Settings
+
+
+def settings_command(command: str, settings: Settings, base: Settings) -> str:
+    """A command with the settings that differ from those of `base`: arguments, options, and keys as ``--set``."""
+    from pipedec_cli.jobs.settings import WorkflowSettings
+
+    shared, words = {one.name for one in fields(WorkflowSettings)}, ["pipedec", command]
+    for one in sorted(fields(settings), key=lambda one: one.name in shared):
+        value = getattr(settings, one.name)
+        if "declaration" in one.metadata and value not in (None, getattr(base, one.name)):
+            words += _typed(one.name, value, one.metadata["declaration"])
+    return " ".join(map(quoted, words))
+
+
+def _typed(name: str, value: Any, declaration: Declaration) -> list[str]:
+    """One setting as it is typed."""
+    option = declaration.names[0] if declaration.names else f"--{name.replace('_', '-')}"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, tuple):
+        text = ",".join(map(str, value))
+    if declaration.role == "argument":
+        return [text]
+    if declaration.role == "key":
+        return ["--set", f"{name}={text.lower() if isinstance(value, bool) else text}"]
+    if isinstance(value, bool):
+        on, _, off = option.partition("/")
+        return [on if value else off]
+    return [option, text]
 
 
 def command_line(command: str, data: object = None, /, **options: object) -> str:

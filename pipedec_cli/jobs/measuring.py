@@ -1,9 +1,10 @@
-"""Speed and memory, as a report and a bench measure them: all in this process in turn, then each in one of its own."""
+"""Speed and memory of planned entries: all in this process in turns, then each in a process of its own."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Draft
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import package_versions
-from pipedec_cli.evaluate.child import Child, ChildError
-from pipedec_cli.evaluate.competitor import Competitor
-from pipedec_cli.evaluate.exact import EXACT
+from pipedec_cli.evaluate.agreement import TokenAgreement
+from pipedec_cli.evaluate.child import Child, ChildError, Memory
+from pipedec_cli.evaluate.comparison import Conditions, MeasuredEntry, PlannedEntry, promoted
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
-from pipedec_cli.evaluate.timing import device_clock, pause, time_together
+from pipedec_cli.evaluate.runners import EXACT
+from pipedec_cli.evaluate.timing import Timing, device_clock, pause, time_together
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import listed
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def parse_compared(value: str) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
-    """The peers in a list such as ``sequential,transformers``, and what drafts in exact mode; sequential always takes part."""
+    """The peers and the drafts of exact mode in a list such as ``sequential,transformers,exact``."""
     names, known = list(filter(None, listed(value))), ("sequential", *EXACT, *PEERS)
     for name in names:
         if name not in (*known, "exact"):
@@ -37,9 +39,17 @@ def parse_compared(value: str) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]
     return tuple(peer for peer in PEERS if peer in names), tuple(drafts)
 
 
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Entries with timings and memory, and the conditions of measuring them."""
+
+    entries: tuple[MeasuredEntry, ...]
+    conditions: Conditions
+
+
 def measure(
     settings: ReportSettings | BenchSettings,
-    ours: Sequence[Competitor],
+    planned: Sequence[PlannedEntry],
     peers: Sequence[PeerName],
     checkpoint: Checkpoint,
     max_tokens: int,
@@ -48,15 +58,15 @@ def measure(
     forced: bool = False,
     rest: Callable[[], None] = pause,
     then: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Time and weigh our decoders and the peers; returns the fields of a `Comparison`.
+) -> Measurements:
+    """Measure the speed and, if the settings say so, the memory of our decoders and the peers.
 
-    The peers run the checkpoint, a plain model, on the sources of the first of ours, and make at most `max_tokens` a text;
-    where lengths are forced, exactly so many, and as many sources are timed as are in flight. `then` is called when all
-    were timed, while other work on the machine is still watched for.
+    The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text. With
+    `forced` lengths they make exactly as many, and as many sources are timed as the batch size. `then` is called after all
+    are timed, while other work on the machine is still watched.
     """
-    device = str(checkpoint.device)
-    entries, absent = list(ours), []
+    device, entries, absent = str(checkpoint.device), list(planned), list[Absent]()
+    timings: dict[int, Mapping[str, Timing]] = {}
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
             place = Path(folder) / name.partition(":")[0]
@@ -65,13 +75,15 @@ def measure(
                 notify.warn(f"{name} is absent: {made.why}")
                 absent.append(made)
             else:
-                entries.append(Competitor(name, "peer", made, sources=ours[0].sources))
+                sources = planned[0].sources
+                entries.append(PlannedEntry(name=name, role="peer", runner=made, sources=sources))
         before = ProcessorTime.now()
         for size in settings.batch_sizes:
             contest = {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries}
             notify.say(f"timing {', '.join(contest)}: {many(settings.repeats, 'repeat')}, batch size {size}")
-            with notify.stage(f"timing, batch size {size}", len(entries) * (1 + settings.repeats)) as advance:
-                timings = time_together(
+            total = len(entries) * (1 + settings.repeats)
+            with notify.stage(f"timing, batch size {size}", total) as advance:
+                timings[size] = time_together(
                     contest,
                     batch_size=size,
                     repeats=settings.repeats,
@@ -79,34 +91,45 @@ def measure(
                     rest=rest,
                     on_pass=lambda _: advance(),
                 )
-            for one in entries:
-                one.timings.update({size: timings[one.name]} if one.name in timings else {})
         then()
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
             notify.warn(disturbed)
+        memory = {}
         if settings.memory:
-            _weigh(entries, settings.batch_sizes[0], forced, notify)
-    return {
-        "entries": tuple(entries),
-        "absent": tuple(absent),
-        "device": device,
-        "machine": this_machine(device),
-        "versions": package_versions("ctranslate2"),
-        "disturbed": disturbed,
-        "prompted": checkpoint.backbone.prompted,
-    }
+            memory = _measure_memory(entries, settings.batch_sizes[0], forced, notify)
+    first = entries[0].name
+    measured = []
+    for one in entries:
+        timed = {size: found[one.name] for size, found in timings.items() if one.name in found}
+        agreement = None
+        if timed and not forced and one.role in ("peer", "exact"):
+            size = min(timed)
+            agreement = TokenAgreement.between(timed[size].outputs, timings[size][first].outputs)
+        figures: Any = {"timings": timed, "memory": memory.get(one.name), "agreement": agreement}
+        measured.append(MeasuredEntry(**promoted(one), **figures))
+    conditions = Conditions(
+        device=device,
+        machine=this_machine(device),
+        versions=package_versions("ctranslate2"),
+        absent=tuple(absent),
+        disturbed=disturbed,
+        prompted=checkpoint.backbone.prompted,
+    )
+    return Measurements(tuple(measured), conditions)
 
 
-def _weigh(entries: Sequence[Competitor], batch_size: int, forced: bool, notify: Notify) -> None:
-    """Peak memory, a child process for each; whoever fails there goes without."""
+def _measure_memory(
+    entries: Sequence[PlannedEntry], batch_size: int, forced: bool, notify: Notify
+) -> dict[str, Memory]:
+    """Peak memory by name, each in a child process; an entry that fails there is left out."""
     notify.say("measuring peak memory, each decoder in a process of its own")
-    with notify.stage("measuring memory", len(entries)) as advance:
-        for one in entries:
-            size = min(batch_size, one.runner.largest_batch or batch_size)
-            try:
-                with Child(*one.runner.spec()) as child:
-                    one.memory = child.peak(one.sources[: size if forced else None], size)
-            except ChildError as error:
-                notify.warn(f"the memory of {one.name} could not be measured: {error}")
-            advance()
+    found = {}
+    for one in notify.track(entries, len(entries), "measuring memory"):
+        size = min(batch_size, one.runner.largest_batch or batch_size)
+        try:
+            with Child(*one.runner.spec()) as child:
+                found[one.name] = child.peak(one.sources[: size if forced else None], size)
+        except ChildError as error:
+            notify.warn(f"the memory of {one.name} could not be measured: {error}")
+    return found

@@ -1,216 +1,221 @@
-"""Who takes part in `pipedec report`: the baseline, our decoders at their delays, and what each makes of the data."""
+"""The entries of `pipedec report`: the baseline, our decoders at their delays, exact mode, and their predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import Draft, Teacher
+from pipedec_cli.data.records import Draft, SplitName, Teacher
 from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.evaluate.competitor import Competitor, Role
-from pipedec_cli.evaluate.exact import make_runner
+from pipedec_cli.evaluate.comparison import PlannedEntry, Role
 from pipedec_cli.evaluate.peers import PeerName
-from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.evaluate.runners import make_runner
+from pipedec_cli.jobs.commands import settings_command, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_alike, read_as_asked, read_inputs
+from pipedec_cli.jobs.predicting import Predictions
 
 if TYPE_CHECKING:
-    from pipedec_cli.jobs.predicting import Predictions
     from pipedec_cli.jobs.report import ReportSettings
     from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.pipeline.grid import EmptyRows
-
-    #: Decoders, each with its predictions for every split.
-    LineUp = list[tuple[Competitor, list[Predictions]]]
-
-#: What names the workspace's decoder where nothing else need be said; `generate` takes it with no --exact.
-PIPELINED: Final = "--decoder pipelined"
 
 
-def line_up(
+@dataclass(frozen=True, slots=True)
+class ReportEntry:
+    """A planned entry with its settings of `generate`, and its predictions for each split."""
+
+    entry: PlannedEntry
+    settings: GenerateSettings
+    predictions: tuple[Predictions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPlan:
+    """All entries, the baseline first; the baseline in words, and in the words of the advice."""
+
+    entries: list[ReportEntry]
+    baseline: str
+    called: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Makes entries on the same data. `base` has what all of them share and their commands leave out."""
+
+    base: GenerateSettings
+    inputs: Mapping[SplitName | None, Inputs]
+    notify: Notify
+
+    def entry(self, name: str, role: Role, how: GenerateSettings, decoder: Decoder) -> ReportEntry:
+        runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat", "min_start_prob"))
+        delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
+        delay = "together" if decoder.checkpoint.together else delay
+        command = settings_command("generate", _with_reading(how, decoder), self.base)
+        entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
+        predictions = [
+            Predictions(replace(how, split=split), decoder, inputs, self.notify)
+            for split, inputs in self.inputs.items()
+        ]
+        return ReportEntry(entry, how, tuple(predictions))
+
+
+def plan_entries(
     settings: ReportSettings,
     peers: Sequence[PeerName],
     drafts: Sequence[Draft],
     place: Workspace,
     notify: Notify,
-) -> tuple[LineUp, str, str]:
-    """Our decoders, the baseline first, with what they make of each split; and the baseline in words, and in short."""
-    shared = ("model", "data", "limit", "batch_size", "dtype", "device", "workspace", "stop_on_repeat")
-    usual = GenerateSettings(**settings.some(*shared))
+) -> ReportPlan:
+    """Load the models and plan the entries, peers left out; a UserError if there is nothing to compare with."""
+    base = GenerateSettings(**settings.some("data", "limit", "batch_size", "device"))
+    usual = replace(base, **settings.some("model", "dtype", "workspace"))
     pipelined = load_decoder(usual, notify)
-
-    from pipedec_cli.jobs.predicting import Predictions
-
     trained = pipelined.settings
     if trained.decoder == "sequential":
+        what = f"{pipelined.checkpoint.name} is an ordinary model, not a pipelined decoder"
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
-        raise UserError(
-            f"{pipelined.checkpoint.name} is an ordinary model, not a pipelined decoder", todo=todo
-        )
+        raise UserError(what, todo=todo)
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, notify)
-    plain = _load_plain(settings.baseline, usual, [*map("exact-{}".format, drafts), *peers], place, notify)
+    others = [*(f"exact-{draft}" for draft in drafts), *peers]
+    sequential = _load_sequential(settings.baseline, usual, others, place, notify)
     served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, place, notify)
-    read_as_asked(settings, pipelined, *filter(None, [plain]), *(serving for _, serving in served))
-    if plain is not None:
-        read_alike(settings, plain, pipelined)
+    read_as_asked(settings, pipelined, *filter(None, [sequential]), *(serving for _, serving in served))
+    if sequential is not None:
+        read_alike(settings, sequential, pipelined)
     inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
+    planner = _Planner(base, inputs, notify)
 
-    def one(
-        name: str, role: Role, options: str, how: GenerateSettings, decoder: Decoder = pipelined
-    ) -> tuple[Competitor, list[Predictions]]:
-        runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat", "min_start_prob"))
-        delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
-        delay = "together" if decoder.checkpoint.together else delay
-        competitor = Competitor(name, role, runner, options=_asked(options, how, decoder), delay=delay)
-        splits = [(replace(how, split=split), found) for split, found in inputs.items()]
-        return competitor, [Predictions(this, decoder, found, notify) for this, found in splits]
-
-    asked, ours = settings.delays or (), []
+    ours = []
     if pipelined.checkpoint.together:
-        _refuse_others(settings)
-        ours.append(one("fields together", "pipelined", "" if settings.model else PIPELINED, usual))
+        _refuse_other_starts(settings)
+        ours.append(planner.entry("fields together", "pipelined", usual, pipelined))
     for delay, serving in served:
-        whose = usual if serving is pipelined else replace(usual, model=serving.checkpoint.name)
-        for way in _ways(settings, trained.empty_rows, serving.settings.empty_rows):
-            how = replace(whose, delay=delay, empty_rows=way.rule, min_start_prob=way.start)
-            options = f"--delay {delay}{way.options}{_stops(settings, serving)}"
-            name = f"Δt = {delay}{way.name}"
-            ours.append(one(name, "pipelined", options, how, serving))
-    waiting, wait = replace(usual, delay="wait"), f"--delay wait{_stops(settings, pipelined)}"
-    if plain is not None:
-        called = _called(plain, teacher, notify)
-        if "wait" in asked:
-            ours.append(one("waiting schedule", "pipelined", wait, waiting))
-        options, how = "--decoder sequential", replace(usual, model=None, decoder="sequential")
-        if settings.baseline is not None:
-            options, how = "", replace(usual, model=settings.baseline)
-        ours += [one(*made) for made in _exact(drafts, plain, usual, ours)]
-        words = f"{called} ({plain.checkpoint.name}), the whole target as one string, on our engine"
-        return [one("sequential", "baseline", options, how, plain), *ours], words, called
-    if trained.delay != "any":
-        lacking = "no plain model, and this checkpoint was not trained for its waiting schedule"
-        what, where = f"there is nothing to compare with: {lacking}", pipelined.checkpoint.name
+        how = replace(usual, delay=delay)
+        if serving is not pipelined:
+            how = replace(how, model=serving.checkpoint.name)
+        for name, way in _ways(settings, how, trained.empty_rows, serving):
+            ours.append(planner.entry(f"Δt = {delay}{name}", "pipelined", way, serving))
+    waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
+    if sequential is None:
+        return _waiting_plan(planner, waiting, pipelined, ours)
+    if "wait" in (settings.delays or ()):
+        ours.append(planner.entry("waiting schedule", "pipelined", waiting, pipelined))
+    for draft, how, decoder in _exact(drafts, sequential, usual, ours):
+        ours.append(planner.entry(f"exact-{draft}", "exact", how, decoder))
+    how = replace(usual, model=None, decoder="sequential")
+    if settings.baseline is not None:
+        how = replace(usual, model=settings.baseline)
+    if teacher and teacher.sha256 not in (None, sequential.sha256):
+        notify.warn(f"{sequential.checkpoint.name} is not the teacher that it was: it has been trained since")
+    called = "the teacher" if teacher else "the sequential model"
+    words = f"{called} ({sequential.checkpoint.name}), the whole target as one string, on our engine"
+    baseline = planner.entry("sequential", "baseline", how, sequential)
+    return ReportPlan([baseline, *ours], words, called)
+
+
+def _waiting_plan(
+    planner: _Planner, waiting: GenerateSettings, pipelined: Decoder, ours: Sequence[ReportEntry]
+) -> ReportPlan:
+    """A plan without a sequential model: the waiting schedule of the same checkpoint is the baseline."""
+    name = pipelined.checkpoint.name
+    if pipelined.settings.delay != "any":
+        lacking = "no sequential model, and this checkpoint was not trained for its waiting schedule"
         todo = "run `pipedec train --decoder sequential` first, or give --baseline"
-        raise UserError(what, where=where, todo=todo)
-    baseline = one("waiting schedule", "baseline", wait, waiting)
-    repeats = ", which ends a text that repeats itself" if baseline[1][0].method.stop_on_repeat else ""
+        raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
+    baseline = planner.entry("waiting schedule", "baseline", waiting, pipelined)
+    stops = baseline.predictions[0].method.stop_on_repeat
+    repeats = ", which ends a text that repeats itself" if stops else ""
     words = (
-        f"the waiting schedule of the same checkpoint ({pipelined.checkpoint.name}){repeats}: not the plain model, which needs "
-        "about one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+        f"the waiting schedule of the same checkpoint ({name}){repeats}: not the sequential model, which needs about "
+        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
     )
-    return [baseline, *ours], words, "the same checkpoint's waiting schedule"
+    return ReportPlan([baseline, *ours], words, "the same checkpoint's waiting schedule")
 
 
-def _refuse_others(settings: ReportSettings) -> None:
-    """Other starts than all at once are none for fields; what only a recipe asks for is passed over."""
+def _refuse_other_starts(settings: ReportSettings) -> None:
+    """Fields start all at once. A recipe may ask for other starts, the command line may not."""
     if given := settings.typed & {"delays", "empty_rows", "stop_on_repeat", "min_start_probs"}:
-        option = f"--{min(given).replace('_', '-')}"
-        what = f"fields start all at once: {option} does not apply"
-        raise UserError(what, todo=f"leave {option} out")
+        name = spelled(min(given), settings)
+        raise UserError(f"fields start all at once: {name} does not apply", todo=f"leave {name} out")
 
 
-def _asked(options: str, how: GenerateSettings, decoder: Decoder) -> str:
-    """Options of `generate` with the model that the settings name, and what sources take that are read otherwise than by it."""
+def _with_reading(how: GenerateSettings, decoder: Decoder) -> GenerateSettings:
+    """The settings with those that make `generate` read sources as this decoder does."""
     from pipedec_cli.model.text import usual_prompt
 
-    if how.model and not how.exact:
-        options = f"--model {quoted(how.model)} {options}".strip()
-    own, text, where = decoder.settings, decoder.text, _where(how)
-    if getattr(decoder, "drafter", None) is None:  # else `generate` has both read alike, too
+    own, text, read = decoder.settings, decoder.text, dict[str, Any]()
+    if getattr(decoder, "drafter", None) is None:  # in exact mode `generate` lets both read alike
         if text.prefix != own.source_prefix:
-            options += f" --source-prefix {quoted(text.prefix)}"
+            read["source_prefix"] = text.prefix
         if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
-            options += f" --max-source-tokens {text.max_source_tokens}"
-    if (now := text.prompt) is None:
-        return options + where
-    usual = own.prompt == usual_prompt(chat=own.chat)
-    known = usual_prompt(chat=now.chat) if usual else own.prompt
-    chat = "" if now.chat == own.chat else " --chat" if now.chat else " --no-chat"
-    more = chat + ("" if now.template == known else f" --prompt-template {quoted(now.template)}")
-    return (
-        options if options.endswith(more) else options + more
-    ) + where  # a drafter's may stand there already
+            read["max_source_tokens"] = text.max_source_tokens
+    if text.prompt is not None:
+        usual = own.prompt == usual_prompt(chat=own.chat)
+        known = usual_prompt(chat=text.prompt.chat) if usual else own.prompt
+        if text.prompt.chat != own.chat:
+            read["chat"] = text.prompt.chat
+        if text.prompt.template != known:
+            read["prompt_template"] = text.prompt.template
+    return replace(how, **read)
 
 
-def _where(how: GenerateSettings) -> str:
-    """Options of where models are found and in what they compute, if not as usual."""
-    workspace = "" if how.workspace is None else f" --workspace {quoted(str(how.workspace))}"
-    return workspace + ("" if how.dtype == "float32" else f" --dtype {how.dtype}")
+def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
+    """Whether to stop on a repeat; None if the checkpoint does the same by itself."""
+    own = decoder.settings.stop_on_repeat
+    return None if settings.stop_on_repeat == own else settings.stop_on_repeat
 
 
-def _is_own(one: tuple[Competitor, Sequence[Predictions]]) -> bool:
-    """Whether it decodes at a delay, by the rule of its checkpoint."""
-    competitor, (first, *_) = one
-    method, own = first.method, first.decoder.settings
-    as_trained = (method.empty_rows, method.stop_on_repeat) == (own.empty_rows, own.stop_on_repeat)
-    return competitor.delay is not None and as_trained
+def _ways(
+    settings: ReportSettings, how: GenerateSettings, usual: str, serving: Decoder
+) -> Iterator[tuple[str, GenerateSettings]]:
+    """The rules for empty rows and for early starts at one delay, each with the end of its name.
 
-
-class _Way(NamedTuple):
-    """When a subsequence is tried again and may start, and how that is told behind a delay: in a name, and in options."""
-
-    rule: EmptyRows
-    start: float | None
-    name: str
-    options: str
-
-
-def _ways(settings: ReportSettings, usual: EmptyRows, own: EmptyRows) -> list[_Way]:
-    """Those that were asked for, else a checkpoint's `own` rule; the `usual` one, the first's, is named only beside others."""
-    rules, starts = settings.empty_rows or (own,), settings.min_start_probs or ()
+    Without --empty-rows it is the rule of the checkpoint. The `usual` rule has a name only beside others.
+    """
+    own, starts = serving.settings.empty_rows, settings.min_start_probs or ()
+    how = replace(how, stop_on_repeat=_stops(settings, serving))
     alone = settings.empty_rows in (None, (usual,)) and not starts
-    ways = [
-        _Way(rule, None, "" if alone else f", {rule}", "" if rule == own else f" --empty-rows {rule}")
-        for rule in rules
-    ]
-    return [
-        *ways,
-        *(_Way("retract", one, f", min start prob {one:g}", f" --min-start-prob {one:g}") for one in starts),
-    ]
-
-
-def _stops(settings: ReportSettings, decoder: Decoder) -> str:
-    """The option that ends texts that repeat themselves, or does not, where it differs from the checkpoint's setting."""
-    stops = settings.stop_on_repeat
-    if stops in (None, decoder.settings.stop_on_repeat):
-        return ""
-    return " --stop-on-repeat" if stops else " --no-stop-on-repeat"
+    for rule in settings.empty_rows or (own,):
+        yield "" if alone else f", {rule}", replace(how, empty_rows=None if rule == own else rule)
+    for start in starts:
+        yield f", min start prob {start:g}", replace(how, min_start_prob=start)
 
 
 def _exact(
-    drafts: Sequence[Draft],
-    plain: Decoder,
-    usual: GenerateSettings,
-    ours: LineUp,
-) -> Iterator[tuple[str, Role, str, GenerateSettings, Decoder]]:
-    """The plain model in exact mode: name, role, options, settings and decoder; what drafts is the first of `ours` by its own rule."""
+    drafts: Sequence[Draft], sequential: Decoder, usual: GenerateSettings, ours: Sequence[ReportEntry]
+) -> Iterator[tuple[Draft, GenerateSettings, Decoder]]:
+    """The sequential model in exact mode. The drafter is the first pipelined entry that uses its default rule."""
     from pipedec_cli.model.exact import ExactDecoder
 
+    name = sequential.checkpoint.name
     for draft in drafts:
-        name = plain.checkpoint.name
-        options = f"--exact {quoted(name)} --draft {draft}"
         if draft == "pipelined":
-            drafting, (by, *_) = next(filter(_is_own, ours), ours[0])
-            options += f" {str(drafting.options).removesuffix(_where(usual)).removeprefix(PIPELINED).strip()}"
-            how, options, exact = by.settings, options.strip(), ExactDecoder(plain, by.decoder)
+            own = [one for one in ours if one.entry.delay is not None and _uses_own_rule(one.settings)]
+            drafting = (own or ours)[0]
+            how, exact = drafting.settings, ExactDecoder(sequential, drafting.predictions[0].decoder)
         else:
-            how, exact = replace(usual, model=None), ExactDecoder(plain, draft)
-        yield f"exact-{draft}", "exact", options, replace(how, exact=name), exact
+            how, exact = replace(usual, model=None), ExactDecoder(sequential, draft)
+        yield draft, replace(how, exact=name, draft=draft), exact
+
+
+def _uses_own_rule(how: GenerateSettings) -> bool:
+    return (how.empty_rows, how.stop_on_repeat, how.min_start_prob) == (None, None, None)
 
 
 def _serving(
     settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, place: Workspace, notify: Notify
 ) -> list[tuple[int, Decoder]]:
-    """The delays to try, each with its checkpoint: the pipelined one, or the workspace's that was trained for it alone.
+    """The delays to try, each with its checkpoint: the pipelined one, or the workspace's for this delay alone.
 
-    A delay that only a recipe asks for, and no checkpoint was trained for, is left out.
+    A delay that only a recipe asks for is left out if no checkpoint was trained for it.
     """
     trained, name, found, lacking = pipelined.settings, pipelined.checkpoint.name, [], list[int]()
     for delay in (delay for delay in settings.delays or () if isinstance(delay, int)):
@@ -222,12 +227,13 @@ def _serving(
         elif settings.recipe and "delays" not in settings.typed:
             lacking.append(delay)
         else:
-            found.append((delay, pipelined))  # which refuses it
+            found.append((delay, pipelined))  # it refuses the delay
     if lacking:
+        other = place.model(f"pipelined-delay{lacking[0]}")
         notify.warn(
             f"Δt = {', '.join(map(str, lacking))}: left out, since {name} was trained for delay {trained.delay} only; "
-            f"`pipedec train --delay any` makes one for all delays, `pipedec train --delay {lacking[0]} --out "
-            f"{place.model(f'pipelined-delay{lacking[0]}')}` one beside it"
+            "`pipedec train --delay any` makes a model for all delays, "
+            f"`pipedec train --delay {lacking[0]} --out {other}` a model beside it"
         )
     return found or [(trained.usual_delay, pipelined)]
 
@@ -235,51 +241,37 @@ def _serving(
 def _with_teacher(
     settings: ReportSettings, checkpoint: str, place: Workspace, notify: Notify
 ) -> tuple[ReportSettings, Teacher | None]:
-    """The settings with the model that taught a checkpoint as baseline, if it is still there and no other was given."""
+    """The settings with the teacher of a checkpoint as baseline, if it is still there and no other was given."""
     teacher = taught_by(checkpoint)
     if teacher is None or settings.baseline not in (None, teacher.name):
         return settings, None
-    folder = len(teacher.sha256 or "") == 64  # a hub model's is a commit, of 40 digits
+    folder = len(teacher.sha256 or "") == 64  # of a hub model it is a commit, of 40 digits
     if not is_model(Path(teacher.name)) and (folder or not is_hub_name(teacher.name)):
-        notify.warn(
-            f"the teacher of {checkpoint} is no longer at {teacher.name}: --baseline says where it is"
-        )
+        todo = "--baseline says where it is"
+        notify.warn(f"the teacher of {checkpoint} is no longer at {teacher.name}: {todo}")
         return settings, None
     own = real(teacher.name) == real(place.model("sequential"))
     return replace(settings, baseline=None if own else teacher.name), teacher
 
 
-def _called(plain: Decoder, teacher: Teacher | None, notify: Notify) -> str:
-    """The baseline in short; a teacher that is no longer what it was is warned of."""
-    if teacher and teacher.sha256 not in (None, plain.sha256):
-        notify.warn(f"{plain.checkpoint.name} is not the teacher that it was: it has been trained since")
-    return "the teacher" if teacher else "the plain model"
-
-
-def _load_plain(
-    given: str | None,
-    usual: GenerateSettings,
-    others: Sequence[str],
-    place: Workspace,
-    notify: Notify,
+def _load_sequential(
+    given: str | None, usual: GenerateSettings, others: Sequence[str], place: Workspace, notify: Notify
 ) -> Decoder | None:
-    """The plain model that was given, else the workspace's; None if there is none and nobody needs it."""
+    """The sequential model that was given, or the workspace's; None if there is none and no entry needs it."""
     folder = place.model("sequential")
     if given is None and not is_model(folder):
         if folder.exists():
-            notify.warn(
-                f"the training of {folder} has not come to its end: it is left out; the command that began it finishes "
-                "it with --resume"
-            )
+            left_out = f"the training of {folder} has not come to its end: it is left out"
+            notify.warn(f"{left_out}; the command that began it finishes it with --resume")
         if others:
-            what = f"{', '.join(others)} would run the plain model, and there is none"
+            what = f"{', '.join(others)} would run the sequential model, and there is none"
             todo = "run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone"
             raise UserError(what, todo=todo)
         return None
-    # transformers runs the model itself, which our own engine can do without
+    # transformers runs the model itself; our engine can do without its matrices
     consume = not {"transformers", "prompt-lookup"} & set(others)
-    plain = load_decoder(replace(usual, model=given or str(folder)), notify, consume=consume)
-    if plain.settings.decoder != "sequential":
-        todo = "--baseline takes a plain model; `pipedec train --decoder sequential` makes one"
-        raise UserError(f"{plain.checkpoint.name} is a pipelined decoder", todo=todo)
-    return plain
+    sequential = load_decoder(replace(usual, model=given or str(folder)), notify, consume=consume)
+    if sequential.settings.decoder != "sequential":
+        todo = "--baseline takes a sequential model; `pipedec train --decoder sequential` makes one"
+        raise UserError(f"{sequential.checkpoint.name} is a pipelined decoder", todo=todo)
+    return sequential

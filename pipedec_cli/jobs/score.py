@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.settings import WorkflowSettings, argument, option
+from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
@@ -21,52 +22,41 @@ if TYPE_CHECKING:
 
 #: Settings that belong to one protocol or another.
 _OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk")
-_input = partial(option, panel="Input")
-_protocol = partial(option, panel="Protocol")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(WorkflowSettings):
-    """What `pipedec score` is asked for."""
+    """The settings of one scoring."""
 
     predictions: Path | None = argument(
-        "JSON lines as `pipedec generate` writes them, MultiSpanQA's {id: \\[answers]}, or lines of phrases "
-        "with ';' between them \\[default: the workspace's newest]."
+        "JSON lines of `pipedec generate`, MultiSpanQA's {id: \\[answers]}, or lines of phrases with ';' between them "
+        "\\[default: the workspace's newest]."
     )
     other: Path | None = argument("Predictions for the same examples, to compare with.")
-    task: Task | None = option(None, "What is scored \\[default: what the data's segmentation suggests].")
-    protocol: ProtocolName | None = option(
-        None, "How: rouge; chan2019 or meng2017; multispanqa; fields \\[default: the first of the task]."
+    task: Task | None = option(None, "The task to score \\[default: as the data suggest].")
+    protocol: ProtocolName | None = option(None, "The scoring protocol \\[default: the first of the task].")
+    gold: Path | None = option(
+        None, "The right answers: JSON lines, MultiSpanQA's data file, or lines of phrases."
     )
-    gold: Path | None = _input(
-        None,
-        "The right answers, where the predictions do not hold them: JSON lines, MultiSpanQA's data file, or "
-        "lines of phrases.",
+    sources: Path | None = key(None, "The sources of a --gold of lines, a document a line.")
+    stemmer: bool | None = key(None, "rouge: compare Porter stems \\[default: true].")
+    pretokenized: bool | None = key(None, "keyphrases: cut all texts at white space alone.")
+    hard: bool | None = key(None, "meng2017: precision at 5 always divides by 5.")
+    autojunk: bool | None = key(
+        None, "multispanqa: difflib's heuristic, as in the published script \\[default: true]."
     )
-    sources: Path | None = _input(None, "The sources of a --gold of lines, a document a line.")
-    stemmer: bool | None = _protocol(None, "rouge: compare Porter stems \\[default: --stemmer].")
-    pretokenized: bool | None = _protocol(
-        None, "keyphrases: cut text, targets and predictions at white space alone.", "--pretokenized"
-    )
-    hard: bool | None = _protocol(
-        None, "meng2017: precision at 5 divides by 5 even where fewer were predicted.", "--hard"
-    )
-    autojunk: bool | None = _protocol(
-        None,
-        "multispanqa: difflib's heuristic for long predictions, on in the published script \\[default: --autojunk].",
-    )
-    resamples: int = _protocol(9999, "Bootstrap draws for the interval of a difference.", min=99)
-    seed: int = _protocol(0, "Of these draws.", min=0)
+    resamples: int = key(9999, "Bootstrap draws for the interval of a difference.", min=99)
+    seed: int = key(0, "The seed of these draws.", min=0)
     out: Path | None = option(
         None,
-        "Save the scores in this file, each example's own beside it \\[default: scores/ in the workspace].",
+        "Save the scores in this file, those of each example beside it \\[default: scores/ in the workspace].",
         panel="General",
     )
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What `score` found: the runs, their difference if there are two, and all of it as plain values."""
+    """Scored runs, their difference if there are two, and the scores as plain values."""
 
     runs: Sequence[ScoredRun]
     differences: Mapping[str, Difference]
@@ -91,20 +81,23 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
             raise UserError(f"no predictions in {folder} yet", todo=todo)
         notify.say(f"scoring {first}, the newest of the workspace")
     if "sources" in settings.typed and (settings.gold is None or format_of(settings.gold) != "lines"):
-        what = "there are no right answers in lines that these are the sources of"
-        todo = "leave out --sources, or give such lines with --gold"
+        what = "sources go with right answers in lines, and there are none"
+        todo = "leave sources out, or give such lines with --gold"
         raise UserError(what, where=str(settings.sources), todo=todo)
     paths = [first] if settings.other is None else [first, settings.other]
     runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), place, notify)
-    contents = [run.as_json() for run in runs]
+    contents = [run.summary for run in runs]
     differences: Mapping[str, Difference] = {}
     if settings.other is not None:
         differences = compare_runs(*runs, **settings.some("resamples", "seed"))
         texts = [{(item.id, item.prediction) for item in run.items} for run in runs]
         pair: dict[str, Any] = dict(zip(("first", "second"), contents, strict=True))
-        pair["differences"] = {metric: asdict(difference) for metric, difference in differences.items()}
-        pair["method"] = method(settings.resamples, settings.seed)
-        contents.append(pair | {"identical_predictions": len(set.intersection(*texts))})
+        pair |= {
+            "differences": to_builtins(differences),
+            "method": method(settings.resamples, settings.seed),
+            "identical_predictions": len(set.intersection(*texts)),
+        }
+        contents.append(pair)
     _save(settings, runs, contents, place, notify)
     return Scored(runs, differences, contents[-1])
 
@@ -116,7 +109,7 @@ def score_runs(
     notify: Notify,
     limit: int | None = None,
 ) -> list[ScoredRun]:
-    """Score runs by one protocol: as the settings say, else as the first run suggests; `limit` is the runs' on purpose."""
+    """Score runs by one protocol: of the settings, or as the first run suggests. The runs have `limit` on purpose."""
     from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run, settle_metrics
 
     task, protocol = settle_metrics(asked.task, asked.protocol, asked.typed)
@@ -140,16 +133,16 @@ def _save(
     place: Workspace,
     notify: Notify,
 ) -> None:
-    """Save each run's scores, and their comparison if there is one, with a manifest; and each run's examples.
+    """Save the scores of each run and of its examples, and the comparison if there is one, with a manifest.
 
-    In the workspace a run is ``scores/NAME.json`` and ``NAME.examples.jsonl``, a comparison ``scores/A-vs-B.json``;
-    under ``--out`` the same stands in and beside that file, named after it, or in it alone if it is a device or a pipe. Scores by another protocol become FILE.bak.
+    In the workspace a run is ``scores/NAME.json`` and ``NAME.examples.jsonl``, a comparison ``scores/A-vs-B.json``. With
+    ``--out`` they are in and beside that file; for a device or a pipe, in it alone. Scores by another protocol become FILE.bak.
     """
     from pipedec_cli.data.writing import manifest, write_json, write_json_lines
 
     out, names = settings.out, [run.run.name for run in runs]
     require_place(out)
-    # Beside a device or a pipe nothing can stand.
+    # Beside a device or a pipe there can be no file.
     alone = out is not None and out.exists() and not out.is_file()
     if out is None:
         files = [place.scores / f"{name}.json" for name in (*names, "-vs-".join(names))]

@@ -178,9 +178,7 @@ def _lessons(told: list[Generated], split: SplitName, prepare: Preparer, notify:
 
 def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
     """The score of texts generated from a few dev records, as `pipedec generate` would make them."""
-    from pipedec_cli.evaluate.metrics import TASK_OF
-    from pipedec_cli.evaluate.metrics.measure import score
-    from pipedec_cli.evaluate.scoring import dev_measure, scoring_item
+    from pipedec_cli.evaluate.scoring import dev_measure, score_predictions
     from pipedec_cli.model.decoder import Decoder
     from pipedec_cli.model.training.collate import encode
     from pipedec_cli.model.training.lora import merged
@@ -197,9 +195,9 @@ def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[]
             decoder = Decoder(checkpoint, batch_size=8)  # made anew, since the weights have changed
             method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
             made = [*decoder.texts([record.source for record in records], method)]
-        task, pairs = TASK_OF[measure.name], zip(made, records, strict=True)
-        items = [scoring_item(structs.replace(one, record=record), task) for one, record in pairs]
+        pairs = zip(made, records, strict=True)
+        _, scores = score_predictions((structs.replace(one, record=record) for one, record in pairs), measure)
         checkpoint.model.train()
-        return score(items, measure).values[measure.primary] or 0.0
+        return scores.values[measure.primary] or 0.0
 
     return score_dev

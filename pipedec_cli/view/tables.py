@@ -18,9 +18,8 @@ from rich.text import Text
 from pipedec_cli.view.console import visible
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.competitor import Competitor
+    from pipedec_cli.evaluate.comparison import Comparison, Entry
     from pipedec_cli.evaluate.failures import Failures
-    from pipedec_cli.evaluate.report import Comparison
 
 NONE: Final = "–"
 _BETWEEN: Final = 2  # cells between two columns
@@ -95,7 +94,7 @@ def what_goes_wrong(
 
 def parts(comparison: Comparison) -> dict[str, str]:
     """What the time of an example is made of: labels, and what of a `Timing` stands behind them."""
-    if comparison.prompted:
+    if comparison.conditions.prompted:
         return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
     return {
         "encoder": "encoder_seconds",
@@ -109,9 +108,9 @@ def told(thing: object, write: Callable[[Any], str], rows: Mapping[str, str]) ->
     return [(label, write(getattr(thing, name, None))) for label, name in rows.items()]
 
 
-def computed(one: Competitor, comparison: Comparison) -> list[tuple[str, str]]:
+def computed(one: Entry, comparison: Comparison) -> list[tuple[str, str]]:
     """In what dtype and with how many threads a decoder computes."""
-    threads = one.runner.settings.get("threads", str(comparison.machine.threads))
+    threads = one.runner.settings.get("threads", str(comparison.conditions.machine.threads))
     return [("dtype", one.runner.settings["dtype"]), ("threads", threads)]
 
 
@@ -135,8 +134,9 @@ def columns_side_by_side(
 def settings_sheet(title: str, comparison: Comparison, what: str, notes: Row) -> Sheet:
     """Version and settings of each decoder, and where `what` was measured."""
     rows = [(one.name, ", ".join(map(" ".join, one.runner.settings.items()))) for one in comparison.entries]
-    versions = (f"{name} {version or 'not installed'}" for name, version in comparison.versions.items())
-    notes = (f"{what} on {comparison.device}; {comparison.machine.line}", ", ".join(versions), *notes)
+    where = comparison.conditions
+    versions = (f"{name} {version or 'not installed'}" for name, version in where.versions.items())
+    notes = (f"{what} on {where.device}; {where.machine.line}", ", ".join(versions), *notes)
     return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
 
 

@@ -1,4 +1,4 @@
-"""A clock that only work moves, and decoders whose work takes what they say."""
+"""A clock that only work moves, decoders with a given speed, and entries with given figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.evaluate.competitor import Competitor
+from pipedec_cli.evaluate.comparison import Entry, Quality
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
@@ -60,14 +60,18 @@ class FakeDecoder:
 
 
 def timing(totals, calls, encoder=0.0, *, examples=1, tokens=2, steps=2, size=1) -> Timing:
-    """What was measured in passes of so many seconds each."""
+    """The timing of passes with these seconds."""
     outputs = (Output((5,) * tokens, steps),) * examples
     return Timing.of(size, [Pass(outputs, calls, encoder, None, (total,)) for total in totals])
 
 
-def competitor(name="x", role="pipelined", **more) -> Competitor:
-    """A decoder with what is given, which does not run."""
-    return Competitor(name, role, FakeDecoder(), **more)
+def entry(
+    name="x", role="pipelined", *, scored=None, differences=None, text_agreement=None, dtype="float32", **more
+) -> Entry:
+    """An entry with the given figures, whose decoder does not run."""
+    quality = Quality(scored, differences or {}, text_agreement)
+    runner = FakeDecoder(settings={"dtype": dtype})
+    return Entry(**{"name": name, "role": role, "runner": runner, "quality": quality, **more})
 
 
 def scored(segments, *, steps=(), gold=("a b", "c d"), truncated=None, name="x") -> ScoredRun:

@@ -1,15 +1,16 @@
 """What a report ends in, branch by branch."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from pipedec_cli.evaluate.advice import advise
 from pipedec_cli.evaluate.agreement import TextAgreement
-from pipedec_cli.evaluate.competitor import Quality, Totals
+from pipedec_cli.evaluate.comparison import Quality, Totals
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Gain
-from tests.evaluate.decoders import competitor
+from tests.evaluate.decoders import entry
 
 RATES = {"duplicated", "dropped", "truncated", "alike"}
 
@@ -18,7 +19,7 @@ def failing(duplicated=0.0, dropped=None, truncated=0.0, alike=0.0):
     """What was scored, as far as advice looks at it."""
     rates = {"duplicated_rate": duplicated, "dropped_rate": dropped, "truncated_rate": truncated}
     rates |= {"alike_rate": alike, "truncated": {"time_max": 1} if truncated else {}}
-    return SimpleNamespace(failures=SimpleNamespace(**rates), is_blind=False, items=range(1000))
+    return SimpleNamespace(failures=SimpleNamespace(**rates), is_unscored=False, items=range(1000))
 
 
 def tried(
@@ -43,34 +44,34 @@ def tried(
     if quality is not None:
         low, high = (None, None) if spread is None else (quality - spread, quality + spread)
         found = {"rougeL": Difference(quality, low, high), **(others or {})}
-    return competitor(
+    return entry(
         f"Δt = {delay}",
-        options=f"--delay {delay}",
+        command=f"pipedec generate --delay {delay}",
         differences=found,
         gains={1: gain(speedup, slowest or speedup, fastest or speedup), 4: gain(batched, batched, batched)},
-        totals=Totals(1000, round(100_000 / fewer), round(100_000 / tokens)),
+        totals=Totals.of(1000, round(100_000 / fewer), round(100_000 / tokens)),
         scored=failing(**{name: more.pop(name) for name in RATES & more.keys()}),
         **more,
     )
 
 
 def ask(*decoders, subsequences=5.0, faults=(), beside=None, **usual):
-    measured = {"totals": Totals(1000, 100_000, 100_000), "scored": failing(**usual), "faults": faults}
-    measured["beside"] = beside or {}
+    measured = {"totals": Totals.of(1000, 100_000, 100_000), "scored": failing(**usual), "faults": faults}
+    measured["other_splits"] = beside or {}
     return advise(
         decoders,
-        competitor("sequential", "baseline", **measured),
-        called="the plain model",
+        entry("sequential", "baseline", **measured),
+        called="the sequential model",
         subsequences=subsequences,
         metric="rougeL",
         labels={"rougeL": "ROUGE-L", "rouge1": "ROUGE-1"},
     )
 
 
-TAKE = "Take Δt = 2 (`pipedec generate --delay 2`): 3.0 times as fast as the plain model, with 3.0 times fewer decoder steps"
-NONE = "In ROUGE-L there is no difference that 1,000 examples could show (95 % interval -0.6 to +0.2)."
+TAKE = "Take Δt = 2 (`pipedec generate --delay 2`): 3.0 times as fast as the sequential model, with 3.0 times fewer decoder steps"
+NONE = "1,000 examples show no difference in ROUGE-L (95 % interval -0.6 to +0.2)."
 HARDLY = "The method does not help here: "
-STAY = "Stay with the plain model."
+STAY = "Stay with the sequential model."
 AGAIN = "and read some predictions, before you compare again."
 
 
@@ -91,7 +92,7 @@ AGAIN = "and read some predictions, before you compare again."
             [tried(1, 1.1, fewer=1.2), tried(2, 1.2, fewer=1.1)],
             *(1.4, "few-subsequences"),
             f"{HARDLY}the targets have 1.4 subsequences on average, and with one or two there is hardly anything to "
-            f"generate at once; at best it is 1.2 times as fast as the plain model (Δt = 2). {STAY}",
+            f"generate at once; at best it is 1.2 times as fast as the sequential model (Δt = 2). {STAY}",
         ),
         (
             [tried(2, fewer=1.0, spread=0.0)],
@@ -104,40 +105,40 @@ AGAIN = "and read some predictions, before you compare again."
             [tried(1, 1.1, fewer=2.5)],
             *(5.0, "no-gain"),
             f"{HARDLY}it takes 2.5 times fewer decoder steps, but hardly less time: the encoder takes most of it, or a "
-            f"step with more rows costs more on this machine; at best it is 1.1 times as fast as the plain model (Δt = 1). {STAY}",
+            f"step with more rows costs more on this machine; at best it is 1.1 times as fast as the sequential model (Δt = 1). {STAY}",
         ),
         (
             [tried(1, 1.1, fewer=1.2, slowest=0.9)],
             *(5.0, "no-gain"),
-            f"{HARDLY}it saves hardly any decoder steps (1.2 times fewer): one long subsequence sets the pace; the "
-            f"repeats show no difference in speed (Δt = 1 was 0.9 to 1.1 times as fast as the plain model). {STAY}",
+            f"{HARDLY}it saves hardly any decoder steps (1.2 times fewer): one long subsequence decides the time; the "
+            f"repeats show no difference in speed (Δt = 1 was 0.9 to 1.1 times as fast as the sequential model). {STAY}",
         ),
         (
             [tried(1, 0.8, fewer=0.9)],
             *(5.0, "no-gain"),
-            f"{HARDLY}it saves no decoder steps (it takes 1.1 times as many): one long subsequence sets the pace; at best it is 0.8 times as fast as "
-            f"the plain model (Δt = 1). {STAY}",
+            f"{HARDLY}it saves no decoder steps (it takes 1.1 times as many): one long subsequence decides the time; at best it is 0.8 times as fast as "
+            f"the sequential model (Δt = 1). {STAY}",
         ),
         (
             [tried(1, 0.5, fewer=0.7, tokens=0.4)],
             *(5.0, "no-gain"),
             f"{HARDLY}it saves no decoder steps (it takes 1.4 times as many): its texts have 2.5 times as many tokens as those "
-            "of the plain model; at best it is 0.5 times as fast as the plain model (Δt = 1). Train the pipelined decoder further, "
-            "or stay with the plain model.",
+            "of the sequential model; at best it is 0.5 times as fast as the sequential model (Δt = 1). Train the pipelined decoder further, "
+            "or stay with the sequential model.",
         ),
         # Times that scatter
         (
             [tried(1, 2.0, slowest=0.8)],
             *(5.0, "unclear"),
-            "No advice: the times differ too much from repeat to repeat. Δt = 1 was 0.8 to 2.0 times as fast as the plain "
-            "model. Time again while the machine does nothing else, with more --repeats or --timing-examples. "
+            "No advice: the times differ too much between repeats. Δt = 1 was 0.8 to 2.0 times as fast as the sequential "
+            "model. Time again while the machine does nothing else, with more repeats or timing_examples. "
             "In decoder steps, which are exact, Δt = 1 saves most: a factor of 3.0.",
         ),
         (
             [tried(1, 0.6, slowest=0.5, fastest=2.0), tried(3, 0.5, fewer=2.0)],
             *(5.0, "unclear"),
-            "No advice: the times differ too much from repeat to repeat. Δt = 1 was 0.5 to 2.0 times as fast as the plain "
-            "model. Time again while the machine does nothing else, with more --repeats or --timing-examples. "
+            "No advice: the times differ too much between repeats. Δt = 1 was 0.5 to 2.0 times as fast as the sequential "
+            "model. Time again while the machine does nothing else, with more repeats or timing_examples. "
             "In decoder steps, which are exact, Δt = 1 saves most: a factor of 3.0.",
         ),
         # When every delay costs quality, the one that costs least; a loss that may be chance
@@ -145,22 +146,22 @@ AGAIN = "and read some predictions, before you compare again."
             [tried(1, 4.0, -3.0), tried(2, 2.5, -1.2), tried(3, 1.1, 0.0)],
             *(5.0, "trade"),
             "Every delay that saves time costs quality. Δt = 2 (`pipedec generate --delay 2`) costs least: 2.5 times as "
-            "fast as the plain model, ROUGE-L -1.2, 95 % interval -1.6 to -0.8. Take it if the speed is worth that, try "
-            "larger delays or --min-start-probs, which give some quality back, or stay with the plain model.",
+            "fast as the sequential model, ROUGE-L -1.2, 95 % interval -1.6 to -0.8. Take it if the speed is worth that, try "
+            "larger delays or min_start_probs, which give some quality back, or stay with the sequential model.",
         ),
         (
             [tried(2, 2.5, -4.4, spread=5.0)],
             *(5.0, "trade"),
-            "Δt = 2 (`pipedec generate --delay 2`) is 2.5 times as fast as the plain model. In ROUGE-L there is no difference "
-            "that 1,000 examples could show (95 % interval -9.4 to +0.6). What it costs is open: score more examples "
-            "before you take it, or stay with the plain model.",
+            "Δt = 2 (`pipedec generate --delay 2`) is 2.5 times as fast as the sequential model. 1,000 examples show no difference in "
+            "ROUGE-L (95 % interval -9.4 to +0.6). Its cost is not known: score more examples "
+            "before you take it, or stay with the sequential model.",
         ),
     ],
 )
 def test_a_delay_is_taken_or_offered_or_told_why_not(decoders, subsequences, verdict, text):
     advice = ask(*decoders, subsequences=subsequences)
-    options = "--delay 2" if verdict in {"take", "trade"} else None
-    assert (advice.verdict, advice.options, advice.text) == (verdict, options, text)
+    command = "pipedec generate --delay 2" if verdict in {"take", "trade"} else None
+    assert (advice.verdict, advice.command, advice.text) == (verdict, command, text)
 
 
 @pytest.mark.parametrize(
@@ -169,19 +170,19 @@ def test_a_delay_is_taken_or_offered_or_told_why_not(decoders, subsequences, ver
         (
             TextAgreement(93.1, 480, 1000),
             "take",
-            f"{TAKE}; its texts agree with those of the plain model: ROUGE-L 93.1, 48% equal.",
+            f"{TAKE}; its texts agree with those of the sequential model: ROUGE-L 93.1, 48% equal.",
         ),
         (
             TextAgreement(None, 480, 1000),
             "take",
-            f"{TAKE}; its texts agree with those of the plain model: 48% equal.",
+            f"{TAKE}; its texts agree with those of the sequential model: 48% equal.",
         ),
         (
             TextAgreement(81.0, 0, 1000),
             "trade",
-            "Δt = 2 (`pipedec generate --delay 2`) is 3.0 times as fast as the plain model; its texts agree with those of the "
-            "plain model: ROUGE-L 81.0, 0% equal. What it costs is open: read some of its texts before you take it, or stay "
-            "with the plain model.",
+            "Δt = 2 (`pipedec generate --delay 2`) is 3.0 times as fast as the sequential model; its texts agree with those of the "
+            "sequential model: ROUGE-L 81.0, 0% equal. Its cost is not known: read some of its texts before you take it, or stay "
+            "with the sequential model.",
         ),
     ],
 )
@@ -191,19 +192,19 @@ def test_without_right_answers_advice_goes_by_speed_and_agreement(agreement, ver
     )
     advice = ask(tried(2, quality=None, text_agreement=agreement), slower)
     assert (advice.verdict, advice.text) == (verdict, text)
-    assert advice.cautions == ("Nothing could be scored: whether the quality holds is not known.",)
+    assert advice.cautions == ("Nothing could be scored: the quality is not known.",)
 
 
 def test_a_start_is_chosen_like_a_delay():
+    found = {0: (4.0, -2.0), 0.3: (3.1, -0.4), 0.6: (3.0, 0.1), 0.9: (1.5, 0.2)}
     ways = [
-        tried(1, speedup, quality) for speedup, quality in ((4.0, -2.0), (3.1, -0.4), (3.0, 0.1), (1.5, 0.2))
+        replace(tried(1, speedup, quality), name=f"Δt = 1, start {start}")
+        for start, (speedup, quality) in found.items()
     ]
-    for one, start in zip(ways, (0, 0.3, 0.6, 0.9), strict=True):
-        one.name, one.options = f"Δt = 1, start {start}", f"--delay 1 --min-start-prob {start}"
     advice = ask(*ways)
-    assert (advice.verdict, advice.options) == ("take", "--delay 1 --min-start-prob 0.6")
+    assert (advice.verdict, advice.entry) == ("take", "Δt = 1, start 0.6")
     assert advice.text.startswith(
-        "Take Δt = 1, start 0.6 (`pipedec generate --delay 1 --min-start-prob 0.6`): 3.0 times as"
+        "Take Δt = 1, start 0.6 (`pipedec generate --delay 1`): 3.0 times as fast as"
     )
 
 
@@ -216,41 +217,42 @@ CHOSEN = "Δt = 2 (`pipedec generate --delay 2`, chosen on dev)"
 
 @pytest.mark.parametrize("quality", [-0.2, 5.0])
 def test_one_of_several_is_chosen_on_the_split_before_the_last(quality):
-    both = [tried(1, 9.0, quality, beside=on_dev(-3.0)), tried(2, 3.0, -0.2, beside=on_dev(0.0))]
+    both = [tried(1, 9.0, quality, other_splits=on_dev(-3.0)), tried(2, 3.0, -0.2, other_splits=on_dev(0.0))]
     advice = ask(*both, beside=on_dev(0.0))
-    assert (advice.verdict, advice.options) == ("take", "--delay 2")
+    assert (advice.verdict, advice.entry) == ("take", "Δt = 2")
     assert advice.text.startswith(f"Take {CHOSEN}: 3.0 times as fast")
     # one alone is no choice
     assert "chosen" not in ask(both[1], beside=on_dev(0.0)).text
 
 
 def test_what_was_chosen_is_not_taken_where_the_last_split_does_not_bear_it_out():
-    both = [tried(1, 9.0, 0.0, beside=on_dev(-3.0)), tried(2, 3.0, -2.0, beside=on_dev(0.0))]
+    both = [tried(1, 9.0, 0.0, other_splits=on_dev(-3.0)), tried(2, 3.0, -2.0, other_splits=on_dev(0.0))]
     advice = ask(*both, beside=on_dev(0.0))
-    assert (advice.verdict, advice.options) == ("trade", "--delay 2")
+    assert (advice.verdict, advice.entry) == ("trade", "Δt = 2")
     assert advice.text == (
-        f"{CHOSEN} is 3.0 times as fast as the plain model, ROUGE-L -2.0, 95 % interval -2.4 to -1.6. It was as good on dev and "
-        "is not here: compare on more examples before you take it, or stay with the plain model."
+        f"{CHOSEN} is 3.0 times as fast as the sequential model, ROUGE-L -2.0, 95 % interval -2.4 to -1.6. It was as good on dev and "
+        "is not here: compare on more examples before you take it, or stay with the sequential model."
     )
 
 
 @pytest.mark.parametrize(("quality", "verdict"), [(0.0, "take"), (-2.0, "trade")])
 def test_where_the_last_split_has_no_right_answers_the_one_before_speaks_for_it(quality, verdict):
     texts = {"quality": None, "text_agreement": TextAgreement(60.0, 0, 1000)}
-    two = tried(2, 3.0, beside=on_dev(quality), **texts)
-    chosen = ask(tried(1, 9.0, beside=on_dev(-3.0), **texts), two, beside=on_dev(0.0))
+    two = tried(2, 3.0, other_splits=on_dev(quality), **texts)
+    chosen = ask(tried(1, 9.0, other_splits=on_dev(-3.0), **texts), two, beside=on_dev(0.0))
     alone = ask(two, beside=on_dev(0.0))
     judged = "Δt = 2 (`pipedec generate --delay 2`, judged on dev)"
     for advice in (chosen, alone):
-        assert (advice.verdict, advice.options) == (verdict, "--delay 2")
+        assert (advice.verdict, advice.entry) == (verdict, "Δt = 2")
         assert judged in advice.text
         assert ("ROUGE-L is the same" if quality == 0 else "ROUGE-L -2.0, 95 %") in advice.text
-        assert advice.cautions == ("Quality is that on dev: nothing else could be scored.",)
+        assert advice.cautions == ("The quality is that on dev: nothing else could be scored.",)
 
 
 def test_a_split_without_right_answers_is_none_to_choose_on_where_the_last_has_some():
-    texts = {"beside": {"dev": Quality(failing(), {}, TextAgreement(60.0, 0, 1000))}}
-    advice = ask(tried(1, 9.0, -3.0, **texts), tried(2, 3.0, -0.2, **texts), **texts)
+    dev = {"dev": Quality(failing(), {}, TextAgreement(60.0, 0, 1000))}
+    ways = tried(1, 9.0, -3.0, other_splits=dev), tried(2, 3.0, -0.2, other_splits=dev)
+    advice = ask(*ways, beside=dev)
     assert (advice.verdict, advice.text) == ("take", f"{TAKE}. {NONE}")
 
 
@@ -264,18 +266,18 @@ TRAIN = f"Train further, {AGAIN}"
         (
             "sequential, Δt = 1, Δt = 2",
             "unfit",
-            "No advice: neither the plain model nor the pipelined decoder writes anything of use yet, so that which one is "
-            f"faster says nothing. {TRAIN}",
+            "No advice: the texts of the sequential model and of the pipelined decoder are useless, so their speed says nothing. "
+            f"{TRAIN}",
         ),
         (
             "sequential, Δt = 1",
             "unfit",
-            f"No advice: what the plain model writes is of no use yet, so that a comparison with it says nothing. {TRAIN}",
+            f"No advice: the texts of the sequential model are useless, so a comparison with it says nothing. {TRAIN}",
         ),
         (
             "Δt = 1, Δt = 2",
             "unfit",
-            "No advice: what the pipelined decoder writes is of no use yet, however fast it comes. Stay with the plain model; "
+            "No advice: the texts of the pipelined decoder are useless, however fast it is. Stay with the sequential model; "
             f"train the pipelined decoder further, {AGAIN}",
         ),
         ("Δt = 1", "take", f"{TAKE}. {NONE}"),
@@ -286,7 +288,7 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
     one, two = tried(1, 9.0, 3.0, faults=faults["Δt = 1"]), tried(2, 3.0, -0.2, faults=faults["Δt = 2"])
     advice = ask(one, two, faults=faults["sequential"])
     assert (advice.verdict, advice.text) == (verdict, text)
-    assert (advice.options is None) == (verdict == "unfit")
+    assert (advice.entry is None) == (advice.command is None) == (verdict == "unfit")
     assert advice.cautions == tuple(f"{name}: its texts say nothing." for name in faults if faults[name])
 
 
@@ -298,7 +300,7 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
         (
             {"truncated": 0.30},
             {},
-            "30% of its texts are cut short by time_max: `pipedec generate` takes a larger --time-max.",
+            "30% of its texts are cut short by time_max: `pipedec generate` takes a larger time_max.",
         ),
         ({"row_budget_exhausted": 0.25}, {}, "--empty-rows stop"),
         ({"truncated": 0.3}, {"truncated": 0.6}, "cut short in 60% of its texts"),
@@ -310,9 +312,9 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
             {},
             "ROUGE-1 is worse: -3.0, 95 % interval -5.1 to",
         ),
-        ({}, {"subsequences": 1.7}, "Mind that the targets have 1.7 subsequences on average"),
+        ({}, {"subsequences": 1.7}, "Note that the targets have 1.7 subsequences on average"),
         # quality: not known, of one example, or with too wide an interval for a decoder that counts as good
-        ({"quality": None}, {}, "whether the quality holds is not known"),
+        ({"quality": None}, {}, "the quality is not known"),
         ({"spread": None}, {}, "One example"),
         ({"spread": 3.0}, {}, "too few examples"),
     ],
@@ -329,13 +331,13 @@ def test_what_goes_wrong_is_told_where_the_advice_is_to_stay_too():
 
 
 def test_a_baseline_that_writes_nothing_is_no_error():
-    slower, silent = tried(1, 0.8, fewer=0.9), Totals(1000, 1000, 0)
-    measured = {"totals": silent, "scored": failing(), "faults": (), "beside": {}}
-    usual = competitor("sequential", "baseline", **measured)
+    slower, silent = tried(1, 0.8, fewer=0.9), Totals.of(1000, 1000, 0)
+    measured = {"totals": silent, "scored": failing()}
+    usual = entry("sequential", "baseline", **measured)
     told = advise(
         [slower],
         usual,
-        called="the plain model",
+        called="the sequential model",
         subsequences=5.0,
         metric="rougeL",
         labels={"rougeL": "ROUGE-L"},
@@ -345,7 +347,7 @@ def test_a_baseline_that_writes_nothing_is_no_error():
 
 def test_of_objects_advice_speaks_of_fields():
     one = tried(dropped=0.20, duplicated=0.10)
-    one.delay = "together"
+    one = replace(one, delay="together")
     said = ask(one, dropped=0.10, duplicated=0.01, subsequences=1.7).cautions
     assert len(said) == 3 and all(" fields " in caution and "subseq" not in caution for caution in said)
 

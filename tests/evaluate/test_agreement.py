@@ -23,5 +23,5 @@ def test_equal_texts_are_counted_and_others_held_against_the_baselines_as_rouge_
 
 def test_texts_that_rouge_cannot_read_are_counted_alone():
     found = between(["红色的猫", "一只狗"], ["红色的猫", "两只狗"])
-    assert found == (None, 1, 2)
+    assert found == TextAgreement(None, 1, 2)
     assert found.line == "50% equal"

@@ -5,9 +5,8 @@ import json
 
 import pytest
 
-from pipedec_cli.evaluate.competitor import EngineRunner
-from pipedec_cli.evaluate.exact import make_runner
 from pipedec_cli.evaluate.peers import make_peer
+from pipedec_cli.evaluate.runners import EngineRunner, make_runner
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.exact import ExactDecoder
 from tests.model.chats import foreign

@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from pipedec_cli.evaluate.child import Child, ChildError, measure_here
-from pipedec_cli.evaluate.competitor import EngineRunner
 from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.evaluate.timing import Output, Pass
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import tiny_checkpoint
@@ -34,7 +34,7 @@ class Taking:
             raise IndexError("no such token")
         taken = bytearray(b"x") * (self.work * MIB)
         cost = len(taken) + batch_size
-        return Pass([Output(tuple(source), cost, True) for source in sources], 7, 0.5, None)
+        return Pass(tuple(Output(tuple(source), cost, True) for source in sources), 7, 0.5, None)
 
 
 def fail():

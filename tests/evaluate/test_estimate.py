@@ -18,7 +18,7 @@ from pipedec_cli.pipeline.grid import Limits
 )
 def test_steps_are_estimated_by_replaying_targets(wholes, parts, limits, found):
     entry, other = estimate(wholes, parts, limits, delays=[1, 2])
-    assert entry == found
+    assert entry == Estimate(*found)
     assert entry.ratio == entry.sequential_steps / entry.pipelined_steps
     assert other.targets == entry.targets
 

@@ -1,19 +1,25 @@
-"""Exact mode as a competitor: the plain tokens, with what drafting takes counted in, here and in a child process."""
+"""Exact mode as a runner: the plain tokens, with what drafting takes counted in, here and in a child process."""
 
 import json
 import time
 
 import pytest
 
-from pipedec_cli.evaluate.advice import where_no_word_may_change
+from pipedec_cli.evaluate.advice import exact_advice
 from pipedec_cli.evaluate.agreement import TextAgreement
-from pipedec_cli.evaluate.competitor import EngineRunner
-from pipedec_cli.evaluate.exact import BETWEEN, ExactRunner, from_spec, make_runner, source_ids
+from pipedec_cli.evaluate.runners import (
+    SEPARATOR,
+    EngineRunner,
+    ExactRunner,
+    from_spec,
+    make_runner,
+    source_ids,
+)
 from pipedec_cli.evaluate.timing import Gain, time_together
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.exact import ExactDecoder
 from tests.checkpoints import SOURCES, tiny_checkpoint
-from tests.evaluate.decoders import competitor
+from tests.evaluate.decoders import entry
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +49,7 @@ def test_the_tokens_are_the_plain_ones_and_drafting_counts(decoders, draft):
             assert made.decoder_calls == sum(one.steps for one in made.outputs)
             assert usual.rows_per_call == 1
     factory, payload = runner.spec()
-    assert factory.endswith("exact:from_spec")
+    assert factory.endswith("runners:from_spec")
     again = from_spec(**json.loads(json.dumps(payload)))
     assert again.settings == runner.settings
     made = [one.run(sources, 2, time.perf_counter).outputs for one in (again, runner)]
@@ -54,28 +60,26 @@ def test_a_source_is_in_the_ids_of_both_models(decoders):
     exact = ExactDecoder(decoders["sequential"], decoders["pipelined"])
     own = decoders["sequential"].text.source(SOURCES[0])[0]
     theirs = decoders["pipelined"].text.source(SOURCES[0])[0]
-    assert source_ids(exact, SOURCES[0]) == [*own, BETWEEN, *theirs]
+    assert source_ids(exact, SOURCES[0]) == [*own, SEPARATOR, *theirs]
     assert source_ids(ExactDecoder(decoders["sequential"], "source"), SOURCES[0]) == own
 
 
 def in_exact_mode(name, speedup, low, equal=5):
     gains = {1: Gain(speedup, low, speedup, None, None, 1.0)}
-    options = f"--exact t5 --draft {name}"
-    return competitor(
-        name, "exact", gains=gains, options=options, text_agreement=TextAgreement(99.0, equal, 5)
-    )
+    command = f"pipedec generate --exact t5 --draft {name}"
+    return entry(name, "exact", gains=gains, command=command, text_agreement=TextAgreement(99.0, equal, 5))
 
 
-def test_where_no_word_may_change_the_fastest_with_the_same_texts_is_named_if_it_is_faster():
+def test_exact_advice_the_fastest_with_the_same_texts_is_named_if_it_is_faster():
     slow, unsure, other = (
         in_exact_mode("a", 0.9, 0.8),
         in_exact_mode("b", 1.2, 0.9),
         in_exact_mode("c", 3.0, 3.0, 4),
     )
-    assert where_no_word_may_change([slow, unsure, other], "the plain model") == ""
+    assert exact_advice([slow, unsure, other], "the plain model") == ""
     good = [in_exact_mode("source", 1.4, 1.3), in_exact_mode("jacobi", 1.6, 1.5)]
-    said = where_no_word_may_change([slow, *good, other], "the plain model")
+    said = exact_advice([slow, *good, other], "the plain model")
     assert said == (
-        "If no word may change, jacobi (`pipedec generate --exact t5 --draft jacobi`) gives the very text of the plain model, "
+        "If no word may change, jacobi (`pipedec generate --exact t5 --draft jacobi`) gives exactly the text of the plain model, "
         "1.6 times as fast."
     )

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.competitor import EngineRunner, from_spec
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.peers import Absent, make_peer
+from pipedec_cli.evaluate.runners import EngineRunner, from_spec
 from pipedec_cli.model.decoder import load
 from pipedec_cli.pipeline.decode import Finished, decode
 from tests.checkpoints import tiny_checkpoint
@@ -50,11 +50,11 @@ def test_even_lengths_add_up_and_differ_by_one_at_most(source, count, more):
 
 
 def test_a_data_sets_lengths_are_the_papers_words_as_tokens():
-    lengths = Lengths.of_dataset("wikihowqa")
+    lengths = Lengths.of_dataset("wikihowqa", 512)
     assert (lengths.source, lengths.tokens, len(lengths.targets)) == (512, 99, 8)  # 74.5 words · 4/3, 7.8
     assert "Table 1" in lengths.line
     with pytest.raises(UserError, match="the shapes are"):
-        Lengths.of_dataset("xsum")
+        Lengths.of_dataset("xsum", 512)
 
 
 @pytest.mark.parametrize(("source", "count", "tokens"), [(1, 1, 1), (5, 0, 3), (5, 4, 3)])

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from pipedec_cli.evaluate import peers
+from pipedec_cli.evaluate.agreement import TokenAgreement
 from pipedec_cli.evaluate.child import ChildError
-from pipedec_cli.evaluate.competitor import Agreement, EngineRunner
 from pipedec_cli.evaluate.peers import PEERS, Absent, make_peer
+from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock
@@ -60,7 +61,7 @@ def test_peer_makes_the_tokens_of_our_sequential_decoder_here_in_batches_and_in_
     assert peer.settings["version"].split()[0] in ("transformers", "ctranslate2")
     assert (peer.settings["dtype"], peer.settings["max_tokens"]) == ("float32", str(MOST))
     made = peer.run(sources, 1, time.perf_counter)
-    assert Agreement.between(made.outputs, ours.outputs) == Agreement(len(sources), len(sources))
+    assert TokenAgreement.between(made.outputs, ours.outputs) == TokenAgreement(len(sources), len(sources))
     assert made.calls == sum(output.steps for output in made.outputs)
     factory, payload = peer.spec()
     module, _, name = factory.partition(":")
@@ -69,7 +70,9 @@ def test_peer_makes_the_tokens_of_our_sequential_decoder_here_in_batches_and_in_
     assert [output.tokens for output in told] == [output.tokens for output in ours.outputs]
     if peer.largest_batch != 1:
         made = peer.run(sources, 4, time.perf_counter)
-        assert [output[:2] for output in made.outputs] == [output[:2] for output in ours.outputs]
+        assert [(one.tokens, one.steps) for one in made.outputs] == [
+            (one.tokens, one.steps) for one in ours.outputs
+        ]
         assert made.calls < ours.calls
 
 
@@ -132,8 +135,8 @@ def test_what_ctranslate2_would_pass_over_is_said(ctranslate2, family, special, 
 
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1, "head_dim": 8}
     alike = {"query_pre_attn_scalar": 8} if family == "gemma3_text" else {}
-    assert ctranslate2.passed_over(AutoConfig.for_model(family, **sizes, **alike)) is None
-    assert words in ctranslate2.passed_over(AutoConfig.for_model(family, **sizes | special))
+    assert ctranslate2.unsupported(AutoConfig.for_model(family, **sizes, **alike)) is None
+    assert words in ctranslate2.unsupported(AutoConfig.for_model(family, **sizes | special))
 
 
 def test_ctranslate2_gets_the_threads_with_which_it_is_fastest_at_each_batch_size(monkeypatch, ctranslate2):

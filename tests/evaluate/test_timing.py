@@ -28,11 +28,11 @@ def test_first_pass_does_not_count_the_median_does_and_json_holds_each_repeat(cl
     assert found.repeats == (12.0, 108.0, 24.0)
     assert (found.seconds, found.examples_per_second) == (24.0, 3 / 24)
     assert found.example_seconds == (8.0, 4.0, 12.0)
-    content = time_them(clock, a=FakeDecoder(clock, per_call=2), repeats=2)["a"].as_json()
-    assert content["repeats"] == (6.0, 6.0)
-    assert content["examples_per_second"] == pytest.approx(0.5)
-    assert (content["decoder_calls"], content["tokens"]) == (6, 12)
-    assert content["steps_per_example"] == content["tokens_per_step"] == 2.0
+    content = time_them(clock, a=FakeDecoder(clock, per_call=2), repeats=2)["a"]
+    assert content.repeats == (6.0, 6.0)
+    assert content.examples_per_second == pytest.approx(0.5)
+    assert (content.decoder_calls, content.tokens) == (6, 12)
+    assert content.steps_per_example == content.tokens_per_step == 2.0
 
 
 def test_decoders_take_turns_each_round_begins_with_another_and_rests_are_not_timed(clock):

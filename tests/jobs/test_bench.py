@@ -15,7 +15,7 @@ from pipedec_cli.view.sheets.bench import _ratios
 from tests.checkpoints import tiny_checkpoint
 from tests.running import read_json, refused, run
 
-FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--repeats", "1", "--rows", "1,2")
+FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1", "--set", "rows=1,2")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GiB takes its time to fill, and nothing here depends on what is read."""
-    monkeypatch.setattr("pipedec_cli.evaluate.bench.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
+    monkeypatch.setattr("pipedec_cli.evaluate.steps.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
 
 
 def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
@@ -51,7 +51,7 @@ def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
 def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     pytest.importorskip("ctranslate2")
     folder, page = tiny_checkpoint(tmp_path / "qwen3", family="qwen3"), tmp_path / "bench.html"
-    others = ("--compare", "sequential,transformers,ctranslate2", "--html", page)
+    others = ("--compare", "sequential,transformers,ctranslate2", "--set", f"html={page}")
     result = run("bench", "--model", folder, *FEW, *others, "--out", tmp_path / "bench.json")
     said = " ".join(result.stdout.split())
     assert "reading the prompt" in said and "source keys" not in said and "encoder" not in said
@@ -76,19 +76,30 @@ def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, mo
         "--out",
         tmp_path / "b.json",
     )
-    run(*few, "--family", "llama")
+    run(*few, "--set", "family=llama")
     content = read_json(tmp_path / "b.json")
     assert content["model"].endswith("fresh weights of a Llama")
     assert content["manifest"]["settings"]["family"] == "llama"
     run(*few)
     assert read_json(tmp_path / "b.json")["model"].endswith("fresh weights of a T5")
-    told = refused("bench", "--model", folder, "--family", "llama")
+    told = refused("bench", "--model", folder, "--set", "family=llama")
     assert "--family llama is for fresh weights" in told
 
 
 def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_path):
     page = tmp_path / "bench.html"
-    result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--memory", "--html", page)
+    result = run(
+        "bench",
+        "--model",
+        folder,
+        *FEW,
+        "--compare",
+        "sequential",
+        "--set",
+        "memory=true",
+        "--set",
+        f"html={page}",
+    )
     drawn = page.read_text(encoding="utf-8")
     for title in (
         "Where the time goes, batch size 1",
@@ -109,46 +120,9 @@ def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_
     assert "transformers greedy" not in result.stdout
 
 
-def test_exact_mode_is_projected_from_a_report_and_said_to_be(folder, tmp_path):
-    speed = {
-        "batch_size": 1,
-        "examples": 2,
-        "tokens": 24,
-        "decoder_calls": 13,
-        "draft_calls": 0,
-        "rows_per_call": 2.5,
-    }
-    exact = {"name": "exact-source", "role": "exact", "speed": [speed]}
-    report = tmp_path / "report.json"
-    report.write_text(json.dumps({"decoders": [exact]}), encoding="utf-8")
-    told = ("--model", folder, *FEW, "--compare", "sequential", "--acceptance", report)
-    result = run("bench", *told, "--out", tmp_path / "bench.json")
-    said = " ".join(result.stdout.split())
-    assert "Exact mode, projected (not measured)" in said
-    content = read_json(tmp_path / "bench.json")
-    (one,) = content["projection"]["decoders"]
-    assert content["projection"]["line"].startswith(f"projected, not measured, from {report}")
-    assert (one["name"], one["checks"], one["draft_seconds"]) == ("exact-source", 6.5, 0)
-    assert set(one["speedups"]) == {"sequential", "Δt = 1"}
-    assert [step["rows"] for step in content["steps"]] == [1, 2, 3]
-    assert content["manifest"]["inputs"][0]["path"] == str(report)
-    before = report.read_bytes()
-    for option in ("--out", "--html"):
-        assert "report.json: would be written over" in refused("bench", *told, option, report)
-    assert "one: would be written over" in refused(
-        "bench", *told, *(f"--{each}={tmp_path}/one" for each in ("out", "html"))
-    )
-    assert report.read_bytes() == before
-    # what it was drafted with must be timed here, one example at a time
-    assert "add 1 to --batch-sizes" in refused("bench", *told, "--batch-sizes", "2")
-    report.write_text(json.dumps({"decoders": [exact | {"delay": 3}]}), encoding="utf-8")
-    assert "add 3 to --delays" in refused("bench", *told, "--delays", "1")
-    three = tmp_path / "three.json"
-    run(
-        "bench", *told, "--rows", "4", "--out", three
-    )  # where no delays were asked for, the report's are added
-    assert read_json(three)["manifest"]["settings"]["delays"] == [1, 3]
-    assert [step["rows"] for step in read_json(three)["steps"]] == [1, 2, 3, 4]
+def test_the_page_and_the_json_are_two_files(folder, tmp_path):
+    both = ("--set", f"html={tmp_path}/one", "--out", tmp_path / "one")
+    assert "one: would be written over" in refused("bench", "--model", folder, *FEW, *both)
 
 
 @pytest.mark.parametrize(("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")])
@@ -163,16 +137,15 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--compare prompt-lookup", "what exact mode and prompt lookup give depends on the text"),
-        ("--compare exact", "give its report.json as --acceptance"),
-        ("--acceptance nowhere.json", "nowhere.json: no such file"),
+        ("--compare prompt-lookup", "the speed of exact mode and prompt lookup depends on the text"),
+        ("--compare exact", "on a trained model"),
         ("--out .", ".: is a folder; name a file in it"),
-        ("--html .", ".: is a folder; name a file in it"),
+        ("--set html=.", ".: is a folder; name a file in it"),
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
         ("--model nowhere", "no checkpoint folder"),
         (
-            "--model scratch-tiny --family bart --source 1500",
+            "--model scratch-tiny --set family=bart --source 1500",
             "sources of 1,500 tokens, and scratch-tiny has 1,024 places",
         ),
     ],

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
+from tests.jobs.report.running import options_of
 from tests.model.chats import CHATML
 from tests.running import lines_of, read_json, refused, run, write_lines
 
-QUICK = ("--timing-examples", "2", "--repeats", "1", "--resamples", "99", "--device", "cpu", "--no-memory")
-reported = partial(run, "report", "--task", "summarization", *QUICK)
+FEW = ("timing_examples=2", "repeats=1", "resamples=99", "memory=false")
+QUICK = (*(word for key in FEW for word in ("--set", key)), "--device", "cpu")
+reported = partial(run, "report", "--set", "task=summarization", *QUICK)
 
 
 @pytest.fixture
@@ -55,26 +57,25 @@ def entries(workspace: Path) -> dict[str, Any]:
 def test_both_decoders_and_the_peers_are_asked_as_the_report_is_told(workspace):
     talking(tiny_checkpoint(workspace / "models/pipelined", family="llama"))
     plain = from_elsewhere(Path("my-chat"))
-    told = ("--prompt-template", "Say\n{source}", "--chat")
-    reported("--baseline", plain, "--compare", "transformers,exact-source,exact-pipelined", *told)
+    asked = ("--set", "prompt_template=Say\n{source}", "--set", "chat=true")
+    reported("--baseline", plain, "--compare", "transformers,exact-source,exact-pipelined", *asked)
     asked = asked_of(workspace)
     assert len(asked) == 4 and {*asked.values()} == {("Say\n{source}", True)}
     decoders = entries(workspace)
     for name in ("transformers", "exact-source", "exact-pipelined"):
         assert decoders[name]["agreement"] == {"equal": 2, "of": 2}, name
-    words = r" --chat --prompt-template $'Say\n{source}'"
-    assert [one["options"] for one in decoders.values()] == [
+    words = r" --prompt-template $'Say\n{source}' --chat"
+    assert [options_of(one) for one in decoders.values() if one["command"]] == [
         f"--model {plain}{words}",
         f"--delay 2{words}",
-        f"--exact {plain} --draft pipelined --delay 2{words}",
+        f"--delay 2 --exact {plain} --draft pipelined{words}",
         f"--exact {plain} --draft source{words}",
-        None,
     ]
     settings = read_json(workspace / "report/report.json")["manifest"]["settings"]
     assert (settings["prompt_template"], settings["chat"]) == ("Say\n{source}", True)
     # which is what `generate` makes of the same words
-    few = ("generate", "-w", workspace, "--model", plain, *told, "--device", "cpu", "--out", "o.jsonl")
-    run(*few)
+    told = ("--prompt-template", "Say\n{source}", "--chat", "--device", "cpu", "--out", "o.jsonl")
+    run("generate", "-w", workspace, "--model", plain, *told)
     (there,) = (path for path in workspace.glob("generations/sequential-*.jsonl"))
     made, kept = ([one["prediction"] for one in lines_of(path)] for path in ("o.jsonl", there))
     assert made == kept
@@ -86,10 +87,13 @@ def test_a_model_from_elsewhere_is_asked_as_the_checkpoint_unless_told_otherwise
     plain = from_elsewhere(Path("my-chat"))
     reported("--baseline", plain)
     assert {*asked_of(workspace).values()} == {("{source}", True)}
-    assert [one["options"] for one in entries(workspace).values()] == [f"--model {plain} --chat", "--delay 2"]
-    reported("--baseline", plain, "--no-chat")
+    assert [options_of(one) for one in entries(workspace).values()] == [
+        f"--model {plain} --chat",
+        "--delay 2",
+    ]
+    reported("--baseline", plain, "--set", "chat=false")
     assert {*asked_of(workspace).values()} == {("{source}\n\n", False)}
-    given = [one["options"] for one in entries(workspace).values()]
+    given = [options_of(one) for one in entries(workspace).values()]
     assert given == [f"--model {plain}", "--delay 2 --no-chat"]
 
 
@@ -99,7 +103,7 @@ def test_a_chat_model_beside_an_encoder_decoder_is_asked_as_it_was_as_a_teacher_
     prompts = lambda: [*asked_of(workspace).values()]  # noqa: E731
     reported("--baseline", plain)
     assert prompts() == [(None, None), ("{source}", True)]
-    reported("--baseline", plain, "--prompt-template", "Say {source}:")
+    reported("--baseline", plain, "--set", "prompt_template=Say {source}:")
     assert prompts() == [(None, None), ("Say {source}:", True)]
     told = ("generate", "--exact", plain, "--draft", "pipelined", "--text", SOURCES[0], "--device", "cpu")
     alone = ("generate", "--model", plain, "--text", SOURCES[0], "--device", "cpu")
@@ -110,5 +114,5 @@ def test_a_chat_model_beside_an_encoder_decoder_is_asked_as_it_was_as_a_teacher_
 def test_prompts_are_refused_where_nobody_reads_one(workspace):
     for decoder in ("pipelined", "sequential"):
         tiny_checkpoint(workspace / "models" / decoder, decoder=decoder)
-    words = ("report", "--task", "summarization", *QUICK, "--chat")
+    words = ("report", "--set", "task=summarization", *QUICK, "--set", "chat=true")
     assert "models/pipelined is a T5, whose encoder reads the source" in refused(*words)

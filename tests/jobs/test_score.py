@@ -138,14 +138,16 @@ def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file():
     Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
     for arguments, stem, value in (
         ((), "yes", 100.0),
-        (("--no-stemmer",), "no", 200 / 3),
+        (("--set", "stemmer=false"), "no", 200 / 3),
         (("--config", "pipedec.toml"), "no", 200 / 3),
-        (("--config", "pipedec.toml", "--stemmer"), "yes", 100.0),
+        (("--config", "pipedec.toml", "--set", "stemmer=true"), "yes", 100.0),
     ):
         result = json.loads(score("out.jsonl", "--json", *arguments).stdout)
         assert result["values"]["rouge1"] == pytest.approx(value)
         assert f"|stem:{stem}|" in result["signature"]
-    assert "`hard` does not belong to the protocol rouge" in refused("score", "out.jsonl", "--hard")
+    assert "`hard` does not belong to the protocol rouge" in refused(
+        "score", "out.jsonl", "--set", "hard=true"
+    )
 
 
 def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level():
@@ -210,8 +212,8 @@ def test_multispanqas_own_files_are_scored_by_its_protocol():
     # 1 hit of 1 prediction and 2 answers: P = 1, R = 1/2, F1 = 2/3
     assert "exact match F1    66.67  100.00  50.00" in result.stdout
     for gold in ((), ("--gold", "gold.json")):
-        told = refused("score", "answers.json", *gold, "--sources", "none.txt")
-        assert told.startswith("none.txt: there are no right answers in lines that these are the sources of")
+        told = refused("score", "answers.json", *gold, "--set", "sources=none.txt")
+        assert told.startswith("none.txt: sources go with right answers in lines, and there are none")
     Path("c.toml").write_text('[score]\nsources = "none.txt"\n')  # for other runs
     score("answers.json", "--gold", "gold.json", "--config", "c.toml")
 

@@ -32,7 +32,7 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "datasets.md"
 
 run = partial(running.run, columns=160)
 BRIEF = "--max-steps 2 --batch-size 4 --evaluations 1 --dev-examples 1 --device cpu"
-QUICK = "--repeats 1 --resamples 99 --no-memory --device cpu"
+QUICK = "--set repeats=1 --set resamples=99 --set memory=false --device cpu"
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_published_files_become_a_report_beside_the_papers_figures(name):
     report = read_json(WORK / "report/report.json")
     baseline, pipelined = report["decoders"]
     assert (baseline["name"], pipelined["name"]) == ("sequential", "Δt = 1")
-    assert "the plain model" in report["baseline"]["is"]
+    assert "the sequential model" in report["baseline"]["description"]
     assert pipelined["quality"]["values"] == score["values"]
     assert {baseline["quality"]["signature"], pipelined["quality"]["signature"]} == {score["signature"]}
     assert set(metrics) <= set(pipelined["differences"])

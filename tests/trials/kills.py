@@ -127,7 +127,7 @@ class Train(Trial):
 
 
 class Report(Trial):
-    command = "report -w {folder}/work --delays 1,2 --timing-examples 1 --repeats 1 --no-memory --resamples 99 --batch-size 2"
+    command = "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set repeats=1 --set memory=false --set resamples=99 --set batch_size=2"
 
     def prepare(self, folder: Path) -> None:
         shutil.copytree(self.ground, folder / "work")

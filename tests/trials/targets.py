@@ -177,7 +177,7 @@ def _score_targets() -> Iterable[Target]:
     yield Target(("score", "p.jsonl"), files, ("p.manifest.json",), share=3)
     keyphrases = ("score", "p.jsonl", "--task", "keyphrases", "--json")
     yield Target(keyphrases, files, ("p.jsonl",), scored, share=2)
-    yield Target(("score", "p.jsonl", "p.jsonl", "--resamples", "99"), files, ("p.jsonl",))
+    yield Target(("score", "p.jsonl", "p.jsonl", "--set", "resamples=99"), files, ("p.jsonl",))
     objects = {"name": "Ann", "stars": 2.5, "tags": ["a", "b"], "open": None}
     rows = _lines({"id": n, "prediction": "{}", "fields": objects, "target": objects} for n in range(4))
     yield Target(("score", "p.jsonl", "--json"), {"p.jsonl": rows}, ("p.jsonl",), share=2)
@@ -192,7 +192,9 @@ def _score_targets() -> Iterable[Target]:
     answers = {"a.json": json.dumps({"q1": ["Ann", "Bo"], "q2": []}).encode(), "g.json": questions}
     yield Target(("score", "a.json", "--gold", "g.json"), answers, tuple(answers), share=4)
     texts = {"p.txt": b"a;b\nc\n", "g.txt": b"a;b\nc;d\n", "s.txt": b"a b c\nc and e\n"}
-    yield Target(("score", "p.txt", "--gold", "g.txt", "--sources", "s.txt"), texts, tuple(texts), share=2)
+    yield Target(
+        ("score", "p.txt", "--gold", "g.txt", "--set", "sources=s.txt"), texts, tuple(texts), share=2
+    )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The protocols that papers score by, a file each."""
+"""The scoring protocols of papers, a file each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Literal
 Task = Literal["summarization", "keyphrases", "multispan", "fields"]
 ProtocolName = Literal["rouge", "chan2019", "meng2017", "multispanqa", "fields"]
 
-#: The task that each protocol scores; a task's first protocol is its usual one.
+#: The task that each protocol scores; the first protocol of a task is its default.
 TASK_OF: Final[dict[str, Task]] = {
     "rouge": "summarization",
     "chan2019": "keyphrases",

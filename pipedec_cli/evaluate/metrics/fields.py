@@ -1,4 +1,4 @@
-"""F1 of objects' (key, value) pairs, and how many objects are right as a whole: protocol ``fields``."""
+"""F1 of the (key, value) pairs of objects, and the share of objects that are completely right: protocol ``fields``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Fields(Measure):
-    """Micro F1: an object is a set of pairs, ``key: value`` each, an item of a list a pair of its own."""
+    """Micro F1: an object is a set of ``key: value`` pairs, with a pair for each item of a list."""
 
     name: ClassVar[str] = "fields"
     headline: ClassVar[Mapping[str, str]] = {"fields_f1": "fields F1", "fields_exact": "exact objects"}
@@ -33,13 +33,13 @@ class Fields(Measure):
         return f"norm:nfkc+casefold+spaces|lists:sets|avg:micro|unicode:{unicodedata.unidata_version}"
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
-        """The object's share in each sum: pairs that both have, whether all do, those predicted, those that are right."""
+        """The object's share in each sum: common pairs, whether all are right, predicted pairs, right pairs."""
         if item.gold is None:
             raise ValueError(f"item {item.id!r} has no object to score against")
         return _row(_pairs(item.segments), _pairs(item.gold))
 
     def corpus(self, means: Floats) -> Floats:
-        """Ratios of sums; where nothing was predicted or nothing is right, precision or recall is 1 if both is so, else 0."""
+        """Ratios of sums. Precision without predicted pairs, and recall without right ones, is 1 if there are neither, else 0."""
         hits, exact, predicted, right = np.moveaxis(means, -1, 0)
         neither = np.where((predicted == 0) & (right == 0), PERCENT, 0.0)
         both = ((predicted, neither.copy()), (right, neither.copy()))
@@ -47,13 +47,13 @@ class Fields(Measure):
         return np.stack([harmonic_mean(p, r), PERCENT * exact, p, r], axis=-1)
 
     def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
-        """The metrics of each key alone with its pairs, keys with the most right ones first; exact where a key's values are."""
+        """The metrics and counts of each key, the keys with the most right pairs first; exact: all values of a key are right."""
         both = [(_pairs(item.segments), _pairs(item.gold or ())) for item in items]
         sums: dict[str, Floats] = {}
         for predicted, right in both:
             for key in {key for key, _ in predicted | right}:
                 one, other = ({pair for pair in pairs if pair[0] == key} for pairs in (predicted, right))
-                # Where neither side has a value the key is right as well, so all are until shown otherwise.
+                # An object without the key on both sides is right. So all count as right until a pair shows up.
                 sums.setdefault(key, np.array([0.0, len(both), 0.0, 0.0]))
                 sums[key] += _row(one, other)
                 sums[key][1] -= 1
@@ -65,18 +65,16 @@ class Fields(Measure):
 
 
 def normalise_value(text: str) -> str:
-    """A value as it is compared: NFKC, without case, single spaces."""
+    """A value for comparison: NFKC, without case, single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def wrong(item: ScoringItem) -> list[int]:
-    """The places of an object's pairs that the target does not have, to which it may have given another value; [] without one."""
-    right = _pairs(item.gold or ())
-    return (
-        []
-        if item.gold is None
-        else [at for at, one in enumerate(item.segments) if not _pairs([one]) <= right]
-    )
+    """The places of an object's pairs that are not in the target; [] without a target."""
+    if item.gold is None:
+        return []
+    right = _pairs(item.gold)
+    return [at for at, one in enumerate(item.segments) if not _pairs([one]) <= right]
 
 
 def _pairs(written: Iterable[str]) -> AbstractSet[Pair]:

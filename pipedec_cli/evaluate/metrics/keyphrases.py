@@ -1,8 +1,8 @@
 """F1@5 and F1@M of present and absent keyphrases: protocols ``chan2019`` and ``meng2017``.
 
 chan2019 is Chan et al., "Neural Keyphrase Generation via Reinforcement Learning with Adaptive Rewards" (ACL 2019), as
-Chen et al. (ACL 2020) and the pipelined decoder's paper use it; meng2017 is Meng et al., "Deep Keyphrase Generation"
-(ACL 2017), as its authors' later evaluation script has it.
+Chen et al. (ACL 2020) and the pipelined decoder's paper use it. meng2017 is Meng et al., "Deep Keyphrase Generation"
+(ACL 2017), as in the authors' later evaluation script.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ import regex
 
 from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
 
-#: ``edges``: white space, then punctuation off the ends of words. ``meng2017``: punctuation split off everywhere.
-#: ``whitespace``: white space alone, for text that is tokenised already.
+#: ``edges``: at white space, with punctuation split off the ends of words. ``meng2017``: punctuation split off everywhere.
+#: ``whitespace``: at white space alone, for tokenised text.
 Tokenizer = Literal["edges", "meng2017", "whitespace"]
 Stems = tuple[str, ...]
 
 CUTOFF: Final = 5
-#: A prediction with one of these for a word is dropped: two phrases in one, or a word that the model does not know.
+#: A prediction with one of these words is dropped: two phrases in one, or a word that the model does not know.
 INVALID_WORDS: Final = frozenset({",", ".", "<unk>"})
 
-# A full stop or comma is not taken off a word's front: `.net` and `.5` are words.
+# A full stop or comma at the start of a word stays: `.net` and `.5` are words.
 _OPENING = frozenset("([{\"'“‘„«¿¡")
 _CLOSING = frozenset(".,;:!?)]}\"'”’»…")
 _ABBREVIATION = re.compile(r"(?:[^\W\d_]\.){2,}")  # u.s., e.g.
 _POSSESSIVE = re.compile(r"(.+)(['’]s)")
 
-# Meng et al. pad the marks _ < > , ( ) . ' with spaces and cut at all that is no letter, digit, #, & or one of + *.
-# Their letters are ASCII; here they are Unicode's with their marks, since a word cut at its accents could match a wrong one.
+# Meng et al. pad the marks _ < > , ( ) . ' with spaces, and cut at everything but letters, digits, # & + and *.
+# Their letters are ASCII. Ours are Unicode's with their marks: a word cut at its accents could match a wrong one.
 _MENG = regex.compile(r"<\w+>|[_<>,().']|(?:[\p{L}\p{N}]\p{M}*|[#&+*])+")
 
 
 @dataclass(frozen=True)
 class _Keyphrases(Measure):
-    """What the two protocols share.
+    """Keyphrases by either protocol.
 
-    With `pretokenized`, text, targets and predictions are tokenised already: they are cut at white space alone. With
-    `hard`, precision at 5 divides by 5 even where fewer were predicted, rather than by their number.
+    With `pretokenized`, text, targets and predictions are cut at white space alone. With `hard`, precision at 5 divides
+    by 5 even if fewer phrases were predicted.
     """
 
     pretokenized: bool = False
@@ -76,7 +76,7 @@ class _Keyphrases(Measure):
         return "whitespace" if self.pretokenized else self.raw_tokenizer
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
-        """What `_row` makes of the document's precision and recall at 5 and at M, and what was counted."""
+        """The `_row` of the document's precision and recall at 5 and at M, and counts."""
         if item.gold is None:
             raise ValueError(f"item {item.id!r} has no keyphrases to score against")
         source = stems(item.source, self._tokenizer)
@@ -94,12 +94,12 @@ class _Keyphrases(Measure):
     def split(
         self, phrases: Iterable[str], source: Sequence[str], *, predicted: bool
     ) -> tuple[tuple[list[Stems], list[Stems]], int, int]:
-        """Stem phrases and split them into present ones, contiguous runs of the source's stems, and absent ones.
+        """Stem phrases and split them into present ones (contiguous runs of the source's stems) and absent ones.
 
-        A phrase without any word is none at all: it is neither predicted nor a target. Repeats of an earlier one are
-        left out, and predictions with a word of `INVALID_WORDS`; how many follows.
+        A phrase without a word is no phrase. Repeats, and predictions with a word of `INVALID_WORDS`, are left out; their
+        numbers come second and third.
         """
-        # Stems hold no space, so a run of whole stems is a substring once spaces stand around all.
+        # Stems have no spaces, so with spaces around each, a run of stems is a substring.
         haystack = f" {' '.join(source)} "
         present, absent, seen = list[Stems](), list[Stems](), set[Stems]()
         duplicates = invalid = 0
@@ -114,7 +114,7 @@ class _Keyphrases(Measure):
         return (present, absent), duplicates, invalid
 
     def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
-        """What is averaged over documents: precision and recall in [0, 1], in the order of `precision_recall`."""
+        """The numbers to average over documents: precision and recall in [0, 1], in the order of `precision_recall`."""
         return chain.from_iterable(parts)
 
 
@@ -122,8 +122,7 @@ class _Keyphrases(Measure):
 class Chan2019(_Keyphrases):
     """Macro F1: the harmonic mean of precision and of recall, each averaged over all documents.
 
-    P@5 divides by 5 whatever was predicted; P@M by the number of predictions. A document without a target of a kind,
-    or without a prediction, counts with 0.
+    P@5 always divides by 5, P@M by the number of predictions. A document without a target or a prediction counts as 0.
     """
 
     name: ClassVar[str] = "chan2019"
@@ -132,7 +131,7 @@ class Chan2019(_Keyphrases):
     macro: ClassVar[str] = "f1-of-means"
 
     def corpus(self, means: Floats) -> Floats:
-        """F1 as the harmonic mean of mean precision and mean recall."""
+        """F1 is the harmonic mean of mean precision and mean recall."""
         parts = PERCENT * means[..., : -len(self.counted)]
         return np.concatenate([harmonic_mean(parts[..., 0::2], parts[..., 1::2]), parts], axis=-1)
 
@@ -153,13 +152,13 @@ class Meng2017(_Keyphrases):
 
 
 def stems(text: str, tokenizer: Tokenizer) -> list[str]:
-    """The text's words, lower-cased and cut to their stems by nltk's Porter stemmer in its default mode."""
+    """The stems of a text's lower-cased words, by nltk's Porter stemmer in its default mode."""
     return [stem for word in text.lower().split() for stem in _word_stems(word, tokenizer)]
 
 
 @lru_cache(maxsize=1 << 18)
 def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """The stems of one run of non-space characters: texts repeat their words, and stemming is slow."""
+    """The stems of one run of non-space characters, cached: texts repeat their words, and stemming is slow."""
     from nltk.stem.porter import PorterStemmer
 
     if tokenizer == "edges":
@@ -168,7 +167,7 @@ def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
 
 
 def _detach(word: str) -> list[str]:
-    """Punctuation off both ends of a word: ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Hyphens and slashes stay inside."""
+    """Split punctuation off both ends of a word: ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Inner hyphens and slashes stay."""
     start, end = 0, len(word)
     while start < end and word[start] in _OPENING:
         start += 1

@@ -1,4 +1,4 @@
-"""What every protocol offers: statistics of one example, and the corpus value from their means."""
+"""What every metric has: the statistics of one example, and the value of a corpus from their means."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class ScoringItem:
-    """One prediction and what it is held against, whichever file it came from.
+    """One prediction and its right answers.
 
-    `target` is the right answer as one string, `gold` its subsequences (sentences, phrases, spans), each None where
-    not known; `references` are all right answers, for the tasks that score text; `truncated` and `stopped_on_repeat` are those of `Generated`.
+    `target` is the right answer as one string, `gold` its subsequences (sentences, phrases, spans); None if not known.
+    `references` are all right answers, for tasks that score text; `truncated` and `stopped_on_repeat` are as in `Generated`.
     """
 
     id: str
@@ -36,54 +36,54 @@ class ScoringItem:
     stopped_on_repeat: bool = False
 
     def __post_init__(self) -> None:
-        # A string is a sequence of strings as well, its letters; taken for a list it gives a score that looks real.
+        # A string is a sequence of strings, its letters. As a list it would give a score that looks real.
         for name in ("segments", "gold", "references"):
             if isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name} must be a list of strings, not the string {value[:40]!r}")
 
     @property
     def right(self) -> tuple[object, ...]:
-        """What tells its right answers from another item's."""
+        """Its right answers, to compare with another item's."""
         return self.references, self.gold
 
 
 class Measure(ABC):
     """A scoring protocol with its settings.
 
-    Each protocol here gives an example a row of statistics and is, for a corpus, a function of the means of these
-    rows: the mean of an F1, the harmonic mean of two means, a ratio of two sums. So one pair of methods serves the
-    corpus, a single example, a subset and, over thousands of resamples at once, the bootstrap.
+    Each protocol gives an example a row of statistics. The value of a corpus is a function of the means of these rows:
+    the mean of an F1, the harmonic mean of two means, a ratio of two sums. So one pair of methods serves a corpus, one
+    example, a subset, and the bootstrap over thousands of resamples at once.
     """
 
     name: ClassVar[str]
-    headline: ClassVar[Mapping[str, str]]  # the metrics of a table, and what they are called there
-    primary: ClassVar[str]  # the one of them that curves and advice are about
-    part: ClassVar[str] = "subsequence"  # what a part of an answer is called
-    metrics: ClassVar[tuple[str, ...]]  # what each number of `corpus` is
-    counted: ClassVar[tuple[str, ...]] = ()  # what ends a row of statistics; sums are told beside scores
-    precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}  # those beside a headline F1
+    headline: ClassVar[Mapping[str, str]]  # the metrics in a table, with their labels
+    primary: ClassVar[str]  # the headline metric of curves and advice
+    part: ClassVar[str] = "subsequence"  # the name of a part of an answer
+    metrics: ClassVar[tuple[str, ...]]  # the names of the numbers of `corpus`
+    counted: ClassVar[tuple[str, ...]] = ()  # the counts at the end of a row of statistics
+    precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}  # precision and recall of a headline F1
     unscorable: ClassVar[str] = ""  # why an example may have no statistics
 
     @property
     @abstractmethod
     def _settings(self) -> str:
-        """Whatever bears on a score, versions of packages among it: ``stem:yes|…|rouge-score:0.1.2``."""
+        """Everything that affects a score, with versions of packages: ``stem:yes|…|rouge-score:0.1.2``."""
 
     @property
     def signature(self) -> str:
-        """Protocol, settings and versions, after sacrebleu's manner: two scores compare only if theirs are equal."""
+        """Protocol, settings and versions, as sacrebleu has it: two scores compare only if their signatures are equal."""
         return f"{self.name}|{self._settings}|pipedec:{version('pipedec')}"
 
     @abstractmethod
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """One example's row, `counted` at its end; None if this protocol cannot score it, a ValueError without answers."""
+        """The row of one example, with `counted` at its end; None if it is not scorable, a ValueError without answers."""
 
     def corpus(self, means: Floats) -> Floats:
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
         return PERCENT * means[..., : len(self.metrics)]
 
     def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
-        """The metrics of parts of the answers, and what was counted, by the parts' names; {} where answers have none."""
+        """The metrics and counts of parts of the answers, by the names of the parts; {} if answers have no parts."""
         return {}
 
 
@@ -95,9 +95,10 @@ def harmonic_mean(precision: Floats, recall: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a protocol says of predictions; those that it could not score are in no mean.
+    """The scores of predictions by a protocol.
 
-    `ids` are the scored examples in input order, `statistics` their rows [scored, numbers in a row].
+    `ids` are the scored examples in input order, `statistics` their rows [scored, numbers in a row]. Examples that are
+    `not_scorable` are in no mean.
     """
 
     measure: Measure
@@ -107,11 +108,11 @@ class Scores:
 
     @property
     def values(self) -> dict[str, float | None]:
-        """Each metric over all scored examples, in per cent; None where not one could be scored."""
+        """Each metric over all scored examples, in per cent; None if there are none."""
         return self.values_of(self.ids)
 
     def values_of(self, ids: Collection[str]) -> dict[str, float | None]:
-        """Each metric over some of the examples, such as those with a certain number of target subsequences."""
+        """Each metric over some of the examples, in per cent; None if none of them is scored."""
         wanted = set(ids)
         rows = self.statistics[[example in wanted for example in self.ids]]
         if not len(rows):
@@ -120,7 +121,7 @@ class Scores:
 
     @property
     def examples(self) -> dict[str, dict[str, float | None]]:
-        """Each metric of each example alone, in per cent, by id; those that are not scorable last, with None."""
+        """Each metric of each example, in per cent, by id; examples that are not scorable come last, with None."""
         metrics = self.measure.metrics
         values = self.measure.corpus(self.statistics).tolist() if self.ids else []
         rows = zip(self.ids, values, strict=True)
@@ -129,7 +130,7 @@ class Scores:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many examples there were and could not be scored, and what else the protocol counted."""
+        """The number of examples, of those not scorable, and what the protocol counted."""
         names = self.measure.counted
         sums = self.statistics.sum(axis=0)[-len(names) :] if self.ids else [0] * len(names)
         lost = len(self.not_scorable)
@@ -138,7 +139,7 @@ class Scores:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the scores must be told."""
+        """What a reader of the scores must know."""
         lost, of = len(self.not_scorable), f"of {len(self.ids) + len(self.not_scorable)} examples"
         return [f"{lost} {of} are not scorable and left out: {self.measure.unscorable}"] if lost else []
 
@@ -146,7 +147,7 @@ class Scores:
 def score(
     items: Iterable[ScoringItem], measure: Measure, *, on_example: Callable[[], None] = lambda: None
 ) -> Scores:
-    """Score predictions, calling `on_example` after each; at least one, no two with the same id, else a ValueError."""
+    """Score predictions; call `on_example` after each. A ValueError if there are none, or two have the same id."""
     rows: dict[str, tuple[float, ...] | None] = {}
     for item in items:
         if item.id in rows:

@@ -26,8 +26,8 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 class MultiSpanQA(Measure):
     """EM and PM F1, micro: precision and recall are ratios of sums over all questions.
 
-    `autojunk` is difflib's heuristic, which the published script has on: in a prediction of 200 characters and more, a
-    character that makes up over 1 % of it starts no match, so that long common runs can go unseen.
+    `autojunk` is difflib's heuristic, on in the published script: in a prediction of 200 characters or more, a character
+    that makes up over 1 % of it starts no match, so long common runs can be missed.
     """
 
     autojunk: bool = True
@@ -45,10 +45,10 @@ class MultiSpanQA(Measure):
         return f"norm:squad|avg:micro|autojunk:{autojunk}|python:{platform.python_version()}"
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
-        """The question's share in each sum: hits, best partial matches, and what they are divided by."""
+        """The question's share in each sum: hits, best partial matches, their divisors, and counts."""
         if item.gold is None:
             raise ValueError(f"item {item.id!r} has no answers to score against")
-        # One that normalises to nothing stays: it costs precision, as a wrong one does.
+        # An answer that normalises to nothing stays: it costs precision, as a wrong answer does.
         gold = frozenset(map(normalise_answer, item.gold))
         predicted = frozenset(map(normalise_answer, item.segments))
         hits = len(gold & predicted) if gold or predicted else 1
@@ -65,24 +65,24 @@ class MultiSpanQA(Measure):
 
 
 def normalise_answer(text: str) -> str:
-    """An answer as SQuAD compares it: lower case, no ASCII punctuation, no articles, single spaces."""
+    """An answer as in SQuAD: lower case, no ASCII punctuation, no articles, single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def partial_match(
     gold: AbstractSet[str], predicted: AbstractSet[str], *, autojunk: bool = True
 ) -> tuple[float, float]:
-    """What one question, its answers normalised, adds to the sums of partial precision and partial recall.
+    """The partial precision and recall of one question with normalised answers.
 
-    For a pair of answers, ℓ is the length of their longest common run of characters; ℓ over the prediction's length
-    is the pair's precision, ℓ over the right answer's its recall. Each prediction counts with its best precision and
-    each right answer with its best recall.
+    For a pair of answers, ℓ is the length of their longest common run of characters. The precision of the pair is ℓ over
+    the prediction's length, its recall ℓ over the right answer's. A prediction counts with its best precision, a right
+    answer with its best recall.
     """
-    answered = bool(predicted - {""})  # as published, a lone empty prediction is no answer
+    answered = bool(predicted - {""})  # as published, a single empty prediction is no answer
     if not gold or not answered:
         return (0.0, 0.0) if gold or answered else (1.0, 1.0)
     precision, best_recall = 0.0, dict.fromkeys(sorted(gold), 0.0)
-    for guess in sorted(predicted):  # in a fixed order, so that sums of floats come out the same each time
+    for guess in sorted(predicted):  # in a fixed order, so that sums of floats are always the same
         matcher = SequenceMatcher(None, "", guess, autojunk=autojunk)
         longest = 0
         for answer in best_recall:

@@ -14,10 +14,10 @@ from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem
 
 @dataclass(frozen=True)
 class Rouge(Measure):
-    """ROUGE F1: the mean over the examples; with several references, the best one's F1 for each type.
+    """ROUGE F1: the mean over the examples; with several references, the best F1 of each type.
 
-    ROUGE-L looks at the whole text. ROUGE-Lsum compares line by line: a line is a segment, predicted or right, and a
-    reference whose segments are not known is taken by its own lines, most often one. `stemmer` cuts tokens of more than three characters to their Porter stems.
+    ROUGE-L compares whole texts. ROUGE-Lsum compares line by line: a line is a predicted or right segment, or a line of a
+    reference without known segments. `stemmer` cuts tokens of more than three characters to their Porter stems.
     """
 
     stemmer: bool = True
@@ -43,7 +43,7 @@ class Rouge(Measure):
         return f"score:f1|stem:{stem}|refs:best-per-type|lsum:segments|corpus:mean|{package}"
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """F1 of each type in [0, 1], and how many references there were; None if the text is not Latin."""
+        """F1 of each type in [0, 1], and the number of references; None if no reference is scorable."""
         if not item.references:
             raise ValueError(f"item {item.id!r} has no reference")
         if not any(map(is_scorable, item.references)):
@@ -59,10 +59,10 @@ class Rouge(Measure):
 
 
 def is_scorable(reference: str) -> bool:
-    """Whether ROUGE's tokenizer, which keeps a-z and 0-9 alone, sees at least half of a text's letters and digits.
+    """Whether ROUGE's tokenizer, which keeps only a-z and 0-9, keeps at least half of a text's letters and digits.
 
-    Of a Chinese or Greek text it keeps next to nothing, and gives 0 even for a prediction that is right. A text
-    without any letter or digit has nothing to lose.
+    It drops nearly all of a Chinese or Greek text, and gives 0 even to a right prediction. A text without letters and
+    digits is scorable.
     """
     characters = [character for character in reference.lower() if character.isalnum()]
     return 2 * sum(map(str.isascii, characters)) >= len(characters)
@@ -74,11 +74,11 @@ def _lines(segments: Iterable[str]) -> str:
 
 @lru_cache(maxsize=2)
 def _scorers(stemmer: bool) -> list[Any]:
-    """The package's scorers, of whole texts and of lines, with its own tokenizer and a stemmer that remembers."""
+    """The package's scorers of whole texts and of lines, with its tokenizer and a stemmer with a cache."""
     from nltk.stem.porter import PorterStemmer
     from rouge_score import rouge_scorer, tokenize
 
-    # Stemming takes most of the tokenizer's time, and texts repeat their words.
+    # Most of the tokenizer's time is stemming, and texts repeat their words.
     remembering = SimpleNamespace(stem=lru_cache(maxsize=1 << 18)(PorterStemmer().stem)) if stemmer else None
     tokenizer = SimpleNamespace(tokenize=lambda text: tokenize.tokenize(text, remembering))
     kinds = (["rouge1", "rouge2", "rougeL"], ["rougeLsum"])

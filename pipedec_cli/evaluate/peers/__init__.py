@@ -1,10 +1,11 @@
-"""What users would take instead, on the same plain model: transformers, its prompt lookup, CTranslate2."""
+"""What users would run instead, on the same sequential model: transformers, its prompt lookup, CTranslate2."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from pipedec_cli.data.errors import first_line
 from pipedec_cli.evaluate.timing import Runner
@@ -16,12 +17,13 @@ PeerName = Literal["transformers", "prompt-lookup", "ctranslate2", "ctranslate2:
 PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
 #: Tokens that prompt lookup proposes at once, its usual setting.
 LOOKED_UP: Final = 10
-#: As many as our sequential decoder makes at most.
+#: The most tokens of a text, as for our sequential model.
 MAX_TOKENS: Final = 512
 
 
-class Absent(NamedTuple):
-    """A peer that could not be timed, and what is lacking."""
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A peer that could not be timed, and why."""
 
     name: str
     why: str
@@ -35,11 +37,10 @@ def make_peer(
     *,
     exactly: bool = False,
 ) -> Runner | Absent:
-    """A peer ready to decode at most, or `exactly`, so many tokens a text, whatever the model says.
+    """A peer ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
 
-    The checkpoint is a plain model, in the dtype and on the device to decode with, unless the name tells another dtype. The
-    folder, for peers with a model format of their own, is at first empty and lives as long as the peer; peers of one
-    family share it.
+    The checkpoint is a sequential model in the dtype and on the device to decode with; a name may give another dtype. A
+    peer with its own model format writes to the folder, which lives as long as the peer; peers of one family share it.
     """
     family, _, dtype = name.partition(":")
     if family != "ctranslate2":
@@ -54,12 +55,13 @@ def make_peer(
     try:
         if dtype and ctranslate2.compute_type(dtype, str(checkpoint.device)) != dtype:
             return Absent(name, f"CTranslate2 has no {dtype} on this device")
-        if unlike := ctranslate2.passed_over(checkpoint.model.config):
-            return Absent(name, f"CTranslate2 does not know {unlike}")
+        if unknown := ctranslate2.unsupported(checkpoint.model.config):
+            return Absent(name, f"CTranslate2 does not know {unknown}")
         if not (folder / "model.bin").exists():
             ctranslate2.convert(checkpoint.name, folder)
-        peer = ctranslate2.CTranslate2Process
-        return peer(checkpoint, folder, max_tokens, exactly=exactly, dtype=dtype)
+        return ctranslate2.CTranslate2Process(checkpoint, folder, max_tokens, exactly=exactly, dtype=dtype)
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
-        why = first_line(error).partition(" (supported")[0]  # it goes on with all that it knows
+        why = first_line(error).partition(" (supported")[
+            0
+        ]  # the message goes on with everything that it supports
         return Absent(name, f"it cannot take the checkpoint: {why}")

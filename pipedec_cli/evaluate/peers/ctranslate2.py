@@ -1,7 +1,7 @@
-"""CTranslate2's greedy decoding, from a checkpoint that is converted on the spot, in a process of its own.
+"""CTranslate2's greedy decoding of a checkpoint that is converted for it, in a process of its own.
 
-With two OpenMP libraries in a process, its threads and torch's take the cores from each other: transformers took half
-as long again on two cores, CTranslate2 up to five times as long. So the child holds CTranslate2 alone, without torch.
+Two OpenMP libraries in one process take the cores from each other: on two cores, transformers took half as long again,
+and CTranslate2 up to five times as long. So the child process holds CTranslate2 alone, without torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.evaluate.child import Child, ChildError
-from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, took
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, time_of
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -25,9 +25,9 @@ _LLAMA3_LENGTH: Final = 8192
 
 
 class CTranslate2:
-    """CTranslate2's greedy decoding of what `convert` wrote, in this process, with so many threads a text.
+    """CTranslate2's greedy decoding of what `convert` wrote, in this process, with `threads` threads a text.
 
-    A text ends with the id `eos`; where sources are prompts (`prompted`), it goes on behind them.
+    A text ends with the id `eos`. Where sources are prompts (`prompted`), the text continues them.
     """
 
     def __init__(
@@ -44,8 +44,7 @@ class CTranslate2:
     ) -> None:
         import ctranslate2
 
-        self.threads, self.max_tokens, self.exactly = threads, max_tokens, exactly
-        self.prompted, self.eos = prompted, eos
+        self.max_tokens, self.exactly, self.prompted, self.eos = max_tokens, exactly, prompted, eos
         self.settings = {
             "version": f"ctranslate2 {version('ctranslate2')}",
             "decoding": "greedy",
@@ -55,27 +54,25 @@ class CTranslate2:
         }
         kind, index = _place(device)
         how = {"compute_type": compute_type, "inter_threads": 1, "intra_threads": threads}
-        made = ctranslate2.Generator if prompted else ctranslate2.Translator
-        self._model = made(folder, device=kind, device_index=index, **how)
+        model = ctranslate2.Generator if prompted else ctranslate2.Translator
+        self._model = model(folder, device=kind, device_index=index, **how)
         file = Path(folder, "vocabulary.json" if prompted else "shared_vocabulary.json")
         self._words = json.loads(file.read_text(encoding="utf-8"))
         self._ids = {word: place for place, word in enumerate(self._words)}
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate; it does not tell reading the source and decoding apart."""
+        """Generate; the time to read the source is not measured apart."""
         outputs, calls = list[Output](), 0
+        words = [[self._words[token] for token in source] for source in sources]
         for first in range(0, len(sources), batch_size):
-            batch = [
-                [self._words[token] for token in source] for source in sources[first : first + batch_size]
-            ]
-            found = self._written(batch)
+            found = self._generate(words[first : first + batch_size])
             calls += max(map(len, found))
             for ids in found:
                 outputs.append(Output(tuple(token for token in ids if token != self.eos), len(ids)))
-        return Pass(outputs, calls)
+        return Pass(tuple(outputs), calls)
 
-    def _written(self, batch: Sequence[Sequence[str]]) -> list[list[int]]:
-        """The ids that sources in words are answered with, each with its <eos> if it came to that."""
+    def _generate(self, batch: Sequence[Sequence[str]]) -> list[list[int]]:
+        """The ids of the answers to sources in words, each with its <eos> if it was reached."""
         least = self.max_tokens if self.exactly else 0  # its default forbids an empty text
         how = {"beam_size": 1, "return_end_token": True, "end_token": [self._words[self.eos]]}
         if self.prompted:
@@ -83,21 +80,17 @@ class CTranslate2:
                 batch, max_length=self.max_tokens, min_length=least, include_prompt_in_result=False, **how
             )
             return [result.sequences_ids[0] for result in results]
-        results = self._model.translate_batch(
-            batch,
-            max_input_length=0,  # its default cuts sources at 1024 tokens
-            max_decoding_length=self.max_tokens,
-            min_decoding_length=least,
-            **how,
-        )
+        lengths = {"max_decoding_length": self.max_tokens, "min_decoding_length": least}
+        # By default it would cut sources at 1024 tokens.
+        results = self._model.translate_batch(batch, max_input_length=0, **lengths, **how)
         return [[self._ids[word] for word in result.hypotheses[0]] for result in results]
 
 
 class Fastest:
-    """CTranslate2 with that number of threads, 1 or all, with which it is faster, at each batch size.
+    """CTranslate2 with 1 thread or all, whichever is faster at each batch size.
 
-    Both are tried on the first batch of the first pass at that size, which is there to warm up. On small models and shared
-    machines its threads may lose more by waiting for one another than they gain.
+    Both are tried on the first batch of the first pass at a size, which is there to warm up. On small models and shared
+    machines more threads may lose more by waiting for one another than they gain.
     """
 
     largest_batch: int | None = None
@@ -109,11 +102,11 @@ class Fastest:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Those of the decoder, with the threads chosen for each batch size."""
+        """The settings of the decoder, with the threads chosen for each batch size."""
         chosen = {size: one.settings["threads"] for size, one in self._chosen.items()}
-        told = [f"{threads} at batch size {size}" for size, threads in chosen.items()]
-        of = {*chosen.values()} or {one.settings["threads"] for one in self._tried}
-        threads = ", ".join(told if len({*chosen.values()}) > 1 else sorted(of))
+        each = [f"{threads} at batch size {size}" for size, threads in chosen.items()]
+        different = {*chosen.values()} or {one.settings["threads"] for one in self._tried}
+        threads = ", ".join(each if len({*chosen.values()}) > 1 else sorted(different))
         return {**self._tried[0].settings, "threads": threads}
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -123,48 +116,47 @@ class Fastest:
             for _ in range(TRIALS if len(self._tried) > 1 else 0):
                 for place, one in enumerate(self._tried):
                     work = partial(one.run, sources[:batch_size], batch_size, clock)
-                    seconds[place] = min(seconds[place], took(clock, work))
+                    seconds[place] = min(seconds[place], time_of(clock, work))
             self._chosen[batch_size] = self._tried[seconds.index(min(seconds))]
         return self._chosen[batch_size].run(sources, batch_size, clock)
 
 
 class CTranslate2Process(Child):
-    """CTranslate2 in a child process, with the number of threads with which it is fastest there."""
+    """CTranslate2 in a child process, with the fastest number of threads."""
 
     def __init__(
-        self,
-        checkpoint: Checkpoint,
-        folder: Path,
-        max_tokens: int,
-        *,
-        exactly: bool = False,
-        dtype: str = "",
+        self, checkpoint: Checkpoint, folder: Path, max_tokens: int, *, exactly: bool = False, dtype: str = ""
     ) -> None:
         """Load what `convert` wrote of the checkpoint; a ChildError if it cannot.
 
-        The dtype is the checkpoint's where none is named, float32 where this device has no such.
+        Without a dtype it is the checkpoint's, or float32 where the device does not have that.
         """
         import torch
 
-        self.device = str(checkpoint.device)
+        self.device, self._threads = str(checkpoint.device), torch.get_num_threads()
         dtype = dtype or str(checkpoint.model.dtype).removeprefix("torch.")
-        ends = {"prompted": checkpoint.backbone.prompted, "eos": checkpoint.eos}
-        asked = {"folder": str(folder), "max_tokens": max_tokens, "exactly": exactly, **ends}
-        self._options = {"device": self.device, "compute_type": compute_type(dtype, self.device), **asked}
-        self._threads = torch.get_num_threads()
-        most = {"most_threads": self._threads}
-        super().__init__("pipedec_cli.evaluate.peers.ctranslate2:Fastest", self._options | most)
+        self._options = {
+            "folder": str(folder),
+            "device": self.device,
+            "compute_type": compute_type(dtype, self.device),
+            "max_tokens": max_tokens,
+            "exactly": exactly,
+            "prompted": checkpoint.backbone.prompted,
+            "eos": checkpoint.eos,
+        }
+        factory = "pipedec_cli.evaluate.peers.ctranslate2:Fastest"
+        super().__init__(factory, self._options | {"most_threads": self._threads})
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same, with all threads, for another child process; a ChildError on a GPU, where nothing counts memory."""
         if self.device != "cpu":
             raise ChildError("it has no counter of the GPU's memory")
-        threads = {"threads": self._threads}
-        return "pipedec_cli.evaluate.peers.ctranslate2:CTranslate2", self._options | threads
+        options = self._options | {"threads": self._threads}
+        return "pipedec_cli.evaluate.peers.ctranslate2:CTranslate2", options
 
 
 def convert(checkpoint: str, folder: Path) -> None:
-    """Write a plain model, a folder or a hub name, in CTranslate2's format, in float32; a ValueError if it knows no such."""
+    """Write a sequential model (a folder or a hub name) in CTranslate2's format, in float32; a ValueError if it cannot."""
     from ctranslate2.converters import TransformersConverter
     from transformers.utils import logging
 
@@ -177,8 +169,8 @@ def convert(checkpoint: str, folder: Path) -> None:
             logging.enable_progress_bar()
 
 
-def passed_over(config: Any) -> str | None:
-    """What of a decoder-only model CTranslate2 would pass over without a word, and so write other tokens; None if nothing."""
+def unsupported(config: Any) -> str | None:
+    """The part of a decoder-only model that CTranslate2 would ignore without a word, and then write other tokens."""
     kind, rope = config.model_type, getattr(config, "rope_parameters", None) or {}
     if kind == "llama" and config.head_dim * config.num_attention_heads != config.hidden_size:
         return "a Llama whose heads together are not as wide as the model"
@@ -192,7 +184,7 @@ def passed_over(config: Any) -> str | None:
 
 
 def compute_type(dtype: str, device: str) -> str:
-    """CTranslate2's compute type for ``float32``, ``bfloat16``, ``float16`` or ``int8``: float32 where this device has no such."""
+    """CTranslate2's compute type for ``float32``, ``bfloat16``, ``float16`` or ``int8``; float32 where the device lacks it."""
     import ctranslate2
 
     return dtype if dtype in ctranslate2.get_supported_compute_types(*_place(device)) else "float32"

@@ -1,4 +1,4 @@
-"""transformers' own greedy decoding, plain or with prompt lookup."""
+"""transformers' own greedy decoding, with or without prompt lookup."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ if TYPE_CHECKING:
 
 
 class Transformers:
-    """transformers' greedy `generate`, with its own cache; with prompt lookup if wanted.
+    """transformers' greedy `generate` with its own cache, with prompt lookup if wanted.
 
-    What else a checkpoint would have it do, such as to punish repetition, is left out: the others do not do it either.
+    Other generation settings of a checkpoint, such as a repetition penalty, are left out: the others do not have them.
     """
 
     def __init__(
         self, checkpoint: Checkpoint, max_tokens: int, looked_up: int | None = None, *, exactly: bool = False
     ) -> None:
-        """Take a plain model; `looked_up` is how many tokens prompt lookup proposes at once, None for none."""
+        """Take a sequential model. `looked_up` is the number of tokens that prompt lookup proposes at once, or None."""
         from transformers import GenerationConfig
 
-        config = checkpoint.model.config
-        start = None if checkpoint.backbone.prompted else config.decoder_start_token_id
+        self._prompted = checkpoint.backbone.prompted
+        start = None if self._prompted else checkpoint.model.config.decoder_start_token_id
         checkpoint.model.generation_config = GenerationConfig(decoder_start_token_id=start)
         self.checkpoint, self.largest_batch = checkpoint, None if looked_up is None else 1
-        self._prompted = checkpoint.backbone.prompted
         self.options = {"max_tokens": max_tokens, "looked_up": looked_up, "exactly": exactly}
-        looks = {} if looked_up is None else {"prompt_lookup_num_tokens": looked_up}
+        lookup = {} if looked_up is None else {"prompt_lookup_num_tokens": looked_up}
         least = max_tokens if exactly else None
-        self._asked = {"max_new_tokens": max_tokens, "min_new_tokens": least, **looks}
-        more = "".join(f", {name}={value}" for name, value in looks.items())
+        self._asked = {"max_new_tokens": max_tokens, "min_new_tokens": least, **lookup}
+        more = "".join(f", {name}={value}" for name, value in lookup.items())
         self.settings = {
             "version": f"transformers {version('transformers')}",
             "decoding": f"greedy, dynamic cache{more}",
@@ -43,30 +42,31 @@ class Transformers:
         }
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate; batches are padded, and last as long as their longest text.
+        """Generate. Batches are padded and last as long as their longest text.
 
-        A prompt is read in the first call, which gives the first token, too.
+        The first call reads the prompt, if there is one, and gives the first token as well.
         """
         outputs: list[Output] = []
         model, eos = self.checkpoint.model, self.checkpoint.eos
         find, reading = self.checkpoint.backbone.encoder, 0.0
-        encoder, timed = (find(model), _still) if find else (None, clock)
-        with watched(encoder, clock) as encoding, watched(model.get_decoder(), timed) as decoding:
+        # With an encoder the decoder's calls are only counted; without one, the first call of each batch is timed.
+        encoder, decoder_clock = (find(model), lambda: 0.0) if find else (None, clock)
+        with watched(encoder, clock) as encoding, watched(model.get_decoder(), decoder_clock) as decoding:
             for first in range(0, len(sources), batch_size):
                 before = len(decoding)
                 for row in self._generate(sources[first : first + batch_size]):
                     tokens = tuple(row[: row.index(eos)] if eos in row else row)
-                    alone = len(decoding) - before if batch_size == 1 else len(tokens) + (eos in row)
-                    outputs.append(Output(tokens, alone))
+                    steps = len(decoding) - before if batch_size == 1 else len(tokens) + (eos in row)
+                    outputs.append(Output(tokens, steps))
                 reading += decoding[before]
-        return Pass(outputs, len(decoding), sum(encoding) + reading)
+        return Pass(tuple(outputs), len(decoding), sum(encoding) + reading)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
         import torch
 
         return "pipedec_cli.evaluate.peers.transformers:from_spec", {
-            "checkpoint": self.checkpoint.name,
+            "name": self.checkpoint.name,
             "eos": self.checkpoint.eos,
             "dtype": self.settings["dtype"],
             "device": str(self.checkpoint.device),
@@ -81,36 +81,26 @@ class Transformers:
         filler = model.config.pad_token_id
         ends = {"eos_token_id": eos, "pad_token_id": eos if filler is None else filler}
         ragged = [torch.tensor(source) for source in sources]
-        pad = partial(
-            torch.nn.utils.rnn.pad_sequence,
-            batch_first=True,
-            padding_side="left" if self._prompted else "right",
-        )
+        side = "left" if self._prompted else "right"
+        pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True, padding_side=side)
         ids = pad(ragged, padding_value=ends["pad_token_id"]).to(device)
         mask = pad([torch.ones_like(row) for row in ragged]).to(device)
         with torch.inference_mode():
             made = model.generate(
                 ids, attention_mask=mask, do_sample=False, num_beams=1, **ends, **self._asked
             )
-        # What comes first is the prompt or, behind an encoder, <bos>.
+        # The output begins with the prompt or, after an encoder, with <bos>.
         rows: list[list[int]] = made[:, ids.shape[1] if self._prompted else 1 :].tolist()
         return rows
 
 
-def _still() -> float:
-    """A clock for what is counted alone."""
-    return 0.0
-
-
-def from_spec(
-    *, checkpoint: str, eos: int, dtype: str, device: str, threads: int, **more: Any
-) -> Transformers:
+def from_spec(*, name: str, eos: int, dtype: str, device: str, threads: int, **more: Any) -> Transformers:
     """Load a checkpoint anew; see `Transformers.spec`."""
     import torch
 
     from pipedec_cli.model.checkpoint import load_checkpoint
 
     torch.set_num_threads(threads)
-    loaded = load_checkpoint(checkpoint, dtype=getattr(torch, dtype), device=device)
+    loaded = load_checkpoint(name, dtype=getattr(torch, dtype), device=device)
     loaded.eos = eos
     return Transformers(loaded, **more)

@@ -12,7 +12,7 @@ from pipedec_cli.view.page.report_plots import time_plot, training_plots
 
 if TYPE_CHECKING:
     from pipedec_cli.data.preparation import TargetStatistics
-    from pipedec_cli.evaluate.bench import Bench
+    from pipedec_cli.evaluate.comparison import Comparison
     from pipedec_cli.evaluate.estimate import Estimate
     from pipedec_cli.view.tables import Sheet
 
@@ -45,12 +45,12 @@ def training_page(model: str, curve: Sequence[Mapping[str, float]], sheets: Sequ
     return render(f"How {model} was trained", figure_sections([*training_plots({model: curve})], sheets))
 
 
-def bench_page(bench: Bench, sheets: Sequence[Sheet]) -> str:
+def bench_page(bench: Comparison, sheets: Sequence[Sheet]) -> str:
     """A bench: where the time goes, and single steps beside their limit."""
     plots = [time_plot(bench, size) for size in bench.batch_sizes]
     steps: list[Series] = []
     for place, dtype in enumerate(dict.fromkeys(step.dtype for step in bench.steps)):
-        ours = sorted(step for step in bench.steps if step.dtype == dtype)
+        ours = sorted((step for step in bench.steps if step.dtype == dtype), key=lambda step: step.rows)
         steps.append(Series(dtype, place, [(step.rows, 1000 * step.seconds) for step in ours]))
         limit = [(step.rows, 1000 * step.limit_seconds) for step in ours]
         steps.append(Series(f"{dtype}, limit", place, limit, "--"))

@@ -13,8 +13,8 @@ from pipedec_cli.view.page.shown import shortened, shown_places, size
 
 if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
+    from pipedec_cli.evaluate.comparison import Comparison
     from pipedec_cli.evaluate.metrics.measure import ScoringItem
-    from pipedec_cli.evaluate.report import Report
 
 #: Bytes of all examples together.
 BUDGET: Final = 700_000
@@ -30,19 +30,20 @@ class _Texts(NamedTuple):
     scores: dict[str, dict[str, float | None]]
 
 
-def examples(report: Report) -> Section | None:
+def examples(report: Comparison) -> Section | None:
     """The section of examples; None where no texts are known."""
-    decoders = [one for one in report.entries if one.role in ("baseline", "pipelined") and one.scored]
+    ours = ("baseline", "pipelined")
+    decoders = [one for one in report.entries if one.role in ours and one.quality.scored]
     runs = [
-        _Texts(one.scored.items, one.scored.run.predictions, one.scored.scores.examples)
+        _Texts(scored.items, scored.run.predictions, scored.scores.examples)
         for one in decoders
-        if one.scored
+        if (scored := one.quality.scored)
     ]
     if not runs:
         return None
     chosen, of, left, entries = shown_places(report), len(runs[0].items), BUDGET, list[dict[str, Any]]()
-    scored = report.first.scored
-    metrics = {} if scored is None or scored.is_blind else scored.scores.measure.headline
+    scored = report.first.quality.scored
+    metrics = {} if scored is None or scored.is_unscored else scored.scores.measure.headline
     objects = report.part == Fields.part
     for number, place in enumerate(chosen):
         for screen in SCREENS:
@@ -51,7 +52,7 @@ def examples(report: Report) -> Section | None:
                 break
         left -= taken
         entries.append(made)
-    advised = [at for at, one in enumerate(decoders) if one.options == report.advice.options]
+    advised = [at for at, one in enumerate(decoders) if one.name == report.advised]
     names = [one.name for one in decoders]
     data = {
         "decoders": names,

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipedec_cli.data.wording import many
-from pipedec_cli.evaluate.competitor import EngineRunner
+from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.view.console import one_line
 from pipedec_cli.view.grid_drawing import BEHIND_PROMPT, BOS, EOS, RowText, Words
@@ -16,8 +16,7 @@ from pipedec_cli.view.page.shown import shortened, shown_places, size
 
 if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
-    from pipedec_cli.evaluate.competitor import Competitor
-    from pipedec_cli.evaluate.report import Report
+    from pipedec_cli.evaluate.comparison import Comparison, Entry
 
 #: Bytes of all examples together, and of any one.
 BUDGET: Final = 450_000
@@ -40,9 +39,9 @@ class _Traced(NamedTuple):
     clock: list[float] | None  # milliseconds before the first call, and of a call
 
     @classmethod
-    def of(cls, one: Competitor) -> _Traced | None:
+    def of(cls, one: Entry) -> _Traced | None:
         """None if there are no grids."""
-        made = one.scored.run.predictions if one.scored else ()
+        made = one.quality.scored.run.predictions if one.quality.scored else ()
         if not isinstance(one.runner, EngineRunner) or not any(each.grid for each in made):
             return None
         words, method = one.runner.decoder.text.decode, one.runner.method
@@ -52,10 +51,10 @@ class _Traced(NamedTuple):
         return cls(one.name, one.role, made, piece, method.eos, openings, _clock(one))
 
 
-def replay(report: Report) -> Section | None:
+def replay(report: Comparison) -> Section | None:
     """The section in which examples are played back; None where no predictions hold their grids."""
     found = [traced for one in report.entries if (traced := _Traced.of(one))]
-    first = report.first.scored
+    first = report.first.quality.scored
     if first is None or not found:
         return None
     left, examples, places = BUDGET, list[dict[str, Any]](), shown_places(report)
@@ -74,8 +73,7 @@ def replay(report: Report) -> Section | None:
             left -= taken
     if not examples:
         return None
-    advised = {one.name for one in report.pipelined if one.options == report.advice.options}
-    usual = [at for at, one in enumerate(found) if one.name in advised]
+    usual = [at for at, one in enumerate(found) if one.name == report.advised]
     data = {
         "decoders": [{"name": one.name, "role": one.role, "clock": one.clock} for one in found],
         "usual": (usual or [min(1, len(found) - 1)])[0],
@@ -83,7 +81,7 @@ def replay(report: Report) -> Section | None:
         "between": BETWEEN,
         "examples": examples,
     }
-    lacking = {one.name for one in report.entries if one.scored} - {one.name for one in found}
+    lacking = {one.name for one in report.entries if one.quality.scored} - {one.name for one in found}
     notes, of = list[str](), len(first.items)
     if len(examples) < of:
         notes.append(f"{many(len(examples), 'example')} of {of:,}: more would make this page too large")
@@ -143,7 +141,7 @@ def _pieces(words: Words, special: Mapping[int, str]) -> Callable[[int | None, i
     return piece
 
 
-def _clock(one: Competitor) -> list[float] | None:
+def _clock(one: Entry) -> list[float] | None:
     """Milliseconds that an example takes before its first call, and a call, one example at a time; None if not measured."""
     timing = one.timings.get(1)
     if timing is None:

@@ -12,16 +12,16 @@ from pipedec_cli.view.page.report_plots import Curves, report_plots, training_pl
 from pipedec_cli.view.sheets.report import report_sheets
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.report import Report
+    from pipedec_cli.evaluate.comparison import Comparison
     from pipedec_cli.view.page.plots import Plot
     from pipedec_cli.view.tables import Sheet
 
 
-def report_page(report: Report, curves: Curves) -> str:
+def report_page(report: Comparison, curves: Curves) -> str:
     """The advice, plots, training `curves` among them, every table, and what is known of examples, to play back and to read."""
     notes = (
         f"baseline: {report.baseline}",
-        f"{report.dtype} on {report.device}; {report.machine.line}",
+        f"{report.dtype} on {report.conditions.device}; {report.conditions.machine.line}",
         report.sample.line,
         "the same figures for programs and for reading lie beside this file, in report.json and report.md",
     )

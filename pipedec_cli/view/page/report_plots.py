@@ -6,52 +6,49 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.evaluate.advice import SAME_TEXT, TOLERANCE
+from pipedec_cli.evaluate.breakdown import MANY
 from pipedec_cli.evaluate.estimate import WORTHWHILE
-from pipedec_cli.evaluate.report import MANY
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.page.plots import Interval, Plot, Series, bars, cloud, lines
 from pipedec_cli.view.tables import parts as told_parts
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.competitor import Competitor
-    from pipedec_cli.evaluate.report import Comparison, Report, SizeRow
+    from pipedec_cli.evaluate.breakdown import SizeRow
+    from pipedec_cli.evaluate.comparison import Comparison, Entry
 
 #: By model, what its training.json keeps of how its losses and scores went, a point each.
 Curves = Mapping[str, Sequence[Mapping[str, float]]]
 
 
-def report_plots(report: Report) -> Iterator[Plot]:
+def report_plots(report: Comparison) -> Iterator[Plot]:
     """Every plot of a report, in order."""
     for size in report.batch_sizes:
         yield _trade(report, size)
     for size in report.batch_sizes:
         yield time_plot(report, size)
-    if any(report.sizes.values()):
+    if any(report.by_subsequences.values()):
         yield from _by_subsequences(report)
     if len({one.delay for one in report.pipelined if one.delay}) > 1:
         yield from _by_delay(report)
 
 
-def _trade(report: Report, size: int) -> Plot:
+def _trade(report: Comparison, size: int) -> Plot:
     """Speed against quality: which to take, at a glance."""
     first, points = report.first, dict[str, tuple[Interval, Interval]]()
-    scored = bool(first.scored and not first.scored.is_blind)
+    scored = bool(first.quality.scored and not first.quality.scored.is_unscored)
     base, least = (0.0, -TOLERANCE) if scored else (100.0, SAME_TEXT)
     for one in report.entries:
-        gain, found = one.gains.get(size), one.differences.get(report.metric)
+        gain, found = one.gains.get(size), one.quality.differences.get(report.metric)
         if one is not first and gain is None:
             continue
         quality = Interval(base)  # a peer's texts are the baseline's
         if scored and found:
             quality = Interval(found.value, found.low, found.high)
-        elif not scored and one.text_agreement and one.text_agreement.rouge_l is not None:
-            quality = Interval(one.text_agreement.rouge_l)
+        elif not scored and one.quality.agreement and one.quality.agreement.rouge_l is not None:
+            quality = Interval(one.quality.agreement.rouge_l)
         points[one.name] = Interval(gain.speedup, gain.low, gain.high) if gain else Interval(1.0), quality
-    chosen = [
-        one.name
-        for one in report.pipelined
-        if report.advice.verdict == "take" and one.options == report.advice.options
-    ]
+    advice = report.advice
+    chosen = advice.entry if advice is not None and advice.verdict == "take" else None
     label = (
         f"{LABELS[report.metric]} over the baseline, points"
         if scored
@@ -66,14 +63,14 @@ def _trade(report: Report, size: int) -> Plot:
         label,
         points,
         good=(WORTHWHILE, least),
-        chosen=chosen[0] if chosen and chosen[0] in points else None,
+        chosen=chosen if chosen in points else None,
     )
 
 
 def time_plot(comparison: Comparison, size: int) -> Plot:
     """Where the time of an example goes, for everyone who was timed at a batch size."""
     timed = [(one.name, timing) for one in comparison.entries if (timing := one.timings.get(size))]
-    before = "reading the prompt" if comparison.prompted else "encoder and source keys"
+    before = "reading the prompt" if comparison.conditions.prompted else "encoder and source keys"
     known = told_parts(comparison)
     parts: dict[str, list[float]] = {label: [] for label in (*known, "not told apart")}
     for _, timing in timed:
@@ -90,10 +87,12 @@ def time_plot(comparison: Comparison, size: int) -> Plot:
     )
 
 
-def _by_subsequences(report: Report) -> Iterator[Plot]:
+def _by_subsequences(report: Comparison) -> Iterator[Plot]:
     """The paper's Figures 4 and 5."""
     places = {one.name: place for place, one in enumerate(report.entries)}
-    rows = {name: found for name, found in report.sizes.items() if any(row.examples for row in found)}
+    rows = {
+        name: found for name, found in report.by_subsequences.items() if any(row.examples for row in found)
+    }
     title, across = f"{{}} by number of {report.part}s", f"{report.part}s of the target ({MANY}: or more)"
 
     def series(attribute: str) -> list[Series]:
@@ -123,20 +122,20 @@ def _by_subsequences(report: Report) -> Iterator[Plot]:
         yield lines(title.format(metric), "All targets.", across, metric, found, from_zero=False)
 
 
-def _by_delay(report: Report) -> Iterator[Plot]:
+def _by_delay(report: Comparison) -> Iterator[Plot]:
     """The paper's Table 5: quality, speed and steps by Δt, a line for each rule that was tried."""
     size = report.batch_sizes[0]
 
-    def quality(one: Competitor) -> float | None:
-        return one.scored.scores.values.get(report.metric) if one.scored else None
+    def quality(one: Entry) -> float | None:
+        return one.quality.scored.scores.values.get(report.metric) if one.quality.scored else None
 
-    def speed(one: Competitor) -> float | None:
+    def speed(one: Entry) -> float | None:
         return one.timings[size].examples_per_second if size in one.timings else None
 
-    def steps(one: Competitor) -> float | None:
-        return one.totals.as_json()["steps_per_example"] if one.totals else None
+    def steps(one: Entry) -> float | None:
+        return one.totals.steps_per_example if one.totals else None
 
-    ways: dict[str, list[Competitor]] = {}
+    ways: dict[str, list[Entry]] = {}
     for one in report.pipelined:
         if one.delay:
             ways.setdefault(one.name.partition(", ")[2] or "pipelined", []).append(one)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.wording import many
-from pipedec_cli.evaluate.report import choose_sample
+from pipedec_cli.evaluate.comparison import choose_sample
 from pipedec_cli.view.page.page import block
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.report import Report
+    from pipedec_cli.evaluate.comparison import Comparison
 
 #: The most examples on a page; of more, one drawn from each of as many equal parts.
 MOST: Final = 300
 
 
-def shown_places(report: Report) -> list[int]:
+def shown_places(report: Comparison) -> list[int]:
     """The places of the examples on the page, in the order of the file."""
-    return choose_sample(len(report.first.scored.items), MOST) if report.first.scored else []
+    scored = report.first.quality.scored
+    return choose_sample(len(scored.items), MOST) if scored else []
 
 
 def size(data: object) -> int:

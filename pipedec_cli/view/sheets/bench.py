@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.wording import many
@@ -11,30 +10,28 @@ from pipedec_cli.view import tables
 from pipedec_cli.view.tables import Label, Row, Section, Sheet, milliseconds, times, told, under
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.bench import Bench
-    from pipedec_cli.evaluate.competitor import Competitor
-    from pipedec_cli.evaluate.projection import Projection
+    from pipedec_cli.evaluate.comparison import Comparison, Entry
 
 # Labels, and what of a `Timing` stands behind them.
 _RATES: Final = {"tokens a step": "tokens_per_step", "examples/s": "examples_per_second"}
 
 
-def bench_sheets(bench: Bench) -> list[Sheet]:
+def bench_sheets(bench: Comparison) -> list[Sheet]:
     """Every table of a bench, in order."""
     made = [_forced(bench), _ratios(bench), *([_steps(bench)] if bench.steps else [])]
-    made += [_projected(bench.projection)] if bench.projection else []
-    passes = f"one pass to warm up, medians of {many(bench.repeats, 'repeat')}"
+    passes = f"one pass to warm up, medians of {many(bench.sample.repeats, 'repeat')}"
     how = f"one process, the decoders in turn; {passes}"
-    notes = (how, *bench.absences, *filter(None, [bench.disturbed]))
+    notes = (how, *bench.conditions.absences, *filter(None, [bench.conditions.disturbed]))
     return [*made, tables.settings_sheet("What was measured", bench, f"{bench.model};", notes)]
 
 
-def _forced(bench: Bench) -> Sheet:
+def _forced(bench: Comparison) -> Sheet:
     """Times of each decoder, by batch size."""
+    assert bench.lengths is not None
     seconds = {"end to end, ms": "seconds"}
     seconds |= {f"  {label}": name for label, name in tables.parts(bench).items()}
 
-    def column(one: Competitor) -> Iterator[tuple[Label, str]]:
+    def column(one: Entry) -> Iterator[tuple[Label, str]]:
         yield from under("", tables.computed(one, bench))
         for size in bench.batch_sizes:
             timing = one.timings.get(size)
@@ -56,7 +53,7 @@ def _forced(bench: Bench) -> Sheet:
     )
 
 
-def _ratios(bench: Bench) -> Sheet:
+def _ratios(bench: Comparison) -> Sheet:
     """How many times as fast each of ours is, end to end and in decoding alone, and where that comes from."""
     groups: dict[str, list[Row]] = {}
     for one, over, size, gain in bench.ratios:
@@ -74,39 +71,16 @@ def _ratios(bench: Bench) -> Sheet:
     )
 
 
-def _projected(projection: Projection) -> Sheet:
-    """Exact mode by what its calls would take."""
-    groups: dict[str, list[Row]] = {}
-    for one in projection.decoders:
-        figures = [f"{one.tokens_per_check:.1f}", tables.points(one.rows), f"{one.checks:.0f}"]
-        seconds = map(milliseconds, (one.check_seconds, one.draft_seconds, one.seconds))
-        groups.setdefault(one.dtype, []).append(
-            (one.name, *figures, *seconds, *map(times, one.speedups.values()))
-        )
-    best = "prompt-lookup: transformers' calls at the cost of one row each, so at best"
-    others = (f"over {name}" for name in projection.decoders[0].speedups)
-    return Sheet(
-        "Exact mode, projected (not measured)",
-        ("tokens a check", "rows", "checks", "check, ms", "draft, ms", "end to end, ms", *others),
-        tuple(Section(dtype, tuple(rows)) for dtype, rows in groups.items()),
-        notes=(
-            projection.line,
-            "end to end = the plain model's reading of the source + all checks + all that the drafter takes, as timed here; "
-            "tokenizing the draft is left out",
-            "check = a call of the sequential decoder × a step of so many rows ÷ a step of one row",
-            *([best] if any(one.rows is None for one in projection.decoders) else []),
-        ),
-    )
-
-
-def _steps(bench: Bench) -> Sheet:
+def _steps(bench: Comparison) -> Sheet:
     """One step by rows, beside what reading the weights alone takes."""
     groups: dict[str, list[Row]] = {}
     for step in bench.steps:
         seconds = map(milliseconds, (step.seconds, step.limit_seconds))
         cells = (f"{step.rows}", *seconds, f"{step.fraction:.2f}", f"{step.bytes / 1e6:,.0f}")
         groups.setdefault(step.dtype, []).append(cells)
-    low, middle, high = (f"{choose(bench.bandwidth) / 1e9:.1f}" for choose in (min, median, max))
+    assert bench.bandwidth is not None
+    speeds = bench.bandwidth.bytes_per_second
+    low, middle, high = (f"{speed / 1e9:.1f}" for speed in (min(speeds), bench.bandwidth.median, max(speeds)))
     return Sheet(
         "One decoder step, by rows",
         ("step, ms", "limit, ms", "limit ÷ step", "MB read"),
@@ -115,7 +89,7 @@ def _steps(bench: Bench) -> Sheet:
             "limit: reading every matrix of the decoder and one example's keys and values once, at the speed that the "
             "probe read memory beside each repeat; many rows are bound by arithmetic instead, and what fits into the "
             "processor's caches can be read faster than that",
-            f"the probe ({bench.reader}) read {low} to {high} GB/s, median {middle}",
+            f"the probe ({bench.bandwidth.reader}) read {low} to {high} GB/s, median {middle}",
         ),
         corner="rows",
     )

@@ -11,8 +11,10 @@ from typing import Any
 from tests.checkpoints import change
 from tests.running import read_json, run, write_lines
 
-QUICK = ("--timing-examples", "3", "--repeats", "1", "--resamples", "99", "--device", "cpu", "--no-memory")
-reported = partial(run, "report", "--task", "summarization", *QUICK)
+#: Keys that make a report quick.
+FEW = ("timing_examples=3", "repeats=1", "resamples=99", "memory=false")
+QUICK = (*(word for key in FEW for word in ("--set", key)), "--device", "cpu")
+reported = partial(run, "report", "--set", "task=summarization", *QUICK)
 
 
 def write_data(place: Path, told: Sequence[tuple[str, Sequence[str]]], recipe: str | None = None) -> None:
@@ -34,6 +36,11 @@ def train_for(model: Path, delay: int) -> None:
 
 def remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def options_of(entry: dict[str, Any]) -> str:
+    """The options of an entry's `pipedec generate`."""
+    return entry["command"].removeprefix("pipedec generate").strip()
 
 
 def report_of(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What `pipedec report` compares with: the plain model, a teacher, the waiting schedule."""
+"""What `pipedec report` compares with: the sequential model, a teacher, the waiting schedule."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import change
-from tests.jobs.report.running import QUICK, remove, report_of, reported
+from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported
 from tests.running import read_json, refused, write_lines
 
 
@@ -17,7 +17,9 @@ def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(
     content, decoders = report_of(workspace)
     assert list(decoders) == ["waiting schedule", "Δt = 2"]
     assert content["baseline"]["name"] == "waiting schedule"
-    assert all("not the plain model" in said for said in (content["baseline"]["is"], result.stdout))
+    assert all(
+        "not the sequential model" in said for said in (content["baseline"]["description"], result.stdout)
+    )
     assert "plain model" not in content["advice"]["text"]
     assert ("has not come to its end" in result.stderr) == (there == "unfinished")
 
@@ -40,8 +42,8 @@ def test_the_waiting_schedule_follows_the_rule_that_the_delays_beside_it_do(
     change(path, pipedec={**read_json(path)["pipedec"], "empty_rows": "stop", "stop_on_repeat": own})
     reported("--delays", "1", *(asked or "").split())
     content, decoders = report_of(workspace)
-    assert decoders["waiting schedule"]["options"] == f"--delay wait{options}"
-    assert ("ends a text that repeats itself" in content["baseline"]["is"]) == stops
+    assert options_of(decoders["waiting schedule"]) == f"--delay wait{options}"
+    assert ("ends a text that repeats itself" in content["baseline"]["description"]) == stops
 
 
 def taught_by(teacher, model="pipedec-workspace/models/pipelined"):
@@ -54,24 +56,24 @@ def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baselin
     taught_by({"name": "my-t5", "sha256": None})
     reported("--delays", "1")
     content, decoders = report_of(workspace)
-    assert content["baseline"]["is"].startswith("the teacher (my-t5), the whole target")
-    assert decoders["sequential"]["options"] == "--model my-t5"
+    assert content["baseline"]["description"].startswith("the teacher (my-t5), the whole target")
+    assert options_of(decoders["sequential"]) == "--model my-t5"
     assert "the teacher" in content["advice"]["text"]
     reported("--delays", "1", "--baseline", workspace / "models/sequential")
-    assert report_of(workspace)[0]["baseline"]["is"].startswith(
-        "the plain model (pipedec-workspace/models/seq"
+    assert report_of(workspace)[0]["baseline"]["description"].startswith(
+        "the sequential model (pipedec-workspace/models/seq"
     )
     # the workspace's own goes by its usual name; one that is other than it was, and one that is gone
     taught_by({"name": "./pipedec-workspace/models/sequential", "sha256": "0" * 64})
     assert "is not the teacher that it was" in reported("--delays", "1").stderr
     content, decoders = report_of(workspace)
-    assert content["baseline"]["is"].startswith("the teacher (pipedec-workspace/models/sequential)")
-    assert decoders["sequential"]["options"] == "--decoder sequential"
+    assert content["baseline"]["description"].startswith("the teacher (pipedec-workspace/models/sequential)")
+    assert options_of(decoders["sequential"]) == "--decoder sequential"
     for name, made in (("./nowhere", None), ("my/run", "0" * 64)):  # a hub model could be called so
         taught_by({"name": name, "sha256": made})
         assert f"is no longer at {name}: --baseline says where it is" in reported("--delays", "1").stderr
-    assert report_of(workspace)[0]["baseline"]["is"].startswith(
-        "the plain model (pipedec-workspace/models/seq"
+    assert report_of(workspace)[0]["baseline"]["description"].startswith(
+        "the sequential model (pipedec-workspace/models/seq"
     )
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 import pipedec_cli as pipedec
 from tests.checkpoints import TOLD, tiny_checkpoint
-from tests.jobs.report.running import QUICK, remove, report_of, reported, train_for, write_data
+from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported, train_for, write_data
 from tests.running import read_json, refused, run, write_lines
 
 
@@ -29,7 +29,9 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     for word in (*words, content["advice"]["text"].split()[0], "paper: Δt = 1", "not available"):
         assert word in result.stdout
     assert "# Decoders compared" in (workspace / "report/report.md").read_text(encoding="utf-8")
-    assert content["baseline"]["is"].startswith("the plain model (pipedec-workspace/models/sequential)")
+    assert content["baseline"]["description"].startswith(
+        "the sequential model (pipedec-workspace/models/sequential)"
+    )
     first = decoders["Δt = 1"]
     assert [speed["batch_size"] for speed in first["speed"]] == [1, 2]
     assert [speed["batch_size"] for speed in decoders["prompt-lookup"]["speed"]] == [1]
@@ -83,7 +85,7 @@ def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_m
 def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be_timed(workspace):
     shutil.copy(workspace / "data/test.jsonl", workspace / "data/dev.jsonl")
     write_data(workspace, TOLD)
-    every = ("--delays", "1", "--timing-examples", "all", "--batch-sizes", "1,4")
+    every = ("--delays", "1", "--set", "timing_examples=all", "--batch-sizes", "1,4")
     result = reported("--split", "test,dev", *every, "--recipe", "wikihowqa", columns=200)
     content, decoders = report_of(workspace)
     assert (content["split"], content["sample"]["timed"], content["sample"]["of"]) == ("test", 6, 6)
@@ -105,7 +107,7 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
     reported("--split", "dev", "--delays", "1")
     content, decoders = report_of(workspace)
     assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
-    others = ("--data", workspace / "data/dev.jsonl", "--split", "dev")
+    others = (workspace / "data/dev.jsonl", "--split", "dev")
     assert "has no splits" in refused("report", *others, *QUICK)
 
 
@@ -133,8 +135,8 @@ def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_rec
     write_data(workspace, [(source, right) for (source, _), right in zip(TOLD, others, strict=True)])
     said = " ".join(reported("--delays", "1,2").stdout.split())
     content, decoders = report_of(workspace)
-    assert (content["advice"]["verdict"], content["advice"]["options"]) == ("unfit", None)
-    assert "No advice: neither the plain model nor the pipelined decoder writes anything of use yet" in said
+    assert (content["advice"]["verdict"], content["advice"]["command"]) == ("unfit", None)
+    assert "No advice: the texts of the sequential model and of the pipelined decoder are useless" in said
     for name in ("sequential", "Δt = 1", "Δt = 2"):
         assert "exchanged between" in decoders[name]["faults"][0]
 
@@ -145,10 +147,10 @@ def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained
     train_for(workspace / "models/pipelined-delay3", 3)
     said = " ".join(reported("--recipe", "pubmed").stderr.split())
     assert "Δt = 2: left out, since pipedec-workspace/models/pipelined was trained for delay 1 only" in said
-    assert "train --delay 2 --out pipedec-workspace/models/pipelined-delay2` one beside it" in said
+    assert "train --delay 2 --out pipedec-workspace/models/pipelined-delay2` a model beside it" in said
     content, decoders = report_of(workspace)
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 3"]
-    assert decoders["Δt = 3"]["options"] == "--model pipedec-workspace/models/pipelined-delay3 --delay 3"
+    assert options_of(decoders["Δt = 3"]) == "--model pipedec-workspace/models/pipelined-delay3 --delay 3"
     assert [row["delay"] for row in content["paper"]["delays"]] == [1, 2, 3]
     assert "trained for delay 1 only" in refused("report", "--recipe", "pubmed", "--delays", "1,2", *QUICK)
 
@@ -177,9 +179,9 @@ def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(w
         assert totals["tokens_per_check"] >= plain["tokens_per_step"]
         assert [speed["draft_calls"] > 0 for speed in one["speed"]] == [name == "exact-pipelined"] * 2
     option = "--exact pipedec-workspace/models/sequential --draft"
-    assert decoders["exact-source"]["options"] == f"{option} source"
-    assert decoders["exact-pipelined"]["options"] == f"{option} pipelined --delay 1"
-    assert content["advice"]["options"] in (None, "--delay 1", "--delay 2")
+    assert options_of(decoders["exact-source"]) == f"{option} source"
+    assert options_of(decoders["exact-pipelined"]) == f"--delay 1 {option} pipelined"
+    assert content["advice"]["entry"] in (None, "Δt = 1", "Δt = 2")
     assert set(content["by_subsequences"]) == {"Δt = 1", "Δt = 2"}
     assert "steps that draft" in result.stdout and "tokens a call" in result.stdout
     # what `generate` writes with these options is taken as it is
@@ -193,11 +195,11 @@ def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(w
 def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(workspace, monkeypatch):
     monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
     row = {"source": TOLD[0][0], "target": " ".join(TOLD[0][1])}
-    result = reported("--delays", "1", "--compare", "ctranslate2", "--data", write_lines("mine.jsonl", row))
+    result = reported("--delays", "1", "--compare", "ctranslate2", write_lines("mine.jsonl", row))
     content, _ = report_of(workspace)
     assert "pip install '.[peers]'" in result.stderr
     assert "ctranslate2 is absent" in result.stdout
-    assert content["absent"][0]["name"] == "ctranslate2"
+    assert content["conditions"]["absent"][0]["name"] == "ctranslate2"
     assert content["subsequences_per_target"] is None
     assert "the targets are not segmented" in result.stdout
 
@@ -208,7 +210,7 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace)
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "waiting schedule"]
     steps = [entry["totals"]["steps"] for entry in content["decoders"]]
     assert steps[1] < steps[2] < steps[3]
-    assert decoders["waiting schedule"]["options"] == "--delay wait"
+    assert options_of(decoders["waiting schedule"]) == "--delay wait"
     assert "waiting schedule" not in content["advice"]["text"]
 
 
@@ -220,16 +222,16 @@ def test_exploration_rules_stand_side_by_side_and_json_is_all_that_goes_to_stdou
     _, _, once = content["decoders"]
     names = [entry["name"] for entry in content["decoders"]]
     assert names == ["sequential", "Δt = 1, retry", "Δt = 1, stop"]
-    assert (once["options"], once["row_budget_exhausted"]) == ("--delay 1 --empty-rows stop", 0.0)
+    assert (options_of(once), once["row_budget_exhausted"]) == ("--delay 1 --empty-rows stop", 0.0)
     assert content == read_json("elsewhere/report.json")
     assert not (workspace / "report").exists()
     assert "timing" not in result.stderr
 
 
 def test_starts_stand_beside_the_rule_with_the_options_that_give_them(workspace):
-    result = reported("--delays", "1", "--min-start-probs", "0.6,0,1", "--json", "--quiet")
+    result = reported("--delays", "1", "--set", "min_start_probs=0.6,0,1", "--json", "--quiet")
     decoders = json.loads(result.stdout)["decoders"][1:]
-    assert {entry["name"]: entry["options"] for entry in decoders} == {
+    assert {entry["name"]: options_of(entry) for entry in decoders} == {
         "Δt = 1, retry": "--delay 1",
         "Δt = 1, min start prob 0": "--delay 1 --min-start-prob 0",
         "Δt = 1, min start prob 0.6": "--delay 1 --min-start-prob 0.6",

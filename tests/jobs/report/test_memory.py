@@ -27,7 +27,7 @@ def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, 
         yield SimpleNamespace(peak=peak)
 
     monkeypatch.setattr(measuring, "Child", weighing)
-    result = reported("--delays", "1,2", "--memory")
+    result = reported("--delays", "1,2", "--set", "memory=true")
     _, decoders = report_of(workspace)
     assert asked == [(3, 1)] * 3
     assert decoders["Δt = 2"]["memory"]["peak_bytes"] == 3_000_000
@@ -38,7 +38,7 @@ def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, 
 @pytest.mark.slow
 def test_memory_is_that_of_a_process_of_its_own(workspace):
     pytest.importorskip("ctranslate2")
-    reported("--delays", "1", "--compare", "transformers,ctranslate2", "--memory")
+    reported("--delays", "1", "--compare", "transformers,ctranslate2", "--set", "memory=true")
     memory = {name: entry["memory"] for name, entry in report_of(workspace)[1].items()}
     assert all(found["peak_bytes"] >= found["ready_bytes"] > 0 for found in memory.values())
     assert memory["ctranslate2"]["ready_bytes"] < memory["sequential"]["ready_bytes"] / 2  # no torch in there

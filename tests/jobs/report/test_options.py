@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from tests.checkpoints import change
-from tests.jobs.report.running import report_of, reported, train_for
+from tests.jobs.report.running import options_of, report_of, reported, train_for
 from tests.running import read_json, run
 
 TELLING = ("decoder", "delay", "empty_rows", "exact", "source_prefix", "max_source_tokens")
@@ -21,7 +21,7 @@ def options_of_all(place):
     """The options by decoder, after `generate` has taken each of them and has done what was measured."""
     found = {}
     for name, entry in report_of(place)[1].items():
-        found[name] = entry["options"]
+        found[name] = options_of(entry)
         run("generate", *shlex.split(found[name]), "--device", "cpu", "--quiet", "--out", "again.jsonl")
         kept = Path(entry["quality"]["predictions"]).with_suffix(".manifest.json")
         assert made_with("again.manifest.json") == made_with(kept), name
@@ -30,21 +30,21 @@ def options_of_all(place):
 
 def test_the_workspace_and_the_dtype_are_among_the_options(workspace):
     workspace.rename("other place")
-    told = "--workspace 'other place' --dtype bfloat16"
+    shown = "--dtype bfloat16 --workspace 'other place'"
     reported(
         "--delays",
         "1",
         "--compare",
         "exact-source,exact-pipelined",
-        *told.replace("'", "").split(" ", 1)[:1],
+        "--workspace",
         "other place",
         "--dtype",
         "bfloat16",
     )
     _, decoders = report_of(Path("other place"))
-    assert decoders["Δt = 1"]["options"] == f"--delay 1 {told}"
-    assert decoders["exact-pipelined"]["options"].endswith(f"--draft pipelined --delay 1 {told}")
-    assert decoders["exact-source"]["options"].endswith(f"--draft source {told}")
+    assert options_of(decoders["Δt = 1"]) == f"--delay 1 {shown}"
+    assert options_of(decoders["exact-pipelined"]).endswith(f"--draft pipelined {shown}")
+    assert options_of(decoders["exact-source"]).endswith(f"--draft source {shown}")
 
 
 def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(workspace):
@@ -74,7 +74,7 @@ def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told
     assert options_of_all(workspace) == {
         "sequential": f"--model hf-t5 {alike}",
         "Δt = 1": "--delay 1",
-        "exact-pipelined": "--exact hf-t5 --draft pipelined --delay 1",
+        "exact-pipelined": "--delay 1 --exact hf-t5 --draft pipelined",
         "exact-source": f"--exact hf-t5 --draft source {alike}",
     }
 
@@ -89,5 +89,5 @@ def test_models_that_were_given_are_named_whatever_signs_their_names_have(worksp
         "sequential": f"--model {plain}",
         "Δt = 1": "--model 'my pipe' --delay 1",
         "waiting schedule": "--model 'my pipe' --delay wait",
-        "exact-pipelined": f"--exact {plain} --draft pipelined --model 'my pipe' --delay 1",
+        "exact-pipelined": f"--model 'my pipe' --delay 1 --exact {plain} --draft pipelined",
     }

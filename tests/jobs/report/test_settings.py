@@ -19,12 +19,12 @@ from tests.running import refused, run
         (
             "models/sequential",
             "--compare transformers",
-            ("plain model", "pipedec train --decoder sequential"),
+            ("sequential model", "pipedec train --decoder sequential"),
         ),
         (
             "models/sequential",
             "--compare exact-source",
-            ("exact-source would run the plain model", "--baseline"),
+            ("exact-source would run the sequential model", "--baseline"),
         ),
         ("", "--model pipedec-workspace/models/sequential", ("ordinary model", "--baseline")),
         ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),
@@ -55,7 +55,7 @@ def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
         *((f"--delays {word}", "whole numbers") for word in ("0", "1,,2", "a")),
         ("--batch-sizes 1,x", "whole numbers"),
         *(
-            (f"--min-start-probs={word}", "give numbers from 0 to 1")
+            (f"--set min_start_probs={word}", "give numbers from 0 to 1")
             for word in ("-1", "1.1", "nan", "often")
         ),
     ],

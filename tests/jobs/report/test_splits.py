@@ -18,7 +18,7 @@ def write_split(place, name, *, answers):
 
 def reported(place):
     """The lines of report.md on keyphrases of both splits."""
-    run("report", "--split", "dev,test", "--task", "keyphrases", "--delays", "1,2", *QUICK)
+    run("report", "--split", "dev,test", "--set", "task=keyphrases", "--delays", "1,2", *QUICK)
     return (place / "report/report.md").read_text(encoding="utf-8").splitlines()
 
 
@@ -50,7 +50,7 @@ def test_the_scores_of_an_earlier_split_are_shown_where_the_last_has_no_right_an
     assert any(line.startswith("- signature: chan2019") for line in lines)
     content, _ = report_of(workspace)
     assert content["metric"] == "present_f1@M"
-    there = "so nothing is scored there, nor told by number of subsequences"
+    there = "so nothing is scored there, and there are no rows by number of subsequences"
     assert content["notes"][-1] == f"{LACKING} on test, {there}"
 
 

@@ -9,17 +9,16 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pipedec_cli.evaluate.agreement import TextAgreement
+from pipedec_cli.evaluate.breakdown import SizeRow
 from pipedec_cli.evaluate.failures import count_failures
-from pipedec_cli.evaluate.metrics.fields import Fields
-from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.peers import Absent
-from pipedec_cli.evaluate.report import SizeRow
 from pipedec_cli.view.console import visible
 from pipedec_cli.view.page.report_page import report_page
 from pipedec_cli.view.sheets.report import markdown, show_report
 from pipedec_cli.view.sheets.report import report_sheets as sheets
 from pipedec_cli.view.tables import Section, Sheet, bar, drawn, figure, fitted, plain, times
-from tests.jobs.report.reports import ALL, CURVES, entry, make_report
+from tests.jobs.report.reports import ALL, CURVES, conditions, entry, make_report
+from tests.view.page.reports import scored_as_objects
 
 
 def cells(report, title, name):
@@ -70,8 +69,8 @@ def test_baseline_delay_and_peer_stand_side_by_side():
 
 def test_what_nobody_was_asked_for_or_can_have_has_no_row():
     report = make_report(delays=("together",))
-    for one in report.entries:
-        one.memory = one.row_budget_exhausted = None
+    entries = [replace(one, memory=None, row_budget_exhausted=None) for one in report.entries]
+    report = replace(report, entries=tuple(entries))
     sheet = sheets(report)[0]
     shown = {label for section in sheet.sections for label, *_ in section.rows}
     assert "dropped subsequences" in shown
@@ -79,36 +78,32 @@ def test_what_nobody_was_asked_for_or_can_have_has_no_row():
     assert not any("sub_max" in note for note in (*sheet.notes, *report.notes))
 
 
-def test_texts_that_were_ended_where_they_went_in_circles_are_told():
+def test_texts_that_repeat_themselves_have_a_row():
     report = make_report()
-    (one, *_) = report.pipelined
-    items = [replace(one.scored.items[0], stopped_on_repeat=True), *one.scored.items[1:]]
-    one.scored = replace(one.scored, items=items, failures=count_failures(items))
-    rates = [
-        f"{100 * each.scored.failures.stopped_on_repeat_rate:.1f}%" for each in report.entries if each.scored
-    ]
-    assert list(side(report, "stopped on repeat"))[: len(rates)] == rates and len({*rates}) == 2
+    scored = report.pipelined[0].quality.scored
+    items = [replace(scored.items[0], stopped_on_repeat=True), *scored.items[1:]]
+    scored = replace(scored, items=items, failures=count_failures(items))
+    first, one, *others = report.entries
+    one = replace(one, quality=replace(one.quality, scored=scored))
+    report = replace(report, entries=(first, one, *others))
+    assert side(report, "stopped on repeat") == ("0.0%", "100.0%", "0.0%")
     assert any(note.startswith("stopped on repeat: texts that end") for note in sheets(report)[0].notes)
 
 
 def test_where_objects_are_compared_their_parts_are_called_fields():
     report = make_report(delays=("together",), metric="fields_f1")
-    for one in report.entries:
-        one.scored, one.row_budget_exhausted = (
-            replace(one.scored, scores=score(one.scored.items, Fields())),
-            None,
-        )
-    shown = printed(report, 200)
+    entries = [replace(scored_as_objects(one), row_budget_exhausted=None) for one in report.entries]
+    shown = printed(replace(report, entries=tuple(entries)), 200)
     assert "fields a text" in shown and "dropped fields" in shown and "target fields" in shown
     assert "subsequence" not in shown
 
 
 def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():
-    report = make_report(delays=(1,), absent=(Absent("ctranslate2", "not installed"),))
+    report = make_report(delays=(1,), conditions=conditions(absent=(Absent("ctranslate2", "not installed"),)))
     assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
     assert ("", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
     notes = sheets(report)[0].notes
-    assert {"baseline: the plain model (models/sequential)", "ctranslate2 is absent: not installed"} <= {
+    assert {"baseline: the sequential model (models/sequential)", "ctranslate2 is absent: not installed"} <= {
         *notes
     }
     first = entry("sequential", "baseline", seconds=2.0, sizes=(1, 4))
@@ -119,12 +114,12 @@ def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed
 def test_agreement_with_the_baseline_is_a_section_of_its_own_where_there_is_one():
     base, *ours = make_report(delays=(1,)).entries
     assert not cells(make_report(), "Decoders", "equal texts")
-    ours[0].text_agreement = TextAgreement(93.14, 12, 25)
-    report = make_report(entries=(base, *ours))
+    quality = replace(ours[0].quality, agreement=TextAgreement(93.14, 12, 25))
+    report = make_report(entries=(base, replace(ours[0], quality=quality)))
     (section,) = [each for each in sheets(report)[0].sections if each.heading.startswith("agreement")]
     assert section.heading == "agreement with the baseline, 1 examples"
     assert section.rows == (("ROUGE-L", "", "93.1"), ("equal texts", "", "12 of 25"))
-    assert report.as_json()["decoders"][1]["text_agreement"] == {"rouge_l": 93.14, "equal": 12, "of": 25}
+    assert report.values()["decoders"][1]["text_agreement"] == {"rouge_l": 93.14, "equal": 12, "of": 25}
 
 
 def test_papers_figures_stand_beside_what_was_measured():
@@ -139,7 +134,7 @@ def test_papers_figures_stand_beside_what_was_measured():
     notes = "\n".join(sheets(report)[2].notes)
     assert "paper, Figure 4: 1.8 times at 2 subsequences, 5.1 times at 9" in notes
     assert "paper, Figure 5: Rouge-L 0.1 to 0.3" in notes
-    assert "--timing-examples all" in notes
+    assert "timing_examples=all" in notes
     # on the dev set the paper's scores on its own; Table 5 is of test sets
     report = make_report(recipe="wikihowqa", split="dev")
     assert side(report, "ROUGE-L")[-2:] == ("38.3", "38.0")
@@ -154,11 +149,11 @@ def test_breakdown_draws_the_advised_delay_and_leaves_open_what_is_not_known():
     assert sheets(report)[2].columns[-1] == "speedup, Δt = 2, drawn"
     # a number that no target has stands beside the paper's figures alone
     rows = {"Δt = 1": (SizeRow(2, 0, None, 0, None, None, None), SizeRow(3, 5, 2.0, 3, 1.5, 40.0, 41.0))}
-    assert cells(make_report(delays=(1,), sizes=rows), "By number", "2") == []
-    (two,) = cells(make_report(delays=(1,), sizes=rows, recipe="pubmed"), "By number", "2")
+    assert cells(make_report(delays=(1,), by_subsequences=rows), "By number", "2") == []
+    (two,) = cells(make_report(delays=(1,), by_subsequences=rows, recipe="pubmed"), "By number", "2")
     assert two == ("0", "0", "–", "–", "–", "–", "4.3 ×", "")
     # neither a breakdown without segmented targets, nor Table 5 for one delay
-    report = make_report(delays=(1,), sizes={"Δt = 1": ()})
+    report = make_report(delays=(1,), by_subsequences={"Δt = 1": ()})
     assert [sheet.title for sheet in sheets(report)] == ["Decoders side by side", "What was compared"]
 
 

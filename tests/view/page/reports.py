@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.evaluate.competitor import Competitor, EngineRunner, Role
+from pipedec_cli.evaluate.comparison import Comparison, Entry, Quality, Role
 from pipedec_cli.evaluate.metrics.fields import Fields
 from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.report import Report
+from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.evaluate.scoring import LoadedRun, score_run
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Limits, Method
@@ -42,7 +42,7 @@ METHODS: dict[str, Method | Verify] = {
 }
 
 
-def traced(name: str, examples: Sequence[Example], *, trace: bool = True, **more: Any) -> Competitor:
+def traced(name: str, examples: Sequence[Example], *, trace: bool = True, **more: Any) -> Entry:
     """A decoder that has written its texts, with an engine's runner that would not run."""
     method, role = METHODS[name], more.pop("role", "pipelined")
     alone = role in ("baseline", "exact")
@@ -69,11 +69,11 @@ def traced(name: str, examples: Sequence[Example], *, trace: bool = True, **more
     plain = SimpleNamespace(prompted=False)
     decoder.checkpoint = SimpleNamespace(bos=BOS, eos=EOS, name=name, opener=BOS, backbone=plain)
     decoder.weights = SimpleNamespace(kernels="none", dtype="torch.float32")
-    return Competitor(
-        name,
-        role,
-        EngineRunner(decoder, {}),
-        scored=score_run(run, Rouge(), on_example=lambda: None),
+    return Entry(
+        name=name,
+        role=role,
+        runner=EngineRunner(decoder, {}),
+        quality=Quality(score_run(run, Rouge(), on_example=lambda: None)),
         timings={1: timing([4.0 if alone else 1.5], 20, 0.5, examples=10)},
         **more,
     )
@@ -85,27 +85,31 @@ def traced_report(
     *,
     untraced: Sequence[str] = (),
     **more: Any,
-) -> Report:
+) -> Comparison:
     """Every kind of decoder that a report has, and what each made of the examples."""
     roles: dict[str, Role] = {"sequential": "baseline", "exact-source": "exact"}
     entries = [
-        traced(name, examples, trace=name not in untraced, role=roles.get(name, "pipelined"), options=name)
+        traced(name, examples, trace=name not in untraced, role=roles.get(name, "pipelined"), command=name)
         for name in names
     ]
-    for one in entries[1:]:
-        one.gains = one.gains_over(entries[0])
-    return make_report(**{"entries": tuple(entries), "sizes": {}, **more})
+    entries[1:] = [replace(one, gains=one.gains_over(entries[0])) for one in entries[1:]]
+    return make_report(**{"entries": tuple(entries), "by_subsequences": {}, **more})
 
 
-def objects_report() -> Report:
+def objects_report() -> Comparison:
     """A report on an object, whose fields come in another order than the target's, one with another value."""
     right = ["name: Fitzbillies", "rating: 3", "area: riverside"]
     made = ["name: The Eagle", "area: riverside", "rating: 3"]
     report = traced_report([("a pub", right, made)], ["sequential", "Δt = 1"], metric="fields_f1")
-    for one in report.entries:
-        assert one.scored is not None
-        one.scored = replace(one.scored, scores=score(one.scored.items, Fields()))
-    return report
+    return replace(report, entries=tuple(map(scored_as_objects, report.entries)))
+
+
+def scored_as_objects(entry: Entry) -> Entry:
+    """The entry with its texts scored by their fields."""
+    scored = entry.quality.scored
+    assert scored is not None
+    scored = replace(scored, scores=score(scored.items, Fields()))
+    return replace(entry, quality=replace(entry.quality, scored=scored))
 
 
 def _grids(events: Iterable[object], *, exact: bool) -> dict[int, dict[str, Any]]:

@@ -2,11 +2,13 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
 from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.agreement import TextAgreement
+from pipedec_cli.evaluate.comparison import Quality
 from pipedec_cli.view.page.plots import Interval, Series, bars, cloud, lines
 from pipedec_cli.view.page.report_plots import report_plots
 from tests.evaluate.decoders import timing
@@ -65,22 +67,22 @@ def test_a_report_is_drawn_for_each_batch_size_and_by_what_there_is():
         *(f"{what} by number of subsequences" for what in by),
         *(f"{what} by Δt" for what in ("ROUGE-L", "Speed", "Decoder steps")),
     ]
-    titles = [plot.title for plot in report_plots(make_report(delays=(1,), sizes={}))]
+    titles = [plot.title for plot in report_plots(make_report(delays=(1,), by_subsequences={}))]
     assert titles == ["Speed against quality, batch size 1", "Where the time goes, batch size 1"]
 
 
 @pytest.mark.parametrize("verdict", ["take", "trade"])
 def test_a_decoder_is_ringed_as_advised_where_it_is(verdict):
-    trade, *_ = report_plots(make_report(advice=Advice(verdict, "--delay 2", "")))
+    trade, *_ = report_plots(make_report(advice=Advice(verdict, "", entry="Δt = 2")))
     assert ("advised" in trade.svg) == (verdict == "take")
 
 
 def test_without_right_answers_agreement_stands_for_quality_and_untold_parts_are_one():
-    report = make_report(delays=(1,), sizes={})
+    report = make_report(delays=(1,), by_subsequences={})
     first, one = report.entries
-    first.scored, one.scored, one.differences = None, None, {}
-    one.text_agreement = TextAgreement(93.14, 12, 25)
-    first.timings = {1: timing([4.0], 100, None, examples=10)}
-    trade, time = report_plots(report)
+    timings = {1: timing([4.0], 100, None, examples=10)}
+    first = replace(first, quality=Quality(), timings=timings)
+    one = replace(one, quality=Quality(agreement=TextAgreement(93.14, 12, 25)))
+    trade, time = report_plots(replace(report, entries=(first, one)))
     assert "ROUGE-L with the baseline" in trade.svg and "down to 90" in trade.note
     assert "not told apart" in time.svg and ">400<" in time.svg

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from pipedec_cli.evaluate.comparison import Quality
 from pipedec_cli.pipeline.grid import Opening
 from pipedec_cli.view.page import examples as examples_of
 from pipedec_cli.view.page import replay as replay_of
@@ -36,7 +37,7 @@ def test_every_decoders_grid_is_there_with_what_it_took_back_and_the_time_of_its
 
 def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_played_back():
     report = traced_report(untraced=["Δt = 1"])
-    made = report.first.scored.run.predictions
+    made = report.first.quality.scored.run.predictions
     odd = (
         {"steps": made[0].steps + 1},
         {"grid": ((10**9, (1,)),), "steps": 1},
@@ -53,7 +54,7 @@ def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_play
     ]
     assert [example["runs"][0] is None for example in section.data["examples"]] == [True, True, True, False]
     assert replay(traced_report(untraced=list(METHODS))) is None
-    blind = replace(report, entries=tuple(replace(one, scored=None) for one in report.entries))
+    blind = replace(report, entries=tuple(replace(one, quality=Quality()) for one in report.entries))
     assert replay(blind) is examples(blind) is None
 
 

@@ -1,4 +1,4 @@
-"""What a report and a bench hold."""
+"""Comparisons: what reports and benches hold."""
 
 import json
 
@@ -6,21 +6,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.evaluate.agreement import TextAgreement
-from pipedec_cli.evaluate.bench import Bench
-from pipedec_cli.evaluate.competitor import Agreement
+from pipedec_cli.evaluate.agreement import TextAgreement, TokenAgreement
+from pipedec_cli.evaluate.assemble import assemble
+from pipedec_cli.evaluate.breakdown import MANY, Run, SizeRow, by_size
+from pipedec_cli.evaluate.comparison import (
+    Comparison,
+    Conditions,
+    MeasuredEntry,
+    Quality,
+    Sample,
+    Totals,
+    choose_sample,
+)
 from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.machine import Machine, disturbance
-from pipedec_cli.evaluate.report import MANY, Run, Sample, assemble, by_size, choose_sample
 from pipedec_cli.evaluate.significance import Difference
+from pipedec_cli.evaluate.steps import Bandwidth
 from pipedec_cli.evaluate.timing import Output, Pass, Timing
-from tests.evaluate.decoders import competitor, scored, timing
+from tests.evaluate.decoders import FakeDecoder, entry, scored, timing
 
-WHERE = {
-    "device": "cpu",
-    "machine": Machine("a processor", 2, 2, 2, 1 << 30, None, "Linux x86_64", "3.11"),
-    "versions": {"torch": "2", "ctranslate2": None},
-}
+MACHINE = Machine("a processor", 2, 2, 2, 1 << 30, None, "Linux x86_64", "3.11")
+
+
+def conditions(**more):
+    return Conditions(device="cpu", machine=MACHINE, versions={"torch": "2", "ctranslate2": None}, **more)
+
+
+def test_totals_have_means_and_agreement_counts_equal_examples():
+    assert Totals.of(2, 30, 60) == Totals(2, 30, 60, 15.0, 30.0, 2.0)
+    assert Totals.of(0, 0, 0) == Totals(0, 0, 0, 0.0, 0.0, 0.0)
+    one, other = [Output((1, 2), 3), Output((1,), 2)], [Output((1, 2), 1), Output((2,), 2)]
+    assert TokenAgreement.between(one, other) == TokenAgreement(1, 2)
+
+
+def test_gains_are_taken_where_both_were_timed_and_an_entry_is_saved_as_json():
+    mine = entry("a", timings={1: timing([2.0], 10), 4: timing([1.0], 1)})
+    assert list(mine.gains_over(entry(timings={1: timing([2.0], 1)}))) == [1]
+    content = json.loads(json.dumps(mine.values()))
+    assert (content["name"], content["role"], content["settings"]) == ("a", "pipelined", {"dtype": "float32"})
+    assert content["speed"][0]["examples_per_second"] == 0.5
+    assert content["speed"][0]["over_baseline"] is None
+    assert content["memory"] is content["quality"] is content["agreement"] is None
 
 
 @given(st.integers(0, 300), st.integers(1, 60))
@@ -52,7 +78,7 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     # a row for each number of the paper's figures, and for others that there are
     assert [row.subsequences for row in rows] == [1, *range(2, 10)]
     _, two, three, *_, nine = rows
-    assert three == (3, 0, None, 0, None, None, None)
+    assert three == SizeRow(3, 0, None, 0, None, None, None)
     assert (two.subsequences, two.examples, two.fewer_steps) == (2, 2, 2.0)
     assert (two.timed, two.speedup) == (1, 3.0)
     assert two.baseline_quality == 100.0
@@ -66,56 +92,64 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
 
 
 def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
-    """A baseline, one delay and a peer, with two examples, of which the second was timed."""
+    """A baseline, one delay and a peer, with two examples, of which the second was timed; `exact` are names."""
 
-    def timed(seconds, row_budget_exhausted=False):
-        passes = [Pass([Output((5, 6), 4, row_budget_exhausted)], 4, 0.0, None, (seconds,))]
+    def timed(seconds, exhausted=False):
+        passes = [Pass((Output((5, 6), 4, exhausted),), 4, 0.0, None, (seconds,))]
         return {size: Timing.of(size, passes) for size in sizes}
 
-    told = [["a b", "c d"]] * 2
-    first = competitor("sequential", "baseline", scored=scored(told, steps=(8, 8)), timings=timed(6.0))
-    mine = competitor(
-        "Δt = 1",
-        options="--delay 1",
-        delay=delay,
-        scored=scored(told, steps=(2, 4)),
-        timings=timed(2.0, row_budget_exhausted=True),
-        differences={"rougeL": Difference(-0.1, None, None)},
+    def measured(name, role, timings, **more):
+        return MeasuredEntry(name=name, role=role, runner=FakeDecoder(), timings=timings, **more)
+
+    texts, agreed = [["a b", "c d"]] * 2, TextAgreement(100.0, 2, 2)
+    entries = [
+        measured("sequential", "baseline", timed(6.0)),
+        measured("Δt = 1", "pipelined", timed(2.0, exhausted=True), delay=delay, command="generate"),
+        *(measured(name, "exact", timed(1.0), delay=1, command="exact t5") for name in exact),
+        measured("theirs", "peer", {size: timing([12.0], 4) for size in peer_sizes}),
+    ]
+    qualities = [
+        Quality(scored(texts, steps=(8, 8))),
+        Quality(scored(texts, steps=(2, 4)), {"rougeL": Difference(-0.1, None, None)}),
+        *(Quality(scored(texts, steps=(2, 2)), {}, agreed) for _ in exact),
+    ]
+    return assemble(
+        entries,
+        [{"test": quality} for quality in qualities],
+        conditions(disturbed=disturbed),
+        ["1"],
+        metric="rougeL",
+        called="the sequential model",
+        baseline="the sequential model",
+        sample=Sample(1, 2, 1),
+        dtype="float32",
     )
-    theirs = competitor("theirs", "peer", timings={size: timing([12.0], 4) for size in peer_sizes})
-    for one in exact:
-        one.timings, one.scored = timed(1.0), scored(told, steps=(2, 2))
-    entries = {"entries": (first, mine, theirs, *exact), "absent": (), "disturbed": disturbed, **WHERE}
-    names = {"metric": "rougeL", "called": "the plain model", "baseline": "the plain model"}
-    return assemble(entries, ["1"], sample=Sample(1, 2, 1), dtype="float32", significance="", **names)
 
 
 def test_report_is_put_together_from_scores_and_timings():
     report = compared()
     first, mine, theirs = report.entries
-    assert [one.totals[:3] for one in (first, mine)] == [(2, 16, 4), (2, 6, 4)]
+    sums = [(one.totals.examples, one.totals.steps, one.totals.tokens) for one in (first, mine)]
+    assert sums == [(2, 16, 4), (2, 6, 4)]
     assert {size: gain.speedup for size, gain in mine.gains.items()} == {1: 3.0, 2: 3.0}
-    assert (first.row_budget_exhausted, mine.row_budget_exhausted, theirs.row_budget_exhausted) == (
-        None,
-        1.0,
-        None,
-    )
+    exhausted = [one.row_budget_exhausted for one in (first, mine, theirs)]
+    assert exhausted == [None, 1.0, None]
     assert report.explored and not compared(delay="together").explored
-    assert theirs.agreement == Agreement(0, 1)
-    assert (first.gains, report.subsequences) == ({}, 2.0)
-    row, *_ = report.sizes["Δt = 1"]
+    assert (first.gains, report.subsequences_per_target) == ({}, 2.0)
+    row, *_ = report.by_subsequences["Δt = 1"]
     assert (row.examples, row.fewer_steps, row.timed, row.speedup) == (2, 16 / 6, 1, 3.0)
-    assert (report.advice.verdict, report.advice.options) == ("take", "--delay 1")
-    content = json.loads(json.dumps(report.as_json()))
+    assert (report.advice.verdict, report.advised, report.advice.command) == ("take", "Δt = 1", "generate")
+    content = json.loads(json.dumps(report.values()))
     assert content["decoders"][1]["speed"][0]["over_baseline"]["speedup"] == 3.0
     assert content["decoders"][1]["quality"]["signature"].startswith("rouge|")
+    assert (content["conditions"]["machine"]["processor"], content["sample"]["timed"]) == ("a processor", 1)
     # a peer that was not timed at a batch size has no figures there
     report = compared(sizes=(2,), peer_sizes=())
-    assert (report.entries[2].agreement, report.entries[2].gains) == (None, {})
-    assert {row.timed for row in report.sizes["Δt = 1"]} == {0}
+    assert report.entries[2].gains == {}
+    assert {row.timed for row in report.by_subsequences["Δt = 1"]} == {0}
 
 
-def test_that_other_work_got_in_the_way_is_said_with_the_advice_that_it_weakens():
+def test_a_warning_about_other_work_stands_with_the_advice_that_it_weakens():
     plain, report = compared(), compared(disturbed=disturbance(0.5))
     first, *others = report.advice.cautions
     assert first.startswith("Other work took 50% of the machine's processors") and first.endswith("machine.")
@@ -123,34 +157,36 @@ def test_that_other_work_got_in_the_way_is_said_with_the_advice_that_it_weakens(
 
 
 def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():
-    """Not even where it is the fastest; it stands in no breakdown, since its texts are the baseline's."""
-    told = {"delay": 1, "options": "--exact t5", "text_agreement": TextAgreement(100.0, 2, 2)}
-    report = compared(exact=[competitor("exact-pipelined", "exact", **told)])
-    assert (report.advice.verdict, report.advice.options) == ("take", "--delay 1")
-    said = "If no word may change, exact-pipelined (`pipedec generate --exact t5`) gives the very text of the plain model, 6.0"
+    """Even if it is the fastest. It has no rows by number of subsequences: its texts are the baseline's."""
+    report = compared(exact=["exact-pipelined"])
+    assert (report.advice.verdict, report.advised) == ("take", "Δt = 1")
+    said = "If no word may change, exact-pipelined (`exact t5`) gives exactly the text of the sequential model, 6.0"
     assert said in report.advice.text
-    assert set(report.sizes) == {"Δt = 1"}
+    assert set(report.by_subsequences) == {"Δt = 1"}
     assert [one.name for one in report.pipelined] == ["Δt = 1"]
-    totals, agreement = report.entries[3].totals, report.entries[3].agreement
-    assert (totals.draft_steps, totals.as_json()["tokens_per_check"]) == (0, 1.0)
-    assert agreement == Agreement(1, 1)
+    totals = report.entries[2].totals
+    assert (totals.draft_steps, totals.tokens_per_check) == (0, 1.0)
     assert "If no word" not in compared().advice.text
 
 
 def bench(*entries):
-    told = {"lengths": Lengths.even(5, 2, 10), "bandwidth": (1e9,), "reader": "a test", "repeats": 1}
-    return Bench(entries=entries, model="m", steps=(), **told, **WHERE)
+    return Comparison(
+        entries=entries,
+        conditions=conditions(),
+        sample=Sample(1, 1, 1),
+        model="m",
+        lengths=Lengths.even(5, 2, 10),
+        bandwidth=Bandwidth("a test", (1e9,), 1e9),
+    )
 
 
 def forced(name, role, sizes, dtype="float32"):
-    """A decoder whose decoding took so many seconds and calls at each batch size, and its encoder a second."""
+    """An entry with the given seconds of decoding and calls at each batch size, and a second in the encoder."""
     timings = {
         size: timing([seconds + 1.0], calls, 1.0, examples=size, tokens=10, steps=calls, size=size)
         for size, (seconds, calls) in sizes.items()
     }
-    made = competitor(name, role, timings=timings)
-    made.runner.settings = {"dtype": dtype}
-    return made
+    return entry(name, role, timings=timings, dtype=dtype)
 
 
 def test_ours_are_set_against_the_sequential_decoder_of_the_same_dtype_and_against_every_peer():
@@ -184,9 +220,13 @@ def test_ours_are_set_against_the_sequential_decoder_of_the_same_dtype_and_again
 
 
 def test_json_of_a_bench_holds_everything_and_says_that_lengths_are_forced():
-    content = json.loads(json.dumps(bench(forced("sequential", "baseline", {1: (1.0, 2)})).as_json()))
+    made = bench(
+        forced("sequential", "baseline", {1: (1.0, 2)}), forced("Δt = 1", "pipelined", {1: (1.0, 1)})
+    )
+    content = json.loads(json.dumps(made.values()))
     assert content["lengths"]["forced"] is True
-    assert content["decoders"][0]["kind"] == "sequential"
+    assert content["decoders"][0]["role"] == "baseline"
     assert content["decoders"][0]["speed"][0]["decoder_calls"] == 2
     assert content["bandwidth"] == {"reader": "a test", "bytes_per_second": [1e9], "median": 1e9}
-    assert content["machine"]["processor"] == "a processor"
+    (ratio,) = content["ratios"]
+    assert (ratio["decoder"], ratio["over"], ratio["fewer_calls"]) == ("Δt = 1", "sequential", 2.0)

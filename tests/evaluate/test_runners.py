@@ -1,4 +1,4 @@
-"""What is told of a decoder, and our own ones on the engine."""
+"""Our decoders on the engine, as runners."""
 
 import json
 import time
@@ -6,37 +6,15 @@ import time
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.competitor import Agreement, EngineRunner, Totals, from_spec
-from pipedec_cli.evaluate.timing import Output, time_together
+from pipedec_cli.evaluate.runners import EngineRunner, from_spec
+from pipedec_cli.evaluate.timing import time_together
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import TOLD, tiny_checkpoint
-from tests.evaluate.decoders import competitor, timing
-
-
-def test_competitor_and_its_totals_with_their_means_are_saved_as_json():
-    means = ("steps_per_example", "tokens_per_example", "tokens_per_step")
-    for totals, expected in (Totals(2, 30, 60), (15.0, 30.0, 2.0)), (Totals(0, 0, 0), (0.0, 0.0, 0.0)):
-        content = totals.as_json()
-        assert tuple(content.pop(name) for name in means) == expected
-        assert content == totals._asdict()
-    content = json.loads(json.dumps(competitor("a", timings={1: timing([2.0], 10)}).as_json()))
-    assert (content["name"], content["role"]) == ("a", "pipelined")
-    assert content["settings"] == {"dtype": "float32"}
-    assert content["speed"][0]["examples_per_second"] == 0.5
-    assert content["speed"][0]["over_baseline"] is None
-    assert content["memory"] is content["quality"] is content["agreement"] is None
-
-
-def test_agreement_counts_equal_examples_and_gains_are_taken_where_both_were_timed():
-    one, other = [Output((1, 2), 3), Output((1,), 2)], [Output((1, 2), 1), Output((2,), 2)]
-    assert Agreement.between(one, other) == Agreement(1, 2)
-    mine = competitor(timings={1: timing([1.0], 1), 4: timing([1.0], 1)})
-    assert list(mine.gains_over(competitor(timings={1: timing([2.0], 1)}))) == [1]
 
 
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory):
-    return load(tiny_checkpoint(tmp_path_factory.mktemp("competitors") / "pipelined"))
+    return load(tiny_checkpoint(tmp_path_factory.mktemp("runners") / "pipelined"))
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +41,10 @@ def test_parts_add_up_to_no_more_than_the_whole(decoder, sources):
     assert found.decoder_calls == sum(output.steps for output in found.outputs)
 
 
-def test_settings_tell_the_schedule_and_a_child_process_decodes_in_the_same_way(decoder, sources, tmp_path):
+def test_settings_have_the_schedule_and_a_child_process_decodes_in_the_same_way(decoder, sources, tmp_path):
     runner = EngineRunner(decoder, {"delay": 3, "empty_rows": "stop"})
-    told = [runner.settings[name] for name in ("schedule", "empty_rows", "time_max", "dtype")]
-    assert told == ["delay3", "stop", "50", "float32"]
+    shown = [runner.settings[name] for name in ("schedule", "empty_rows", "time_max", "dtype")]
+    assert shown == ["delay3", "stop", "50", "float32"]
     factory, payload = runner.spec()
     assert factory.endswith(":from_spec")
     again = from_spec(**json.loads(json.dumps(payload)))

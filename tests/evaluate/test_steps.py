@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipedec_cli.evaluate.bench import CACHED, STEPS, MemoryProbe, step_bytes, time_steps
+from pipedec_cli.evaluate.steps import CACHED, STEPS, MemoryProbe, step_bytes, time_steps
 from pipedec_cli.model.engine.engine import Engine
 from pipedec_cli.model.engine.native.build import BuildError
 from pipedec_cli.model.engine.native.library import VARIABLE, library

@@ -1,0 +1,225 @@
+"""Our decoders as runners that can be timed: on the engine, and in exact mode with the cost and gain of its draft."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pipedec_cli.data.records import Draft
+from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, combine_known, time_of, watched
+from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
+from pipedec_cli.pipeline.grid import Method
+from pipedec_cli.pipeline.schedule import Whole
+from pipedec_cli.pipeline.verify import Verify
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.model.exact import ExactDecoder
+
+#: The names of exact mode in `--compare`: exact-pipelined, …
+EXACT: Final[Mapping[str, Draft]] = {f"exact-{draft}": draft for draft in get_args(Draft)}
+#: Separates the two halves of a source in exact mode: ids of the sequential model, then ids of the drafter.
+SEPARATOR: Final = -1
+
+
+class EngineRunner:
+    """A checkpoint on our engine with one method: pipelined at a delay, waiting, or sequential."""
+
+    largest_batch: int | None = None
+
+    def __init__(self, decoder: Decoder, choice: Mapping[str, Any], lengths: Lengths | None = None) -> None:
+        """Choose a method by the arguments of `Decoder.method`; a UserError if the checkpoint was not trained for the delay.
+
+        Forced lengths work with every model and delay (None: the whole target as one string).
+        """
+        self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
+        self.method = decoder.method(**choice) if lengths is None else self._forced_method(lengths)
+        self._whole = isinstance(self.method.schedule, Whole)
+
+    def _forced_method(self, lengths: Lengths) -> Method:
+        checkpoint, sequential = self.decoder.checkpoint, self.choice.get("delay") is None
+        bos = None if sequential and checkpoint.backbone.prompted else checkpoint.opener
+        return lengths.method(bos, checkpoint.eos, **self.choice)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Kernels, schedule, bounds and dtype."""
+        method, weights = self.method, self.decoder.weights
+        settings = {"kernels": weights.kernels, "schedule": method.schedule.name}
+        if not self._whole and not method.openings:
+            settings["empty_rows"] = method.empty_rows
+        if method.stop_on_repeat:
+            settings["stop_on_repeat"] = "yes"
+        if method.min_start_prob:
+            settings["min_start_prob"] = f"{method.min_start_prob:g}"
+        settings |= {name: str(bound) for name, bound in asdict(method.limits).items() if bound is not None}
+        return settings | {"dtype": str(weights.dtype).removeprefix("torch.")}
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Decode; see `Runner.run`."""
+        return self.decode(sources, self.method, batch_size, clock)[0]
+
+    def decode(
+        self, sources: Sequence[Source], method: Method | Verify, batch_size: int, clock: Clock
+    ) -> tuple[Pass, list[Finished]]:
+        """Decode with some method; also return how each example ended."""
+        model: StepModel = self.decoder.engine(batch_size)
+        if self.lengths is not None:
+            targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
+            model = ForcedAnswers(model, targets, self.decoder.checkpoint.eos)
+        meter = _Meter(model, clock)
+        ends: dict[int, Finished] = {}
+        with watched(self.decoder.weights.encoder, clock) as encoder:
+            for event in decode(meter, enumerate(sources), method, batch_size):
+                if isinstance(event, Finished):
+                    ends[event.example] = event
+        # Without an encoder, admitting an example is reading its prompt.
+        encoding, set_up = meter.admitting, None
+        if encoder:
+            encoding, set_up = sum(encoder), meter.admitting - sum(encoder)
+        ended = [ends[place] for place in range(len(sources))]
+        outputs = tuple(
+            Output(tuple(chain(*end.texts)), end.grid.steps, end.grid.row_budget_exhausted) for end in ended
+        )
+        return Pass(outputs, meter.calls, encoding, set_up, rows=meter.rows), ended
+
+    def spec(self) -> tuple[str, dict[str, Any]]:
+        """The same for a child process."""
+        import torch
+
+        return "pipedec_cli.evaluate.runners:from_spec", {
+            "name": self.decoder.checkpoint.name,
+            "eos": self.decoder.checkpoint.eos,
+            "dtype": self.settings["dtype"],
+            "device": str(self.decoder.checkpoint.device),
+            "threads": torch.get_num_threads(),
+            "choice": self.choice,
+            "lengths": self.lengths and asdict(self.lengths),
+        }
+
+
+class ExactRunner(EngineRunner):
+    """A sequential model whose text is checked against drafts. The time to draft, and to tokenize the draft, counts.
+
+    The cost of guesses is measured in the first pass at each batch size.
+    """
+
+    def __init__(self, exact: ExactDecoder, choice: Mapping[str, Any]) -> None:
+        """Drafts are made as the choice says, by the arguments of `Decoder.method`."""
+        super().__init__(exact.plain, {})
+        self.exact = exact
+        self.drafter = EngineRunner(exact.drafter, choice) if exact.drafter is not None else None
+        self._costs: dict[int, tuple[float, ...]] = {}
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings of the sequential model, and of the draft."""
+        settings = {**super().settings, "draft": self.exact.kind}
+        if self.drafter is not None:
+            drafter = self.drafter.settings
+            how = (drafter[name] for name in ("schedule", "empty_rows") if name in drafter)
+            settings["drafted by"] = " ".join(how)
+        return settings
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Draft all, then check; see `Runner.run`."""
+        if batch_size not in self._costs:
+            self._costs[batch_size] = self.exact.measured(batch_size)
+        check = self.exact.check(self.method.limits.max_tokens, self._costs[batch_size])
+        if self.drafter is None:
+            return self.decode(sources, check, batch_size, clock)[0]
+        at = [list(source).index(SEPARATOR) for source in sources]
+        theirs = [source[place + 1 :] for place, source in zip(at, sources, strict=True)]
+        drafting, ends = self.drafter.decode(theirs, self.drafter.method, batch_size, clock)
+        for end in ends:
+            check.drafts[end.example] = self.exact.draft(self.drafter.decoder.joined(end)[0])
+        own = [source[:place] for place, source in zip(at, sources, strict=True)]
+        checking, _ = self.decode(own, check, batch_size, clock)
+        both = zip(checking.outputs, drafting.outputs, strict=True)
+        return Pass(
+            outputs=tuple(Output(checked.tokens, checked.steps + draft.steps) for checked, draft in both),
+            calls=checking.calls + drafting.calls,
+            encoder_seconds=combine_known([checking.encoder_seconds, drafting.encoder_seconds], sum),
+            setup_seconds=combine_known([checking.setup_seconds, drafting.setup_seconds], sum),
+            draft_calls=drafting.calls,
+            rows=checking.rows,
+        )
+
+    def spec(self) -> tuple[str, dict[str, Any]]:
+        """The same for a child process, which holds both models."""
+        factory, payload = super().spec()
+        payload["draft"] = self.exact.kind
+        if self.drafter is not None:
+            payload |= {"drafter": self.drafter.decoder.checkpoint.name, "choice": self.drafter.choice}
+        return factory, payload
+
+
+def make_runner(decoder: Decoder, choice: Mapping[str, Any]) -> EngineRunner:
+    """The runner of a decoder of ours. The choice is how it decodes or, in exact mode, how its drafter does."""
+    from pipedec_cli.model.exact import ExactDecoder
+
+    if isinstance(decoder, ExactDecoder):
+        return ExactRunner(decoder, choice)
+    return EngineRunner(decoder, choice)
+
+
+def from_spec(
+    *,
+    name: str,
+    eos: int,
+    threads: int,
+    choice: dict[str, Any],
+    lengths: dict[str, Any] | None,
+    draft: Draft | None = None,
+    drafter: str | None = None,
+    **loaded: Any,
+) -> EngineRunner:
+    """Load the checkpoints anew, as `pipedec generate` does; see `EngineRunner.spec`.
+
+    Texts end with the id `eos`: in a chat it differs from the id that the checkpoint names.
+    """
+    import torch
+
+    from pipedec_cli.model.decoder import load
+    from pipedec_cli.model.exact import ExactDecoder
+
+    torch.set_num_threads(threads)
+    decoder = load(name, **loaded)
+    decoder.checkpoint.eos = eos
+    if draft is None:
+        return EngineRunner(decoder, choice, Lengths(**lengths) if lengths else None)
+    drafts: Any = draft if drafter is None else load(drafter, **loaded)
+    return ExactRunner(ExactDecoder(decoder, drafts), choice)
+
+
+def source_ids(decoder: Decoder, text: str) -> list[int]:
+    """A source in ids, as the decoder's runner takes it; with a drafter, in the ids of both."""
+    drafter: Decoder | None = getattr(decoder, "drafter", None)
+    own = decoder.text.source(text)[0]
+    return own if drafter is None else [*own, SEPARATOR, *drafter.text.source(text)[0]]
+
+
+class _Meter:
+    """A `StepModel` that passes everything on to another, counts its calls, and times its admissions."""
+
+    def __init__(self, model: StepModel, clock: Clock) -> None:
+        self.model, self.clock, self.calls, self.rows = model, clock, 0, 0
+        self.admitting = 0.0  # seconds in encoder and set-up
+        self.release, self.take_back = model.release, model.take_back
+
+    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
+        self.admitting += time_of(self.clock, lambda: self.model.admit(newcomers))
+
+    def step(self, rows: Sequence[Row]) -> Sequence[int]:
+        self._count(rows)
+        return self.model.step(rows)
+
+    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
+        self._count(rows)
+        return self.model.step_with_probabilities(rows)
+
+    def _count(self, rows: Sequence[Row]) -> None:
+        self.calls, self.rows = self.calls + 1, self.rows + len(rows)
