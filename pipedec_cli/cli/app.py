@@ -68,7 +68,7 @@ def _usage_on_one_line() -> Iterator[None]:
             config = error.ctx.params.get("config")
             told += f" (in {config})" if config and source and source.name == "DEFAULT_MAP" else ""
         option = getattr(error, "option_name", None)  # of one that there is not
-        if option and any(f"--{one.name}" == option for one in error.ctx.command.params):
+        if option and error.ctx and any(f"--{one.name}" == option for one in error.ctx.command.params):
             told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"
         see = f"see `{error.ctx.command_path if error.ctx else 'pipedec'} --help`"
         _fail(f"{told}{'' if told.endswith('?') else ';'} {see}", EXIT_USAGE)

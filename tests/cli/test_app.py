@@ -238,6 +238,7 @@ def test_a_closed_pipe_is_no_error_message():
         (["report", "-w", "-"], "Invalid value for 'workspace': - is standard output"),
         (["generate", "--max-source-tokens", "65537"], "Invalid value for '--max-source-tokens'"),
         (["--nonsense"], "No such option: --nonsense"),
+        (["generate", "--delay"], "Option '--delay' requires an argument"),
     ],
 )
 def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments, told):
