@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from pipedec_cli.pipeline.decode import Row
+from pipedec_cli.pipeline.decode import Finished, Row, decode
 from pipedec_cli.pipeline.grid import Limits, Method, Slot
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, oracle_retract, sees
@@ -183,6 +183,18 @@ def ask_oracle(
     if empty_rows == "retract":
         return oracle_retract(next_logits, given, min_start_prob=min_start_prob, **settings)
     return oracle_decode(next_logits, given, empty_rows=empty_rows, **settings)
+
+
+def finished(model, sources, method, sequences=1):
+    """How each source ended, by its number."""
+    events = decode(model, enumerate(sources), method, sequences)
+    return {event.example: event for event in events if isinstance(event, Finished)}
+
+
+def outcome_of(result):
+    """Rows, steps and what cut the text, of a grid or of the oracle."""
+    rows = result.rows if hasattr(result, "rows") else rows_of(result)
+    return rows, result.steps, result.truncated
 
 
 def rows_of(grid):

@@ -58,19 +58,18 @@ class Opening:
 class Method:
     """How to decode: everything but the model and the sources.
 
-    `bos` opens a subsequence, `eos` ends it. Without a `bos` the source's last token opens the only row, as a
-    decoder-only model goes on behind its prompt. With `stop_on_repeat` a text ends where it begins to repeat itself
-    (see `before_repeats`). Under ``retract`` an attempt made while something is live is kept only if its first token
-    has at least the probability `min_start_prob`. With `openings` there is one row for each and no other: nothing is
-    explored, and sub_max does not apply. A ValueError where settings do not go together.
+    Without a `bos` the source's last token opens the only row, as a decoder-only model goes on behind its prompt.
+    With `openings` there is one row for each and no other: nothing is explored, and sub_max does not apply.
+    A ValueError where settings do not go together.
     """
 
     schedule: Schedule
-    bos: int | None
-    eos: int
+    bos: int | None  # opens a subsequence
+    eos: int  # ends it
     limits: Limits = field(default_factory=Limits)
     empty_rows: EmptyRows = "retry"
-    stop_on_repeat: bool = False
+    stop_on_repeat: bool = False  # a text ends where it begins to repeat itself; see `before_repeats`
+    #: Under ``retract``: the least probability of the first token of an attempt made while something is live.
     min_start_prob: float = 0.0
     openings: tuple[Opening, ...] = ()
 
@@ -95,8 +94,7 @@ def split_opener(bos: int | None, source: Sequence[int]) -> tuple[Sequence[int],
 class Slot(NamedTuple):
     """One token in its place; subsequences are counted from 1.
 
-    A NamedTuple, because each call makes several: a frozen dataclass takes 4 times as long to make (2 µs more), and
-    the whole loop takes 11 µs a call.
+    A NamedTuple, because a frozen dataclass takes 4 times as long to make: 2 µs more, several times a call of 11 µs.
     """
 
     subsequence: int
@@ -125,19 +123,15 @@ class Grid:
 
     method: Method
     bos: int
-    #: All that were established, empty ones included, without those that were taken back.
-    subsequences: list[Subsequence] = field(default_factory=list, init=False)
+    subsequences: list[Subsequence] = field(default_factory=list, init=False)  # without those taken back
     time: int = field(default=0, init=False)  # of the newest tokens
     steps: int = field(default=0, init=False)  # decoder calls
     taken_back: int = field(default=0, init=False)  # subsequences
     stopped_on_repeat: bool = field(default=False, init=False)  # rows that repeat others were dropped
     _planned: tuple[Slot, ...] = field(default=(), init=False)
-    #: The newest subsequence was established while nothing was live.
-    _alone: bool = field(default=False, init=False)
-    #: The start of the last subsequence that was taken back.
-    _tried: int = field(default=-1, init=False)
-    #: An attempt made while nothing was live came out empty: the text is over.
-    _over: bool = field(default=False, init=False)
+    _alone: bool = field(default=False, init=False)  # nothing was live when the newest subsequence started
+    _tried: int = field(default=-1, init=False)  # the start of the last subsequence that was taken back
+    _over: bool = field(default=False, init=False)  # an attempt came out empty while nothing was live
 
     @property
     def live(self) -> list[Subsequence]:
@@ -217,9 +211,8 @@ class Grid:
     def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place, and let the clock tick.
 
-        Answers to rows that do not answer are ignored. The probabilities of the answers are needed if
-        `Method.min_start_prob` is not 0. A row that is taken back is the last of the planned rows. A ValueError if the
-        numbers do not fit.
+        Rows that do not answer ignore theirs. The probabilities of the answers are needed if `Method.min_start_prob`
+        is not 0. A row that is taken back is the last of the planned rows. A ValueError if the numbers do not fit.
         """
         method, planned = self.method, self._planned
         if len(answers) != len(planned) or not planned:

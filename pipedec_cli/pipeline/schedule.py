@@ -124,22 +124,21 @@ class RandomStarts:
         return start if last is None else min(start, last)
 
 
-#: The distances that are drawn from: 1 to 12, and infinity, which waits. The usual ones are there twice.
-DISTANCES: Final = (1, 2, *range(1, 13), math.inf, math.inf)
-PLAIN_KINDS: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed(3))
+#: The distances that are drawn from: 1 to 12, and infinity, which waits. The usual distances are there twice.
+_DISTANCES: Final = (1, 2, *range(1, 13), math.inf, math.inf)
+_FOR_A_BATCH: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed(3))
 
 
 def draw_schedule(batch: random.Random, example: random.Random, subsequences: int) -> Schedule:
     """Draw a schedule for an example of a training batch, so that one checkpoint serves every delay.
 
-    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3. Otherwise every start of every example is
-    drawn. The choice for the whole batch comes from `batch`, the distances come from `example`. The example has at
-    most `subsequences` rows, the closing empty one included.
+    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3, drawn from `batch`. Otherwise every start of
+    every example is drawn, from `example`, for at most `subsequences` rows, the closing empty one included.
     """
-    kind = batch.randrange(2 * len(PLAIN_KINDS))
-    if kind < len(PLAIN_KINDS):
-        return PLAIN_KINDS[kind]
-    return RandomStarts(tuple(example.choices(DISTANCES, k=max(1, subsequences))))
+    kind = batch.randrange(2 * len(_FOR_A_BATCH))
+    if kind < len(_FOR_A_BATCH):
+        return _FOR_A_BATCH[kind]
+    return RandomStarts(tuple(example.choices(_DISTANCES, k=max(1, subsequences))))
 
 
 def place(schedule: Schedule, lengths: Sequence[int]) -> list[int]:

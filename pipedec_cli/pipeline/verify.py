@@ -116,20 +116,15 @@ class Verification:
         return len(self.subsequences[0].text_tokens)
 
     @property
-    def live(self) -> list[Subsequence]:
-        """The text, until it has ended."""
-        return [row for row in self.subsequences if not row.ended]
-
-    @property
     def truncated(self) -> Truncated | None:
         """What cut the text short, once `plan` has returned nothing."""
-        return "max_tokens" if self.live else None
+        return None if self.subsequences[0].ended else "max_tokens"
 
     def plan(self) -> tuple[Slot, ...]:
-        """The last agreed token and the guesses behind it; nothing once the text has ended. Nothing else changes."""
+        """The last agreed token and the guesses behind it; nothing once the text has ended."""
         left = (self.method.limits.max_tokens or 0) - self.tokens
         self._planned = ()
-        if self.live and left > 0:
+        if left > 0 and not self.subsequences[0].ended:
             text = self._text.tokens
             guesses = self._guesses(min(len(self.method.costs), left) - 1)
             fed = [text[-1] if text else self.bos, *guesses]

@@ -18,6 +18,7 @@ from tests.fakes import (
     drive,
     fed_and_made,
     hashed_next_logits,
+    outcome_of,
     rows_of,
     scripted_next_logits,
 )
@@ -34,13 +35,9 @@ lengths = st.lists(st.integers(1, 7), max_size=7)
 #: What follows an empty row, and whether a text ends where it repeats itself.
 RETRY, STOP, NO_REPEAT = ("retry", False), ("stop", False), ("stop", True)
 rules = st.tuples(st.sampled_from(["retry", "stop"]), st.booleans())
-schedules = st.one_of(
-    st.builds(Fixed, st.integers(1, 9)),
-    st.just(Waiting()),
-    st.builds(
-        RandomStarts, st.lists(st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5).map(tuple)
-    ),
-)
+distances = st.lists(st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5).map(tuple)
+usual = st.one_of(st.builds(Fixed, st.integers(1, 9)), st.just(Waiting()))
+schedules = st.one_of(usual, st.builds(RandomStarts, distances))
 time_limits = st.builds(Limits, time_max=st.integers(1, 20), sub_max=st.one_of(st.none(), st.integers(1, 6)))
 token_limits = st.builds(Limits, time_max=st.none(), sub_max=st.none(), max_tokens=st.integers(1, 12))
 
@@ -48,6 +45,15 @@ token_limits = st.builds(Limits, time_max=st.none(), sub_max=st.none(), max_toke
 def fed(steps):
     """(subsequence, time, token) of what went into each call."""
     return [[(slot.subsequence, slot.time, slot.token) for slot in step.fed] for step in steps]
+
+
+def assert_oracles(texts, schedule, limits, *rule):
+    """Rows that do not answer are told garbage, which must turn up nowhere."""
+    grid, steps = drive(texts, schedule, limits, *rule)
+    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, *rule)
+    assert outcome_of(grid) == outcome_of(oracle)
+    assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
+    assert sum(len(step.taken_back) for step in steps) == grid.taken_back == oracle.taken_back
 
 
 @given(texts, schedules, time_limits, rules)
@@ -76,11 +82,7 @@ def fed(steps):
 @example([DE, LONG, ABC, DE, ABC, DE, [A], LONG], Fixed(1), Limits(), NO_REPEAT)
 @example([LONG, DE, DE], Fixed(1), Limits(time_max=5), NO_REPEAT)
 def test_the_grid_equals_the_oracle(texts, schedule, limits, rule):
-    """Rows that do not answer are told garbage, which must turn up nowhere."""
-    grid, steps = drive(texts, schedule, limits, *rule)
-    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, *rule)
-    assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
-    assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
+    assert_oracles(texts, schedule, limits, *rule)
 
 
 @given(texts, st.sampled_from([Whole(), Waiting()]), token_limits, rules)
@@ -89,17 +91,10 @@ def test_the_grid_equals_the_oracle(texts, schedule, limits, rule):
 @example([[A], [B], [C]], Waiting(), Limits(None, None, 4), RETRY)
 @example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, RETRY)
 def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, rule):
-    grid, _ = drive(texts, schedule, limits, *rule)
-    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, *rule)
-    assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
+    assert_oracles(texts, schedule, limits, *rule)
 
 
-@given(
-    texts,
-    st.one_of(st.builds(Fixed, st.integers(1, 9)), st.just(Waiting())),
-    st.one_of(time_limits, token_limits),
-    st.booleans(),
-)
+@given(texts, usual, st.one_of(time_limits, token_limits), st.booleans())
 @example([[A], DE], Fixed(5), Limits(), False)  # at once when nothing is live: the clock need not run on
 @example([LONG, [], [], [D]], Fixed(1), Limits(), False)  # the same subsequence is tried again
 @example([[A] * 3, [], DE], Fixed(2), Limits(), False)
@@ -108,11 +103,7 @@ def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, rule)
 @example([LONG, DE, DE, [A]], Fixed(1), Limits(), True)
 @example([[A], [A]], Fixed(1), Limits(time_max=3), True)  # it ends in the last time-step
 def test_retracted_attempts_equal_the_oracle(texts, schedule, limits, stop_on_repeat):
-    grid, steps = drive(texts, schedule, limits, "retract", stop_on_repeat)
-    oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, "retract", stop_on_repeat)
-    assert (rows_of(grid), grid.steps, grid.truncated) == (oracle.rows, oracle.steps, oracle.truncated)
-    assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
-    assert sum(len(step.taken_back) for step in steps) == grid.taken_back == oracle.taken_back
+    assert_oracles(texts, schedule, limits, "retract", stop_on_repeat)
 
 
 def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
@@ -138,12 +129,8 @@ def test_a_text_that_repeats_itself_ends_where_it_begins_to_and_is_not_cut():
     round_and_round = [ABC, DE, [A], DE] * 9
     for delay, steps in ((1, 8), (2, 13)):
         grid, _ = drive(round_and_round, Fixed(delay), Limits(sub_max=8), *NO_REPEAT)
-        assert [row.text_tokens for row in grid.subsequences] == [
-            ABC,
-            DE,
-            [A],
-            DE,
-        ]  # DE by itself may come twice
+        texts = [row.text_tokens for row in grid.subsequences]
+        assert texts == [ABC, DE, [A], DE]  # DE by itself may come twice
         assert (grid.truncated, grid.stopped_on_repeat, grid.steps) == (None, True, steps)
         assert drive(round_and_round, Fixed(delay), Limits(sub_max=8), "stop")[0].truncated == "sub_max"
     grid, _ = drive([LONG, DE, DE, DE], Fixed(1), Limits(), *NO_REPEAT)  # the first one is still live by then
@@ -249,9 +236,7 @@ def test_the_sequential_decoder_is_not_cut_by_sub_max_and_replay_takes_its_text_
 
 
 def test_the_oracle_draws_figure_2():
-    result = oracle_decode(
-        scripted_next_logits([ABC, DE]), OracleSchedule("fixed", delay=1), bos=BOS, eos=EOS
-    )
+    result = ask_oracle(scripted_next_logits([ABC, DE]), Fixed(1))
     assert result.rows == [(0, [A, B, C, EOS]), (1, [D, E, EOS]), (2, [EOS]), (3, [EOS])]
     made = [[placed.token for placed in call.made] for call in result.calls]
     assert made == [[A], [B, D], [C, E, EOS], [EOS, EOS, EOS]]

@@ -8,15 +8,17 @@ from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
 from pipedec_cli.pipeline.verify import Verify
-from tests.fakes import BOS, EOS, HashedModel, ScriptedModel
+from tests.fakes import BOS, EOS, HashedModel, ScriptedModel, finished
 
 A, B, C, D, E = range(2, 7)
 MOST = 8  # guesses in a call that costs the same whatever it checks
 
 
-def ends(model, sources, method, sequences=1):
-    events = list(decode(model, list(enumerate(sources)), method, sequences))
-    return {event.example: event for event in events if isinstance(event, Finished)}, events
+def checked(script, source=(0,), limits=SEQUENTIAL_LIMITS, **how):
+    """The rows of each call for a scripted text, and how it ended."""
+    model = ScriptedModel({source[0]: script})
+    (end,) = finished(model, [source], Verify(BOS, EOS, limits, **how)).values()
+    return [[row.slot.token for row in call] for call in model.calls], end
 
 
 def behind(tokens, text, after=None):
@@ -70,17 +72,14 @@ sources = st.lists(st.lists(st.integers(2, 5), min_size=1, max_size=9), min_size
 
 @given(tokens, tokens, st.lists(st.integers(2, 5), min_size=1, max_size=9), st.integers(1, 16))
 def test_the_guesses_are_those_that_the_rule_names(text, draft, source, max_tokens):
-    model = ScriptedModel({source[0]: [text]})
-    method = Verify(BOS, EOS, Limits(None, None, max_tokens), drafts={0: [*draft, EOS]} if draft else {})
-    (end,) = ends(model, [source], method)[0].values()
+    drafts = {0: [*draft, EOS]} if draft else {}
+    calls, end = checked([text], source, Limits(None, None, max_tokens), drafts=drafts)
     assert end.texts == ([text[:max_tokens]] if text else [])
     assert end.grid.truncated == ("max_tokens" if len(text) >= max_tokens else None)
     expected = calls_of([*text, EOS], [*draft, EOS] if draft else [], source, max_tokens)
-    assert [len(call) for call in model.calls] == expected
-    assert (end.grid.steps, end.grid.wrong) == (
-        len(expected),
-        sum(expected) - len(end.grid.subsequences[0].tokens),
-    )
+    assert [*map(len, calls)] == expected
+    agreed = len(end.grid.subsequences[0].tokens)
+    assert (end.grid.steps, end.grid.wrong) == (len(expected), sum(expected) - agreed)
 
 
 @settings(max_examples=80)
@@ -89,19 +88,16 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
     texts, drafts, jacobi, size, max_tokens
 ):
     limits = Limits(None, None, max_tokens)
-    plain, _ = ends(HashedModel(), texts, Method(Whole(), BOS, EOS, limits))
+    plain = finished(HashedModel(), texts, Method(Whole(), BOS, EOS, limits))
     given_drafts = {number: [*draft, EOS] for number, draft in enumerate(drafts)}
-    model = HashedModel()
-    checked, events = ends(model, texts, Verify(BOS, EOS, limits, jacobi=jacobi, drafts=given_drafts), size)
+    model, method = HashedModel(), Verify(BOS, EOS, limits, jacobi=jacobi, drafts=given_drafts)
+    events = list(decode(model, list(enumerate(texts)), method, size))
+    found = {event.example: event for event in events if isinstance(event, Finished)}
     for number, end in plain.items():
-        assert (checked[number].texts, checked[number].grid.truncated) == (end.texts, end.grid.truncated)
-        assert checked[number].grid.steps <= end.grid.steps
-        made = [
-            slot
-            for event in events
-            if isinstance(event, Stepped) and event.example == number
-            for slot in event.step.made
-        ]
+        assert (found[number].texts, found[number].grid.truncated) == (end.texts, end.grid.truncated)
+        assert found[number].grid.steps <= end.grid.steps
+        steps = [event.step for event in events if isinstance(event, Stepped) and event.example == number]
+        made = [slot for step in steps for slot in step.made]
         assert [slot.token for slot in made] == end.grid.subsequences[0].tokens
         assert [slot.time for slot in made] == list(range(1, len(made) + 1))
     assert model.sources == {}
@@ -109,16 +105,14 @@ def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
 
 def test_the_right_draft_takes_a_call_for_every_nine_tokens():
     text = [*range(2, 12)] * 3
-    model = ScriptedModel([[text]])
-    (end,) = ends(model, [[0]], Verify(BOS, EOS, SEQUENTIAL_LIMITS, drafts={0: [*text, EOS]}))[0].values()
+    _, end = checked([text], drafts={0: [*text, EOS]})
     assert (end.texts, end.grid.steps) == ([text], 4)
 
 
 def test_jacobis_next_guesses_are_the_models_own_answers():
     """Nothing repeats, so that no n-gram tells anything: what was answered behind a wrong guess is guessed next."""
-    model = ScriptedModel([[[A, B, C, D, E]]])
-    list(decode(model, [(0, [0])], Verify(BOS, EOS, SEQUENTIAL_LIMITS, jacobi=True, costs=(1.0,) * 4)))
-    assert [[row.slot.token for row in call] for call in model.calls][:2] == [[BOS] * 4, [A, B, C, D]]
+    calls, _ = checked([[A, B, C, D, E]], jacobi=True, costs=(1.0,) * 4)
+    assert calls[:2] == [[BOS] * 4, [A, B, C, D]]
 
 
 @pytest.mark.parametrize(
@@ -132,17 +126,14 @@ def test_jacobis_next_guesses_are_the_models_own_answers():
     ],
 )
 def test_no_more_is_guessed_than_is_worth_its_cost(costs, rows):
-    model = ScriptedModel([[[A] * 20]])
-    list(decode(model, [(0, [0])], Verify(BOS, EOS, SEQUENTIAL_LIMITS, costs=costs, drafts={0: [A] * 20})))
-    assert len(model.calls[0]) == rows
+    calls, _ = checked([[A] * 20], costs=costs, drafts={0: [A] * 20})
+    assert len(calls[0]) == rows
 
 
 def test_where_guesses_are_wrong_there_are_soon_fewer_of_them():
     costs = tuple(1 + 0.1 * number for number in range(9))
-    model = ScriptedModel([[[A, B] * 30]])
-    list(decode(model, [(0, [0])], Verify(BOS, EOS, SEQUENTIAL_LIMITS, costs=costs, drafts={0: [A, C] * 40})))
-    first, *_, last = [len(call) for call in model.calls]
-    assert last < first
+    calls, _ = checked([[A, B] * 30], costs=costs, drafts={0: [A, C] * 40})
+    assert len(calls[-1]) < len(calls[0])
 
 
 def test_guesses_that_never_come_true_are_hardly_made_any_more_and_do_not_count_against_the_draft():
@@ -150,16 +141,12 @@ def test_guesses_that_never_come_true_are_hardly_made_any_more_and_do_not_count_
     text = list(range(10, 70))
     source = [token for known in text[:30] for token in (known, 99)]
     costs = tuple(1 + 0.3 * number for number in range(9))
-    model = ScriptedModel({source[0]: [text]})
-    draft = [8, *text[30:], EOS]
-    list(decode(model, [(0, source)], Verify(BOS, EOS, SEQUENTIAL_LIMITS, costs=costs, drafts={0: draft})))
-    rows = [len(call) for call in model.calls]
+    calls, _ = checked([text], source, costs=costs, drafts={0: [8, *text[30:], EOS]})
+    rows = [*map(len, calls)]
     assert sum(rows[5:30]) < 25 + 6
     assert max(rows[30:]) > 4
 
 
 def test_a_text_is_no_longer_than_it_may_be():
-    model = ScriptedModel([[[A, B, C, D, E]]])
-    method = Verify(BOS, EOS, Limits(None, None, 3), drafts={0: [A, B, C, D, E, EOS]})
-    (end,) = ends(model, [[0]], method)[0].values()
+    _, end = checked([[A, B, C, D, E]], (0,), Limits(None, None, 3), drafts={0: [A, B, C, D, E, EOS]})
     assert (end.texts, end.grid.truncated, end.grid.tokens) == ([[A, B, C]], "max_tokens", 3)
