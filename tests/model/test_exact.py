@@ -8,11 +8,12 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
-from pipedec_cli.pipeline.decode import Finished, Stepped, decode
+from pipedec_cli.pipeline.decode import Stepped
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
 from pipedec_cli.pipeline.verify import Verify
 from tests.checkpoints import SOURCES, tiny_checkpoint
+from tests.fakes import finished
 from tests.model.engines import BOS, EOS, KINDS, STEPPINGS, make_engine, small_model
 from tests.model.engines import SOURCES as IDS
 
@@ -20,8 +21,7 @@ LIMITS = Limits(None, None, 24)
 
 
 def texts_of(engine, method, sequences=1):
-    events = decode(engine, enumerate(IDS), method, sequences)
-    ends = {event.example: event for event in events if isinstance(event, Finished)}
+    ends = finished(engine, IDS, method, sequences)
     return [ends[number] for number in range(len(IDS))]
 
 
@@ -31,10 +31,7 @@ def test_the_tokens_are_the_plain_ones_with_right_wrong_and_no_drafts(kind, step
     """In any batch; where the compiled kernels compute, a row's answer does not depend on the rows beside it."""
     plain = texts_of(make_engine(kind, stepping, 1), Method(Whole(), BOS, EOS, LIMITS))
     right = {number: end.grid.subsequences[0].tokens for number, end in enumerate(plain)}
-    half = {
-        number: [*tokens[: len(tokens) // 2], 3, *tokens[len(tokens) // 2 :]]
-        for number, tokens in right.items()
-    }
+    half = {number: [*told[: len(told) // 2], 3, *told[len(told) // 2 :]] for number, told in right.items()}
     for drafts in ({}, right, half, {number: [5, 5, 5, EOS] for number in right}):
         for jacobi in (False, True):
             for sequences in (1, 3):
@@ -48,12 +45,10 @@ def test_the_tokens_are_the_plain_ones_with_right_wrong_and_no_drafts(kind, step
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokens_are_those_of_transformers_greedy_search(kind):
-    for source, end in zip(
-        IDS, texts_of(make_engine(kind, "plain", 1), Verify(BOS, EOS, LIMITS)), strict=True
-    ):
-        expected = small_model(kind).generate(
-            torch.tensor([source]), do_sample=False, num_beams=1, max_new_tokens=LIMITS.max_tokens
-        )
+    ends = texts_of(make_engine(kind, "plain", 1), Verify(BOS, EOS, LIMITS))
+    for source, end in zip(IDS, ends, strict=True):
+        given = {"do_sample": False, "num_beams": 1, "max_new_tokens": LIMITS.max_tokens}
+        expected = small_model(kind).generate(torch.tensor([source]), **given)
         assert expected[0].tolist() == [BOS, *end.grid.subsequences[0].tokens]
 
 
@@ -73,18 +68,21 @@ def decoders(tmp_path_factory):
 def test_a_decoder_in_exact_mode_gives_the_plain_texts_and_counts_the_drafts_calls(
     decoders, draft, batch_size
 ):
+    """The plain texts are those of transformers."""
+    model, bos = decoders["sequential"].checkpoint.model, decoders["sequential"].checkpoint.bos
     plain = list(decoders["sequential"].texts(SOURCES * 2))
     exact = ExactDecoder(decoders["sequential"], decoders.get(draft, draft))
     exact.costs = (1.0,) * 9
     made = list(exact.texts(SOURCES * 2, batch_size=batch_size))
     alike = ("index", "text", "segments", "tokens", "truncated", "grid", "source_ids", "source_cut")
-    assert [[getattr(one, name) for name in alike] for one in made] == [
-        [getattr(one, name) for name in alike] for one in plain
-    ]
+    for one, other in zip(made, plain, strict=True):
+        assert [getattr(one, name) for name in alike] == [getattr(other, name) for name in alike]
+        given = {"do_sample": False, "num_beams": 1, "max_new_tokens": 512}
+        expected = model.generate(torch.tensor([one.source_ids]), **given)[0].tolist()
+        assert [(0, tuple(expected[1:]))] == list(one.grid) and expected[0] == bos
     drafted = [one.draft_steps for one in made]
     if draft == "pipelined":
-        texts = decoders["pipelined"].texts(SOURCES * 2)
-        assert drafted == [one.steps for one in texts]
+        assert drafted == [one.steps for one in decoders["pipelined"].texts(SOURCES * 2)]
         # The draft is right: its calls, and one for every nine tokens.
         assert [one.steps for one in made] == [one.draft_steps + -(-(one.tokens + 1) // 9) for one in made]
     else:
@@ -110,18 +108,6 @@ def test_how_far_every_check_came_and_the_guesses_in_vain_are_told(decoders, bat
     assert vain > 0
 
 
-@pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])
-@pytest.mark.parametrize("batch_size", [1, 8])
-def test_with_every_draft_and_in_batches_the_tokens_are_those_of_transformers(decoders, draft, batch_size):
-    plain = decoders["sequential"]
-    exact = ExactDecoder(plain, decoders.get(draft, draft))
-    for one in exact.texts(SOURCES * 2, batch_size=batch_size):
-        source = torch.tensor([one.source_ids])
-        expected = plain.checkpoint.model.generate(source, do_sample=False, num_beams=1, max_new_tokens=512)
-        ((_, tokens),) = one.grid
-        assert expected[0].tolist() == [plain.checkpoint.bos, *tokens]
-
-
 def test_what_guesses_cost_is_measured_once_for_a_batch_size_and_leaves_the_engine_as_it_was(decoders):
     exact = ExactDecoder(decoders["sequential"], "source")
     costs = exact.measured(3)
@@ -142,14 +128,14 @@ def test_drafts_are_made_by_the_method_of_the_run(decoders):
 
 
 def test_exact_mode_wants_an_ordinary_t5_and_no_other_one_as_its_drafter(decoders):
-    with pytest.raises(
-        UserError, match="is a pipelined decoder, and exact mode gives the text of an ordinary model"
+    sequential, pipelined = decoders["sequential"], decoders["pipelined"]
+    for plain, draft, what in (
+        (pipelined, "source", "is a pipelined decoder, and exact mode gives the text of an ordinary model"),
+        (sequential, sequential, "is an ordinary model, which drafts no faster"),
+        (sequential, "guess", "the draft is 'guess'"),
     ):
-        ExactDecoder(decoders["pipelined"], "source")
-    with pytest.raises(UserError, match="is an ordinary model, which drafts no faster"):
-        ExactDecoder(decoders["sequential"], decoders["sequential"])
-    with pytest.raises(UserError, match="the draft is 'guess'"):
-        ExactDecoder(decoders["sequential"], "guess")
+        with pytest.raises(UserError, match=what):
+            ExactDecoder(plain, draft)
 
 
 def test_a_text_is_cut_where_the_plain_one_is(decoders):

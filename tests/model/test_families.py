@@ -34,15 +34,9 @@ def saved(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     checkpoint = fresh(request.param)
     train(checkpoint, examples_of(checkpoint), [], folder, replace(QUICK, max_steps=2))
-    assert any(
-        not weight.equal(before)
-        for weight, before in zip(*map(_all, (checkpoint, fresh(request.param))), strict=True)
-    )
+    before = weights_of(fresh(request.param))
+    assert any(not weight.equal(before[name]) for name, weight in weights_of(checkpoint).items())
     return folder
-
-
-def _all(checkpoint):
-    return weights_of(checkpoint).values()
 
 
 def test_what_was_trained_loads_in_plain_transformers_by_its_auto_class_and_generates(saved):
@@ -54,27 +48,22 @@ def test_what_was_trained_loads_in_plain_transformers_by_its_auto_class_and_gene
     assert all(weight.equal(expected[name]) for name, weight in theirs.state_dict().items())
     ids = transformers.AutoTokenizer.from_pretrained(saved)("red 3", return_tensors="pt").input_ids
     assert theirs.generate(input_ids=ids, max_new_tokens=3, do_sample=False).shape[0] == 1
-    made = list(
-        Decoder(ours).texts([source for source, _ in TOY[:3]], Decoder(ours).method(1, max_tokens=12))
-    )
+    decoder = Decoder(ours)
+    made = list(decoder.texts([source for source, _ in TOY[:3]], decoder.method(1, max_tokens=12)))
     assert len(made) == 3 and all(one.steps for one in made)
 
 
 def test_what_opens_and_ends_a_text_and_stands_around_a_source_is_the_same_once_saved(saved):
-    made, again = (
-        fresh(family := saved.name[:-1]),
-        load_checkpoint(str(saved)),
-    )  # pytest has put a number behind
-    for one in (made, again):
+    family, again = saved.name[:-1], load_checkpoint(str(saved))  # pytest has put a number behind
+    for one in (fresh(family), again):
         assert (one.opener, one.eos) == (0 if family in ("t5", "bart") else 3, 1)
         ids, _ = one.codec().source("red 3")
         between = ids[len(one.codec()._around[0]) : len(ids) - len(one.codec()._around[1])]
         assert between == one.tokenizer("red 3", add_special_tokens=False)["input_ids"]
         if not one.backbone.prompted:
             assert ids == one.tokenizer("red 3")["input_ids"], "as transformers has it"
-    assert {table.shape[0] for name, table in again.model.state_dict().items() if "embed_tokens" in name} <= {
-        again.model.config.vocab_size
-    }
+    tables = (table for name, table in again.model.state_dict().items() if "embed_tokens" in name)
+    assert {table.shape[0] for table in tables} <= {again.model.config.vocab_size}
 
 
 def test_an_encoder_decoder_that_names_no_opener_begins_as_transformers_does(tmp_path):
@@ -157,10 +146,8 @@ def test_what_training_takes_is_reckoned_and_less_is_kept_where_it_is_computed_a
 def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, family):
     checkpoint = fresh(family)
     trainer = _Trainer.__new__(_Trainer)
-    trainer.checkpoint, trainer.args = (
-        checkpoint,
-        type("Args", (), {"should_save": True, "output_dir": "none"}),
-    )
+    trainer.checkpoint = checkpoint
+    trainer.args = type("Args", (), {"should_save": True, "output_dir": "none"})
     trainer._save(str(tmp_path), TeacherForcing(checkpoint.model).state_dict())
     again = weights_of(load_checkpoint(str(tmp_path)))
     assert all(weight.equal(again[name]) for name, weight in weights_of(checkpoint).items())

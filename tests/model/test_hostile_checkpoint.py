@@ -139,9 +139,7 @@ def code(folder, monkeypatch):
 
 def test_an_unknown_model_with_code_of_its_own_is_refused_unasked(code):
     change(code / "config.json", model_type="x", auto_map={"AutoConfig": "configuration_x.X"})
-    assert "is a 'x' model, which is not supported; use a checkpoint of one of these families" in refused(
-        code
-    )
+    assert "is a 'x' model, which is not supported; use a checkpoint of one of these" in refused(code)
 
 
 def test_a_tokenizer_with_code_of_its_own_is_refused_unasked(code):
