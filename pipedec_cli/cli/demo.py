@@ -22,7 +22,7 @@ from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.report import ReportSettings
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.jobs.settings import Settings, key, option, quiet_option, set_option, threads_key
-from pipedec_cli.jobs.train import TrainSettings
+from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """

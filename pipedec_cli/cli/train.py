@@ -6,7 +6,8 @@ from rich.console import Console
 
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import train as job
-from pipedec_cli.jobs.train import Trained, TrainSettings
+from pipedec_cli.jobs.train import Trained
+from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.training.processes import is_main
 from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.terminal import Terminal

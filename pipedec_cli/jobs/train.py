@@ -1,261 +1,299 @@
-"""`pipedec train`: a checkpoint from segmented data."""
+"""`pipedec train`: train a model on segmented data."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs, to_builtins
 
 from pipedec_cli.data import trained
-from pipedec_cli.data.artifact import TRAINING_FILE
+from pipedec_cli.data.artifact import Artifact
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import real, require_place
-from pipedec_cli.data.records import DecoderKind, Family
+from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import manifest, write_json
-from pipedec_cli.jobs.build_model import hyperparameters_of, learner, method_of
+from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.commands import command_line
-from pipedec_cli.jobs.estimate import duration, estimate
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
-from pipedec_cli.jobs.resuming import check_folder, stopped
-from pipedec_cli.jobs.settings import (
-    WorkflowSettings,
-    argument,
-    chat_option,
-    family_key,
-    option,
-    prompt_template_option,
-    threads_key,
-)
-from pipedec_cli.jobs.train_data import Lessons, dev_scorer, gather
+from pipedec_cli.jobs.train_data import TrainingData, load_data
+from pipedec_cli.jobs.train_estimate import duration, estimate
+from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.training.processes import count, is_main
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.checkpoint import Checkpoint
+    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+    from pipedec_cli.model.training.hyperparameters import Hyperparameters
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrainSettings(WorkflowSettings):
-    """What `pipedec train` is asked for."""
-
-    data: Path | None = argument("A folder that `pipedec segment` wrote \\[default: the workspace's].")
-    teacher: str | None = option(
-        None,
-        "An ordinary model, a folder or a hub name, whose own texts for the sources are learnt instead of the targets: they are "
-        "generated first and kept in the workspace.",
-        metavar="MODEL",
-    )
-    model: str | None = option(
-        None,
-        "Where to start: scratch-tiny, -small, -base or -large (fresh weights, a tokenizer trained on your "
-        "data, no network), scratch (the teacher's shape and tokenizer), a local folder or a hub name such as google-t5/t5-base: T5, "
-        "Flan-T5, mT5, UMT5, ByT5, Llama, Qwen3, SmolLM3, Gemma 3, T5Gemma, BART or PEGASUS \\[default: the teacher, else scratch-tiny].",
-    )
-    family: Family | None = family_key()
-    decoder: DecoderKind = option(
-        "pipelined", "pipelined, or sequential for the ordinary model that a report compares with."
-    )
-    delay: int | Literal["any"] = option(
-        "any",
-        "Δt that the checkpoint is for: 'any' draws schedules at random for each update, so that one "
-        "checkpoint serves every delay and the waiting schedule; the paper trains for 1.",
-    )
-    epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
-    max_steps: int | None = option(None, "Stop after this many updates instead.", min=1)
-    batch_size: int | None = option(
-        None,
-        "Examples a device and step \\[default: 8 for a model that was made from scratch, else, and with --lora, the paper's 24].",
-        min=1,
-    )
-    accumulation: int = option(1, "Steps whose gradients make one update.", min=1)
-    optimizer: Literal["adafactor", "adamw"] | None = option(
-        None,
-        "adafactor, whose rate is relative to the size of each matrix, or adamw "
-        "\\[default: adafactor for a model that was made from scratch, else, and with --lora, adamw].",
-    )
-    learning_rate: float | None = option(
-        None,
-        "Its peak \\[default: adafactor 3e-2 from scratch (fields 1e-2), 1e-2 going on from that, else 1e-3; adamw 1e-3, 3e-4, 1e-4; "
-        "with --lora 1e-2 and 2e-4].",
-        min=0.0,
-    )
-    rate_schedule: Literal["linear", "constant"] = option(
-        "linear", "Whether the rate falls to zero or stays."
-    )
-    warmup: float = option(0.05, "Share of the updates over which it rises.", min=0.0, max=1.0)
-    bf16: bool = option(False, "Mixed precision in bfloat16.")
-    checkpoint_activations: bool = option(
-        False,
-        "Keep only what goes into each layer for the way back and compute the rest again: a third more time, far less memory.",
-    )
-    lora: int | None = option(
-        None,
-        "Train adapters of this rank beside the linear layers of the decoder, and nothing else (LoRA), for models that do not "
-        "fit otherwise; they are merged in the end. Needs `pip install '.\\[lora]'`.",
-        min=1,
-        max=4096,
-        metavar="RANK",
-    )
-    keep_adapter: bool = option(
-        False,
-        "Of --lora: write the adapter alone, which refers to the folder of --model, and do not merge it.",
-    )
-    source_prefix: str | None = option(
-        None,
-        "Put before every source, as in T5's task prefixes ('summarize: ') \\[default: the teacher's, else none].",
-    )
-    prompt_template: str | None = prompt_template_option("the teacher's, else the source and a blank line")
-    chat: bool | None = chat_option("the teacher's, else --no-chat")
-    max_source_tokens: int | None = option(
-        None,
-        "Cut longer sources to this many tokens; attention costs its square \\[default: the teacher's, else 2048].",
-        min=2,
-        max=65_536,
-    )
-    time_max: int | None = option(
-        None,
-        "The last time-step of decoding; saved with the model \\[default: what holds 99.5 % of the training targets, and of the "
-        "data's own beside a teacher's, at Δt = 1, 2 and 3, or at --delay; at least 50].",
-        min=1,
-    )
-    evaluations: int = option(10, "How often the dev set is looked at.", min=1)
-    dev_examples: int = option(200, "Dev examples used for the loss; 32 for the score.", min=0)
-    limit: int | None = option(None, "Train on the first N examples only.", min=1)
-    seed: int = option(0, "Of weights, order, dropout and drawn schedules.")
-    device: Literal["auto", "cpu", "cuda"] = option("auto", "auto, cpu or cuda.", metavar="auto|cpu|cuda")
-    keep_checkpoints: int = option(
-        2, "The checkpoint-N folders that stay; 0 keeps the last until training has ended.", min=0
-    )
-    threads: int | None = threads_key()
-    resume: bool = option(False, "Go on from the last checkpoint-N.")
-    overwrite: bool = option(False, "Give up the model, or the unfinished training, in the folder.")
-    out: Path | None = option(None, "The checkpoint's folder \\[default: models/DECODER in the workspace].")
-
-    @property
-    def prompted(self) -> bool:
-        """Whether it is said what prompts are like, which encoder-decoders have not."""
-        return self.prompt_template is not None or self.chat is not None
+_DEFAULT_MODEL: Final = "scratch-tiny"
+#: How gloo and NCCL say that another process, with which this one adds up gradients, has ended.
+_PEER_GONE: Final = ("closed by peer", "reset by peer", "remote process exited", "remote worker")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A training that has come to its end."""
+    """A finished training. `checkpoint`, `record` and `data` are None if it had been finished before."""
 
     target: Path
     result: dict[str, Any]
-    checkpoint: Checkpoint | None = None  # None if it had come to its end before
-    record: dict[str, Any] | None = None  # what training.json says
+    checkpoint: Checkpoint | None = None
+    record: dict[str, Any] | None = None  # training.json
     data: Path | None = None  # the folder that `segment` wrote
     examples: int = 0
 
 
 def train(settings: TrainSettings, notify: Notify) -> Trained:
-    """Train a model, and say what comes next."""
+    """Train a model, and say which commands come next."""
     made = run(settings, notify)
-    plain, where = settings.decoder == "sequential", settings.some("workspace")
-    decoder = "sequential" if plain and settings.out is None else None
-    generate = command_line("generate", settings.data, model=settings.out, decoder=decoder, **where)
-    place = Workspace.find(settings.workspace)
-    model = settings.out or place.model("pipelined")
-    if plain and not trained.is_model(place.model("pipelined")):
-        learnt = str(settings.out or place.model("sequential"))
-        other = f"{command_line('train', settings.data, teacher=learnt, **where)}, which makes a pipelined decoder of it"
-    elif plain or trained.is_compared(model, place.model("sequential")):
-        where |= {"data": settings.data, "baseline" if plain else "model": settings.out}
+    place, where = Workspace.find(settings.workspace), settings.some("workspace")
+    sequential, model = settings.decoder == "sequential", settings.out
+    named = "sequential" if sequential and model is None else model
+    generate = command_line("generate", settings.data, model=named, **where)
+    if sequential and not trained.is_model(place.model("pipelined")):
+        teach = command_line("train", settings.data, teacher=str(made.target), **where)
+        other = f"{teach}, which makes a pipelined decoder of it"
+    elif sequential or trained.is_compared(made.target, place.model("sequential")):
+        where |= {"data": settings.data, "baseline" if sequential else "model": model}
         other = command_line("report", compare="sequential", **where)
     else:
-        other = f"{command_line('train', settings.data, decoder='sequential', **where)}, which `report` needs to compare with"
+        baseline = command_line("train", settings.data, decoder="sequential", **where)
+        other = f"{baseline}, which `report` needs to compare with"
     notify.say(f"next: {generate}, or {other}")
     return made
 
 
 def run(settings: TrainSettings, notify: Notify) -> Trained:
-    """Train and save the checkpoint with its manifest, without a word on what to do next."""
+    """Train a model and save it with its manifest, training.json."""
     place = Workspace.find(settings.workspace)
-    folder = settings.data or place.require(place.data, "pipedec segment DATA")
-    target, start = settings.out or place.model(settings.decoder), settings.model or settings.teacher
-    settings = replace(settings, model=start or "scratch-tiny")
+    data = settings.data or place.require(place.data, "pipedec segment DATA")
+    artifact = Artifact.training(settings.out or place.model(settings.decoder))
+    _check_settings(settings, artifact.path)
+    settings = replace(settings, model=settings.model or settings.teacher or _DEFAULT_MODEL)
+    with artifact.lock(notify.warn) if is_main() else nullcontext():
+        _check_folder(artifact, settings, notify)
+        notify.say(f"loading {settings.model} …")  # and torch, which takes seconds
+        settings = replace(settings, device=_one_gpu(settings.device))
+        made = _train(artifact, data, settings, notify)
+        if is_main() and (stay := trained.keep_last(artifact.path, settings.keep_checkpoints)):
+            taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
+            notify.say(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
+    return made
+
+
+def _check_settings(settings: TrainSettings, target: Path) -> None:
     require_place(settings.out, folder=True)
-    for name in filter(None, {start, settings.teacher}):
+    model = settings.model or settings.teacher or _DEFAULT_MODEL
+    for name in filter(None, (settings.model, settings.teacher)):
         if real(name) == real(target):
             raise UserError("would be written over", where=name, todo="give another --out")
         trained.require_start(name)
-    if settings.keep_adapter and (settings.lora is None or not Path(settings.model or "").is_dir()):
-        what = "--keep-adapter keeps what --lora has trained beside a model in a folder"
+    if settings.keep_adapter and (settings.lora is None or not Path(model).is_dir()):
+        what = "keep_adapter keeps what --lora has trained beside a model in a folder"
         raise UserError(what, todo="give --lora RANK and --model FOLDER, or leave it out")
-    if settings.keep_adapter and Path(settings.model or "", trained.ADAPTER).exists():
-        todo = "leave --keep-adapter out, or merge that one first"
-        raise UserError(
-            "is itself an adapter, and one of an adapter is not read", where=settings.model, todo=todo
-        )
-    alone = only_writer(target, folder=True, todo="choose another --out", warn=notify.warn)
-    with alone if is_main() else nullcontext():
-        check_folder(target, None, settings, notify)
-        notify.say(f"loading {settings.model} …")  # torch, too, which takes some seconds
-        from pipedec_cli.model.arguments import choose_device
-
-        choose_device(settings.device)  # the Trainer would take the CPU without a word where there is no GPU
-        result = _train(folder, target, settings, notify)
-        if is_main() and (stay := trained.keep_last(target, settings.keep_checkpoints)):
-            taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
-            notify.say(f"{taken} stay there; --keep-checkpoints 0 keeps none")
-    return result
+    if settings.keep_adapter and Path(model, trained.ADAPTER).exists():
+        todo = "leave keep_adapter out, or merge that one first"
+        raise UserError("is itself an adapter, and one of an adapter is not read", where=model, todo=todo)
 
 
-def _train(folder: Path, target: Path, settings: TrainSettings, notify: Notify) -> Trained:
+def _one_gpu(device: str) -> str:
+    """Let torch see no GPU but the one of ``cuda:N``, since the Trainer takes all that it sees. Check that it is there."""
+    kind, _, number = device.partition(":")
+    if number:
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = "".join(seen.split(",")[int(number) :][:1]) if seen else number
+    from pipedec_cli.model.arguments import choose_device
+
+    choose_device(kind)
+    return kind
+
+
+def _check_folder(artifact: Artifact, settings: TrainSettings, notify: Notify) -> None:
+    """Remove what a killed training left half written; refuse to replace a training unless it is asked for."""
+    if artifact.begun and is_main() and (left := trained.clean(artifact.path)):
+        notify.say(f"a training that was killed left {', '.join(left)} half written: removed")
+    if settings.resume or settings.overwrite:
+        return
+    if artifact.whole:
+        todo = "replace it with --overwrite, or keep both with --out FOLDER"
+        raise UserError(f"{artifact.path} holds a trained model", todo=todo)
+    if trained.checkpoints(artifact.path):
+        todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
+        raise UserError(f"{artifact.path} holds an unfinished training", todo=todo)
+
+
+def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: Notify) -> Trained:
     from pipedec_cli.evaluate.scoring import dev_measure
+    from pipedec_cli.model.training import trainer
     from pipedec_cli.model.training.collate import encode, fit_time_max
-    from pipedec_cli.model.training.trainer import train
 
-    lessons = gather(settings, folder, notify)
-    hyper, method = hyperparameters_of(settings, lessons), method_of(settings, lessons)
-    told = _told(settings, lessons) | {"delay": method.delay, "training": asdict(hyper), "data": folder}
-    record = manifest(told, inputs=lessons.files)
-    record["from_scratch"] = trained.start_of(settings.model or "") != "published"
-    if done := check_folder(target, record, settings, notify):
-        notify.say(f"{target} has been trained to the end already")
-        return Trained(target, done)
-    checkpoint = learner(settings, lessons, method, hyper.seed)
-    texts = notify.track(lessons.train, len(lessons.train), "tokenizing")
+    target, data = artifact.path, load_data(settings, folder, notify)
+    hyper, method = _hyperparameters(settings, data), _method(settings, data)
+    record = _record(settings, folder, data, method, hyper)
+    if settings.resume and artifact.begun:
+        todo = "give the settings and data that it was begun with, or start over with --overwrite"
+        artifact.check_same(record, todo=todo)
+        if artifact.whole:
+            notify.say(f"{target} has been trained to the end already")
+            return Trained(target, artifact.manifest["result"])
+    last = trained.checkpoints(target)[-1:]
+    if settings.resume:
+        nothing = f"nothing to resume in {target}: training starts at update 0"
+        notify.say(f"going on from {last[0]}" if last else nothing)
+    elif is_main():
+        trained.forget(trained.checkpoints(target))  # else a later --resume would go on from another training
+    checkpoint = build_model(settings, data, method)
+    texts = notify.track(data.train, len(data.train), "tokenizing")
     examples = Stored(target, encode(checkpoint, texts))
-    targets = (examples, encode(checkpoint, lessons.targets))
+    targets = (examples, encode(checkpoint, data.targets))
     time_max = settings.time_max or max(fit_time_max(each, method) for each in targets)
-    most = checkpoint.codec().max_source_tokens  # as far as there are places
-    checkpoint.settings = structs.replace(method, time_max=time_max, max_source_tokens=most)
+    longest = checkpoint.codec().max_source_tokens  # the model may have fewer positions than were asked for
+    checkpoint.settings = structs.replace(method, time_max=time_max, max_source_tokens=longest)
     if is_main():
         estimate(checkpoint, examples, hyper, settings, target, notify)
-        write_json(target / TRAINING_FILE, record)
-    how: Any = {"resume": settings.resume, "keep": settings.keep_checkpoints}
-    how |= settings.some("keep_adapter")
-    measure = dev_measure(lessons.segmentation.level)
+        artifact.start(record)
+    measure = dev_measure(data.segmentation.level)
     notify(Training(measure.headline[measure.primary]))
     try:
-        with stopped(target, notify):
-            dev, score = list(encode(checkpoint, lessons.dev)), dev_scorer(checkpoint, lessons.dev[:32])
-            outcome = train(checkpoint, examples, dev, target, hyper, show=notify, score=score, **how)
+        with _explain_stop(target, notify):
+            result = trainer.train(
+                checkpoint,
+                examples,
+                list(encode(checkpoint, data.dev)),
+                target,
+                hyper,
+                resume=settings.resume,
+                keep=settings.keep_checkpoints,
+                keep_adapter=settings.keep_adapter,
+                show=notify,
+                score=_dev_scorer(checkpoint, data.dev[:32]),
+            )
     finally:
         notify(TrainingEnded())
-    result = to_builtins(outcome)
-    notify.say(f"trained in {duration(outcome.seconds)}; checkpoint in {target}")
+    notify.say(f"trained in {duration(result.seconds)}; checkpoint in {target}")
+    record["result"] = to_builtins(result)
     if is_main():
-        record |= {"result": result}
-        write_json(target / TRAINING_FILE, record)  # from here on the folder holds a model
-    return Trained(target, result, checkpoint, record, folder, len(examples))
+        artifact.finish(record["result"])  # from here on the folder holds a model
+    return Trained(target, record["result"], checkpoint, record, folder, len(examples))
 
 
-def _told(settings: TrainSettings, lessons: Lessons) -> dict[str, Any]:
-    """What training.json says of the settings, and a training that goes on must have alike."""
-    told = settings.some("model", "decoder", "time_max", "dev_examples", "limit") | lessons.sources
-    given = settings.some("family", "lora", "keep_adapter")  # older trainings have no such settings
-    told |= {name: value for name, value in given.items() if value}
-    if count() > 1:  # else other examples would come together when it is resumed
-        told["processes"] = count()
-    if lessons.teacher:
-        told["teacher"] = {"name": settings.teacher, "sha256": lessons.teacher.sha256}
-    return told
+def _hyperparameters(settings: TrainSettings, data: TrainingData) -> Hyperparameters:
+    from pipedec_cli.model.training.hyperparameters import hyperparameters
+
+    same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
+    return hyperparameters(
+        start=trained.start_of(settings.model or "", adapters=settings.lora is not None),
+        fields=bool(data.segmentation.fields),
+        schedule=settings.rate_schedule,
+        cpu=settings.device == "cpu",
+        **settings.some(*same, "evaluations", "max_steps"),
+    )
+
+
+def _method(settings: TrainSettings, data: TrainingData) -> MethodSettings:
+    """What the model is trained for. Its time_max is fitted later. The rows of fields all start at once."""
+    from pipedec_cli.model.checkpoint import MethodSettings
+
+    together = settings.decoder == "pipelined" and bool(data.segmentation.fields)
+    if together and settings.delay != "any":
+        what = f"the data's fields are written at the same time: --delay {settings.delay} does not apply"
+        raise UserError(what, todo="leave --delay out")
+    taught = data.teacher is not None
+    return MethodSettings(
+        decoder=settings.decoder,
+        delay="together" if together else settings.delay,
+        segmentation=data.segmentation,
+        empty_rows="stop" if taught else "retry",
+        stop_on_repeat=taught and data.segmentation.level == "sentence",
+        **data.sources,
+    )
+
+
+def _record(
+    settings: TrainSettings, folder: Path, data: TrainingData, method: MethodSettings, hyper: Hyperparameters
+) -> dict[str, Any]:
+    """training.json as it is begun. A training that goes on must have the same settings."""
+    asked = settings.some("model", "decoder", "time_max", "dev_examples", "limit", "family", "lora")
+    asked |= {"keep_adapter": settings.keep_adapter or None, "data": folder, "delay": method.delay}
+    asked["processes"] = count() if count() > 1 else None  # with more processes other examples come together
+    if data.teacher:
+        asked["teacher"] = {"name": settings.teacher, "sha256": data.teacher.sha256}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    record = manifest(asked | data.sources | {"training": asdict(hyper)}, inputs=data.files)
+    return record | {"from_scratch": trained.start_of(settings.model or "") != "published"}
+
+
+def build_model(settings: TrainSettings, data: TrainingData, method: MethodSettings) -> Checkpoint:
+    """The model before its first update; a `UserError` if there is no such model."""
+    from pipedec_cli.model.scratch import start_checkpoint
+    from pipedec_cli.model.training.lora import add_adapters
+    from pipedec_cli.model.training.loss import recompute
+
+    teacher = data.teacher.checkpoint if data.teacher else None
+    start = (settings.model or "", method, data.train, settings.seed, data.segmenter)
+    checkpoint = start_checkpoint(*start, teacher, settings.family)
+    if settings.prompted and not any(one.backbone.prompted for one in (checkpoint, teacher or checkpoint)):
+        checkpoint.prompt(settings.prompt_template or "", chat=bool(settings.chat))  # raises the error
+    if settings.lora:
+        add_adapters(checkpoint.model, settings.lora, settings.seed)
+    if settings.checkpoint_activations:
+        recompute(checkpoint.model)
+    return checkpoint
+
+
+def _dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
+    """A function that generates texts for these dev records, as `pipedec generate` does, and scores them."""
+    from pipedec_cli.evaluate.scoring import dev_measure, score_predictions
+    from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.model.training.collate import encode
+    from pipedec_cli.model.training.lora import merged
+
+    if not records or checkpoint.settings is None:
+        return None
+    measure = dev_measure(checkpoint.settings.segmentation.level)
+    # A bound on the time that a model takes that has not learnt yet to end its texts.
+    longest = 2 * max(sum(map(len, example.texts)) for example in encode(checkpoint, records)) + 1
+
+    def score_dev() -> float:
+        checkpoint.model.eval()
+        with merged(checkpoint.model):
+            decoder = Decoder(checkpoint, batch_size=8)  # a new one, since the weights have changed
+            method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
+            made = [*decoder.texts([record.source for record in records], method)]
+        pairs = zip(made, records, strict=True)
+        _, scores = score_predictions((structs.replace(one, record=record) for one, record in pairs), measure)
+        checkpoint.model.train()
+        return scores.values[measure.primary] or 0.0
+
+    return score_dev
+
+
+@contextmanager
+def _explain_stop(target: Path, notify: Notify) -> Iterator[None]:
+    """Say how to go on after Ctrl-C or the end of another process. Make a full disk an OSError that says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        notify.say(f"stopped{_what_is_kept(target)}")
+        raise
+    except Exception as error:
+        if count() > 1 and any(words in str(error) for words in _PEER_GONE):
+            notify.say(f"stopped, since another process has ended{_what_is_kept(target)}")
+            raise SystemExit(1) from error  # the other process says why
+        # torch and safetensors wrap the system's error.
+        if shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
+        raise
+
+
+def _what_is_kept(target: Path) -> str:
+    if any(target.glob("checkpoint-*")):
+        return "; the same command with --resume goes on from the last checkpoint"
+    return " before there was a first checkpoint; nothing is kept"

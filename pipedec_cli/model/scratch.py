@@ -58,7 +58,7 @@ def shape_of(name: str, family: Family | None = None) -> Shape | None:
         return replace(shape, family=family or shape.family)
     if family is not None:
         todo = "leave it out, or use --model scratch-tiny"
-        raise UserError(f"--family {family} is for fresh weights", todo=todo)
+        raise UserError(f"family {family} is for fresh weights", todo=todo)
     return None
 
 

@@ -158,7 +158,6 @@ def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
     (tmp_path / "bare").mkdir()
     told = {
         "train -w w": "holds a trained model",
-        "train -w w --out new --resume": "nothing to resume",
         "train -w w --model none --out new": "no checkpoint folder 'none'",
         "train -w w --model bare --out new": "bare: not a model; it holds no config.json",
         "generate -w w --model bare": "bare: not a model",
@@ -366,7 +365,7 @@ def test_the_committed_completion_script_is_what_the_app_prints(shell):
 
 
 @pytest.mark.parametrize(
-    ("words", "at", "completed"), [("gen", "1", "generate"), ("train --acc", "2", "--accumulation")]
+    ("words", "at", "completed"), [("gen", "1", "generate"), ("train --max-st", "2", "--max-steps")]
 )
 def test_bash_completes_a_command_and_an_option(words, at, completed):
     printed = complete("complete_bash", COMP_WORDS=f"pipedec {words}", COMP_CWORD=at)

@@ -83,7 +83,7 @@ def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, mo
     run(*few)
     assert read_json(tmp_path / "b.json")["model"].endswith("fresh weights of a T5")
     told = refused("bench", "--model", folder, "--set", "family=llama")
-    assert "--family llama is for fresh weights" in told
+    assert "family llama is for fresh weights" in told
 
 
 def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_path):

@@ -23,10 +23,10 @@ FEW = (
     "2",
     "--batch-size",
     "4",
-    "--evaluations",
-    "1",
-    "--dev-examples",
-    "2",
+    "--set",
+    "evaluations=1",
+    "--set",
+    "dev_examples=2",
     "--device",
     "cpu",
 )
@@ -49,7 +49,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
-    talk = train(workspace, "--family", "llama")
+    talk = train(workspace, "--set", "family=llama")
     folder = workspace / "models" / "pipelined"
     assert "scratch-tiny" in talk and "parameters" in talk
     assert read_json(folder / "config.json")["model_type"] == "llama"
@@ -63,11 +63,11 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
     assert "ROUGE" in run("score", "-w", workspace, made).stdout
     change(folder / "training.json", "result")
     assert "family was" in running.refused("train", "-w", workspace, *FEW, "--resume")
-    assert "going on from" in train(workspace, "--family", "llama", "--resume")
+    assert "going on from" in train(workspace, "--set", "family=llama", "--resume")
 
 
 def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspace, tmp_path):
-    train(workspace, "--family", "llama", "--prompt-template", "Say {source} now:")
+    train(workspace, "--set", "family=llama", "--set", "prompt_template=Say {source} now:")
     folder = workspace / "models" / "pipelined"
     assert settings_of(folder)["prompt"] == "Say {source} now:"
     assert read_json(folder / "training.json")["settings"]["prompt"] == "Say {source} now:"
@@ -79,7 +79,9 @@ def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspac
     told = running.refused(*few, "--prompt-template", "{source}", "--resume")
     assert 'prompt was "Say {source} now:"' in told
     change(folder / "training.json", "result")
-    assert "prompt was" in running.refused("train", "-w", workspace, *FEW, "--family", "llama", "--resume")
+    assert "prompt was" in running.refused(
+        "train", "-w", workspace, *FEW, "--set", "family=llama", "--resume"
+    )
 
 
 def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its_turn_does(tmp_path):
@@ -134,18 +136,27 @@ def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
 
 @pytest.mark.parametrize("command", ["train", "generate", "report"])
 def test_a_prompt_template_without_a_source_is_refused_before_any_model_is_looked_for(command, tmp_path):
-    told = running.refused(command, "-w", tmp_path, "--model", "nowhere", "--prompt-template", "none")
+    template = ("--set", "prompt_template=none") if command == "train" else ("--prompt-template", "none")
+    told = running.refused(command, "-w", tmp_path, "--model", "nowhere", *template)
     assert "does not say {source} once; write for example --prompt-template" in told
     assert "nowhere" not in told
 
 
 def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
-    train(workspace, "--family", "llama", "--decoder", "sequential", "--prompt-template", "Say {source}:")
+    train(
+        workspace,
+        "--set",
+        "family=llama",
+        "--decoder",
+        "sequential",
+        "--set",
+        "prompt_template=Say {source}:",
+    )
     teacher = workspace / "models" / "sequential"
     kept = workspace / "generations" / "sequential-sequential-train.jsonl"
     whole = [{**row, "truncated": None, "prediction": "A. B."} for row in _texts(workspace, teacher, kept)]
     write_lines(kept, *whole)
-    train(workspace, "--teacher", teacher, "--dev-examples", "0")
+    train(workspace, "--teacher", teacher, "--set", "dev_examples=0")
     student = workspace / "models" / "pipelined"
     assert settings_of(student)["prompt"] == "Say {source}:"
     assert read_json(student / "training.json")["settings"]["prompt"] == "Say {source}:"
@@ -159,14 +170,15 @@ def _texts(workspace: Path, teacher: Path, kept: Path) -> list[dict[str, Any]]:
 def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_weights_that_are_there(
     workspace, tmp_path
 ):
+    t5 = tiny_checkpoint(tmp_path / "t5")
     for more in (("--chat",), ("--prompt-template", "{source}"), ("--no-chat",)):
-        told = running.refused("train", "-w", workspace, *FEW, *more)
+        asked = ("--set", "prompt_template={source}") if len(more) > 1 else more
+        told = running.refused("train", "-w", workspace, *FEW, *asked)
         assert "scratch-tiny is a T5, whose encoder reads the source" in told
-        t5 = tiny_checkpoint(tmp_path / "t5")
         told = running.refused("generate", "--text", "a", "--model", t5, *more)
         assert "whose encoder reads the source" in told and "--source-prefix" in told
-    told = running.refused("train", "-w", workspace, *FEW, "--model", tmp_path / "t5", "--family", "llama")
-    assert "--family llama is for fresh weights" in told
+    told = running.refused("train", "-w", workspace, *FEW, "--model", t5, "--set", "family=llama")
+    assert "family llama is for fresh weights" in told
     model = foreign(tmp_path / "base", template=None)
     told = running.refused("generate", "--text", "a", "--model", model, "--chat")
     assert told == "the model's tokenizer has no chat template; leave --chat out"
@@ -175,7 +187,7 @@ def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_
 def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
     pytest.importorskip("peft")
     model = foreign(tmp_path / "base")
-    talk = train(workspace, "--model", model, "--lora", "4", "--checkpoint-activations")
+    talk = train(workspace, "--model", model, "--lora", "4", "--set", "checkpoint_activations=true")
     assert "adamw at a learning rate of 0.0002" in talk
     folder = workspace / "models" / "pipelined"
     assert read_json(folder / "training.json")["settings"]["lora"] == 4
@@ -186,7 +198,7 @@ def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
     told = running.refused("train", "-w", workspace, *FEW, "--model", model, "--resume")
     assert "lora was 4" in told
     assert "going on from" in train(workspace, "--model", model, "--lora", "4", "--resume")
-    train(workspace, "--model", model, "--lora", "4", "--keep-adapter", "--overwrite")
+    train(workspace, "--model", model, "--lora", "4", "--set", "keep_adapter=true", "--overwrite")
     assert not (folder / "model.safetensors").exists() and (folder / "adapter_config.json").exists()
     assert "With `transformers` and `peft` these weights load" in (folder / "README.md").read_text()
     few = ("generate", "-w", workspace, "--device", "cpu", "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
@@ -207,18 +219,24 @@ def change_weights(folder: Path) -> None:
 
 def test_an_adapter_is_kept_only_beside_a_model_in_a_folder(workspace, tmp_path):
     for more in ((), ("--lora", "4"), ("--model", "google/gemma-3-270m", "--lora", "4")):
-        told = running.refused("train", "-w", workspace, *FEW, "--keep-adapter", *more)
+        told = running.refused("train", "-w", workspace, *FEW, "--set", "keep_adapter=true", *more)
         assert "give --lora RANK and --model FOLDER" in told
     base = foreign(tmp_path / "base")
     write_lines(base / "adapter_config.json", {})
-    told = running.refused("train", "-w", workspace, *FEW, "--keep-adapter", "--lora", "4", "--model", base)
+    told = running.refused(
+        "train", "-w", workspace, *FEW, "--set", "keep_adapter=true", "--lora", "4", "--model", base
+    )
     assert "is itself an adapter" in told
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # peft's, of transformers
 @pytest.mark.parametrize(
     "more",
-    [("--prompt-template", "Say {source} now:"), ("--chat",), ("--chat", "--lora", "4", "--keep-adapter")],
+    [
+        ("--set", "prompt_template=Say {source} now:"),
+        ("--chat",),
+        ("--chat", "--lora", "4", "--set", "keep_adapter=true"),
+    ],
 )
 def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(workspace, tmp_path, more):
     from pipedec_cli.model.decoder import load
@@ -238,12 +256,12 @@ def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(wor
     decoder = load(str(folder))
     (made,) = decoder.texts([source], decoder.method(max_tokens=20))
     assert printed.getvalue() == f"{made.text}\n"
-    train(workspace, "--family", "llama", "--out", tmp_path / "pipelined")
+    train(workspace, "--set", "family=llama", "--out", tmp_path / "pipelined")
     assert "writes nothing of use" in (tmp_path / "pipelined" / "README.md").read_text()
 
 
 def test_a_bart_is_asked_for_no_more_than_it_has_places_for(workspace):
-    train(workspace, "--family", "bart", "--decoder", "sequential")
+    train(workspace, "--set", "family=bart", "--decoder", "sequential")
     assert settings_of(workspace / "models" / "sequential")["max_source_tokens"] == 1024
 
 
@@ -279,8 +297,8 @@ def test_the_card_says_what_a_model_is_for_and_in_which_words_it_is_asked(worksp
         "--model",
         base,
         "--chat",
-        "--prompt-template",
-        "Say {source}!",
+        "--set",
+        "prompt_template=Say {source}!",
         "--max-source-tokens",
         "99",
     )

@@ -16,7 +16,7 @@ SCHEMA = {
         "open": {"type": "boolean"},
     }
 }
-QUICK = ("--max-steps", 2, "--evaluations", 1, "--device", "cpu")
+QUICK = ("--max-steps", 2, "--set", "evaluations=1", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")

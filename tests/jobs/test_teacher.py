@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from pipedec_cli.data.trained import FRESH, start_of
-from pipedec_cli.data.writing import JsonLinesAppender, write_json
+from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.jobs import predicting
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.train import TrainSettings
-from pipedec_cli.jobs.train_data import Lessons, gather
+from pipedec_cli.jobs.train_data import TrainingData, load_data
+from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.scratch import SHAPES
 from tests import running
@@ -24,7 +24,7 @@ from tests.checkpoints import TOLD, change, tiny_checkpoint, weights_of
 from tests.running import lines_of, read_json, run, write_lines
 
 #: One update that changes nothing.
-UNCHANGED = ["--max-steps", "1", "--evaluations", "1", "--learning-rate", "1e-12", "--device", "cpu"]
+UNCHANGED = ["--max-steps", "1", "--set", "evaluations=1", "--learning-rate", "1e-12", "--device", "cpu"]
 WHOLE = {source: " ".join(told) for source, told in TOLD}
 #: Sources that the teacher knows, with targets that it would not write.
 ROWS = [{"source": source, "target": f"{n}. No."} for n, (source, _) in enumerate(TOLD * 4)]
@@ -50,9 +50,9 @@ def train(workspace: Path, *more: object, **options: Any) -> str:
     return run("train", "-w", workspace, *UNCHANGED, *more, **options).stderr
 
 
-def lessons_of(workspace: Path, teacher: Path, **more: Any) -> Lessons:
+def lessons_of(workspace: Path, teacher: Path, **more: Any) -> TrainingData:
     settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, **more)
-    return gather(settings, workspace / "data", Notify())
+    return load_data(settings, workspace / "data", Notify())
 
 
 def written(workspace: Path) -> Path:
@@ -138,7 +138,7 @@ def test_limits_hold_the_datas_own_targets_too_of_which_a_teachers_that_end_may_
     train(workspace, "--teacher", teacher)
     config = workspace / "models" / "pipelined" / "config.json"
     assert read_json(config)["pipedec"]["time_max"] > 90
-    train(workspace, "--teacher", teacher, "--time-max", "60", "--overwrite")
+    train(workspace, "--teacher", teacher, "--set", "time_max=60", "--overwrite")
     assert read_json(config)["pipedec"]["time_max"] == 60
     bare = segmented(
         tmp_path / "bare", *({"source": row["source"]} for row in ROWS), more=("--sources-only",)
@@ -202,7 +202,7 @@ def test_texts_of_a_teacher_from_elsewhere_are_cut_as_the_data_that_were_given(t
         segmented(tmp_path / "t", *ROWS),
     )
     settings = TrainSettings(data=texts / "data", teacher=str(teacher), workspace=objects)
-    lessons = gather(settings, texts / "data", Notify())
+    lessons = load_data(settings, texts / "data", Notify())
     assert all(one.target == WHOLE[one.source] and one.target_fields is None for one in lessons.train)
 
 
@@ -232,7 +232,7 @@ def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
     train(workspace, "--teacher", own)
     settings = read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]
     assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 40)
-    told = train(workspace, "--teacher", own, "--source-prefix", "", "--overwrite")
+    told = train(workspace, "--teacher", own, "--set", "source_prefix=", "--overwrite")
     assert f"{own} was trained with the source prefix 'say: ', not ''" in told
     manifest = read_json(workspace / "generations" / "sequential-own-train.manifest.json")
     assert manifest["settings"]["source_prefix"] == ""
@@ -259,10 +259,10 @@ def test_several_processes_take_texts_that_one_has_written(workspace, teacher, m
             with pytest.raises(
                 Exception, match=f"the teacher's texts for {split} are not all there"
             ) as refusal:
-                gather(settings, folder, quiet)
+                load_data(settings, folder, quiet)
             (command,) = re.findall("`pipedec (.*)`", str(refusal.value))
             run(*shlex.split(command), "--device", "cpu")
-        assert len(gather(settings, folder, quiet).dev) == 2
+        assert len(load_data(settings, folder, quiet).dev) == 2
 
 
 def test_what_a_start_came_of_is_told_by_its_training_wherever_it_was_moved(workspace, teacher, tmp_path):
@@ -276,10 +276,3 @@ def test_what_a_start_came_of_is_told_by_its_training_wherever_it_was_moved(work
     train(workspace, "--model", moved, "--out", tmp_path / "more")
     shutil.rmtree(moved)
     assert start_of(str(tmp_path / "more")) == "from-scratch"
-
-
-def test_an_older_training_from_scratch_is_known_as_one(tmp_path):
-    write_json(tmp_path / "training.json", {"settings": {"model": "scratch-tiny"}})
-    assert start_of(str(tmp_path)) == "from-scratch"
-    write_json(tmp_path / "training.json", {"settings": {"model": "google-t5/t5-base"}})
-    assert start_of(str(tmp_path)) == "published"

@@ -14,7 +14,7 @@ from tests import running
 from tests.checkpoints import change
 from tests.running import read_json, run, write_lines
 
-QUICK = ["--max-steps", "2", "--batch-size", "4", "--evaluations", "1", "--dev-examples", "4"]
+QUICK = ["--max-steps", "2", "--batch-size", "4", "--set", "evaluations=1", "--set", "dev_examples=4"]
 
 
 @pytest.fixture
@@ -84,13 +84,12 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
     assert "Loss in training" in page and "max_steps" in page and str(workspace) not in page
     assert AutoTokenizer.from_pretrained(folder).eos_token == "</s>"
     assert (folder / "generation_config.json").exists()
-    # Settings under these names are what a training that an older version began is resumed with.
     training = {"epochs": 10.0, "max_steps": 2, "batch_size": 4, "accumulation": 1, "schedule": "linear"}
     training |= {"optimizer": "adafactor", "learning_rate": 0.03, "warmup": 0.05}
     training |= {"bf16": False, "seed": 0, "evaluations": 1, "cpu": True}
     method = {"decoder": "pipelined", "delay": "any", "source_prefix": "", "max_source_tokens": 2048}
-    data = {"data": str(workspace / "data"), "limit": None, "dev_examples": 4}
-    settings = {"model": "scratch-tiny", **method, "time_max": None, **data, "training": training}
+    data = {"data": str(workspace / "data"), "dev_examples": 4}
+    settings = {"model": "scratch-tiny", **method, **data, "training": training}
     assert manifest(workspace)["settings"] == settings
 
 
@@ -110,7 +109,7 @@ def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_
     config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
     talk = train(workspace, "--config", str(config), "--limit", "1")
     assert "warning: 1 example: too few to learn from" in talk
-    assert f"next: `pipedec generate --decoder sequential --workspace {workspace}`" in talk
+    assert f"next: `pipedec generate --model sequential --workspace {workspace}`" in talk
     content = read_json(workspace / "models" / "sequential" / "config.json")["pipedec"]
     assert (content["decoder"], content["source_prefix"]) == ("sequential", "say: ")
     saved = manifest(workspace, "sequential")
@@ -120,8 +119,7 @@ def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_
 
 
 def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace):
-    assert "nothing to resume" in refused(workspace, "--resume")
-    train(workspace)
+    assert "nothing to resume" in train(workspace, "--resume"), "it starts at update 0"
     folder = workspace / "models" / "pipelined"
     before = (folder / "model.safetensors").read_bytes()
     assert "holds a trained model; replace it with --overwrite" in refused(workspace, "--seed", "1")
@@ -186,16 +184,16 @@ def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
 
 def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(workspace):
     folder = workspace / "models" / "pipelined"
-    assert "MB of 1 checkpoint-N folder stay there; --keep-checkpoints 0" in train(workspace)
-    assert "checkpoint-N" not in train(workspace, "--overwrite", "--keep-checkpoints", "0")
+    assert "MB of 1 checkpoint-N folder stay there; --set keep_checkpoints=0" in train(workspace)
+    assert "checkpoint-N" not in train(workspace, "--overwrite", "--set", "keep_checkpoints=0")
     assert not list(folder.glob("checkpoint-*"))
-    train(workspace, "--overwrite", "--evaluations", "2")
+    train(workspace, "--overwrite", "--set", "evaluations=2")
     forget_the_end(folder)
     assert len(list(folder.glob("checkpoint-*"))) == 2
-    train(workspace, "--resume", "--evaluations", "2", "--keep-checkpoints", "1")
+    train(workspace, "--resume", "--set", "evaluations=2", "--set", "keep_checkpoints=1")
     assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-2"]
-    train(workspace, "--resume", "--evaluations", "2", "--keep-checkpoints", "0")
+    train(workspace, "--resume", "--set", "evaluations=2", "--set", "keep_checkpoints=0")
     assert not list(folder.glob("checkpoint-*"))
     whole = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "has been trained to the end already" in train(workspace, "--resume", "--evaluations", "2")
+    assert "has been trained to the end already" in train(workspace, "--resume", "--set", "evaluations=2")
     assert {path: path.read_bytes() for path in folder.iterdir()} == whole

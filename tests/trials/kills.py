@@ -96,7 +96,7 @@ class Generate(Trial):
 class Train(Trial):
     command = (
         "train {ground}/data --model {ground}/models/pipelined --out {folder}/model --overwrite --max-steps 12 "
-        "--evaluations 4 --batch-size 2 --dev-examples 2 --limit 8 --optimizer adamw"
+        "--set evaluations=4 --batch-size 2 --set dev_examples=2 --limit 8 --set optimizer=adamw"
     )
     again = (("--resume",), ())
 

@@ -298,8 +298,8 @@ def _model_targets() -> Iterable[Target]:
         "2",
         "--out",
         "t",
-        "--dev-examples",
-        "1",
+        "--set",
+        "dev_examples=1",
     )
     manifest = json.dumps({"settings": {"training": {"seed": 1}}, "versions": {}, "inputs": []}).encode()
     files = ("data/segmentation.json", "data/sentences.json", "data/train.jsonl", "t/manifest.json")

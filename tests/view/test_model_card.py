@@ -20,7 +20,7 @@ from tests.checkpoints import TOLD, fresh_toy, tiny_checkpoint
 from tests.running import run, write_lines
 
 #: One update that changes nothing: the model goes on telling what it knows.
-UNCHANGED = ["--max-steps", "1", "--evaluations", "1", "--learning-rate", "1e-12", "--device", "cpu"]
+UNCHANGED = ["--max-steps", "1", "--set", "evaluations=1", "--learning-rate", "1e-12", "--device", "cpu"]
 BASE = '---\nlanguage: en\nlicense: "apache-2.0"\n---\n# A T5\n'
 
 
@@ -54,7 +54,7 @@ def test_a_pipelined_model_of_which_transformers_writes_the_first_subsequence_sa
 
 
 def test_a_sequential_models_own_lines_for_transformers_write_what_pipedec_writes(tmp_path):
-    folder = train(tmp_path, "sequential", "--source-prefix", "")
+    folder = train(tmp_path, "sequential", "--set", "source_prefix=")
     card = ModelCard.load(folder / "README.md")
     assert (card.data.license, card.data.library_name) == ("unknown", "transformers")
     source = TOLD[0][0]

@@ -41,4 +41,4 @@ def check_sharding(plugin: Any, optimizer: str) -> None:
         todo = f"launch with {' '.join(f'--fsdp_{name} {value}' for name, value in flags.items())}"
         raise UserError("FSDP can shard these models as a whole only", todo=todo)
     if optimizer == "adafactor":
-        raise UserError("transformers' Adafactor cannot be sharded", todo="give --optimizer adamw")
+        raise UserError("transformers' Adafactor cannot be sharded", todo="give --set optimizer=adamw")

@@ -109,7 +109,7 @@ def test_what_cannot_be_sharded_rightly_is_refused(changed):
     settings = {"fsdp_version": 2, "auto_wrap_policy": None, "cpu_ram_efficient_loading": False}
     plugin = SimpleNamespace(**settings, state_dict_type=whole)
     check_sharding(plugin, "adamw")
-    with pytest.raises(UserError, match="--optimizer adamw"):
+    with pytest.raises(UserError, match="optimizer=adamw"):
         check_sharding(plugin, "adafactor")
     with pytest.raises(UserError, match="--fsdp_cpu_ram_efficient_loading false"):
         check_sharding(SimpleNamespace(**vars(plugin) | changed), "adamw")

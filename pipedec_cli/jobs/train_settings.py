@@ -1,0 +1,112 @@
+"""The settings of `pipedec train`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipedec_cli.data.records import DecoderKind, Family
+from pipedec_cli.jobs.settings import (
+    WorkflowSettings,
+    argument,
+    chat_option,
+    device_option,
+    family_key,
+    key,
+    number_or,
+    option,
+    template_parser,
+    threads_key,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(WorkflowSettings):
+    """What a training starts from, learns and writes."""
+
+    data: Path | None = argument("A folder that `pipedec segment` wrote \\[default: the workspace's].")
+    teacher: str | None = option(
+        None,
+        "A sequential model: a folder or a hub name. It writes the targets: its own texts for the sources.",
+        metavar="MODEL",
+    )
+    model: str | None = option(
+        None,
+        "The model to start from: a folder, a hub name, scratch-tiny, -small, -base or -large (fresh weights and a "
+        "new tokenizer), or scratch (the teacher's shape) \\[default: the teacher, else scratch-tiny].",
+    )
+    decoder: DecoderKind = option("pipelined", "pipelined, or sequential for the ordinary model.")
+    delay: int | Literal["any"] = option(
+        "any",
+        "The Δt that the model is for. 'any' draws random schedules; the model then serves every delay.",
+        parser=number_or("any"),
+        metavar="N|any",
+    )
+    epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
+    max_steps: int | None = option(None, "Updates, instead of --epochs.", min=1)
+    batch_size: int | None = option(
+        None, "Examples of one batch on each device \\[default: 8 from scratch, else 24].", min=1
+    )
+    learning_rate: float | None = option(
+        None, "The highest rate \\[default: by the optimizer and the start; training prints it].", min=0.0
+    )
+    bf16: bool = option(False, "Mixed precision in bfloat16.")
+    lora: int | None = option(
+        None,
+        "Train only adapters of this rank in the decoder (LoRA); they are merged at the end.",
+        min=1,
+        max=4096,
+        metavar="RANK",
+    )
+    chat: bool | None = chat_option("the teacher's, else --no-chat")
+    max_source_tokens: int | None = option(
+        None, "Cut longer sources \\[default: the teacher's, else 2048].", min=2, max=65_536
+    )
+    limit: int | None = option(None, "Train on the first N examples only.", min=1)
+    seed: int = option(0, "The seed of weights, order, dropout and random schedules.")
+    device: str = device_option()
+    resume: bool = option(False, "Go on after a stop, from the last checkpoint-N.")
+    overwrite: bool = option(False, "Replace the model, or the unfinished training, in the folder.")
+    out: Path | None = option(None, "The model's folder \\[default: models/DECODER in the workspace].")
+
+    family: Family | None = family_key()
+    accumulation: int = key(1, "Batches whose gradients make one update.", min=1)
+    optimizer: Literal["adafactor", "adamw"] | None = key(
+        None,
+        "adafactor, whose rate is relative to the size of each matrix, or adamw \\[default: adafactor from scratch, else "
+        "adamw].",
+    )
+    rate_schedule: Literal["linear", "constant"] = key("linear", "Whether the rate falls to zero or stays.")
+    warmup: float = key(0.05, "Share of the updates in which the rate rises.", min=0.0, max=1.0)
+    checkpoint_activations: bool = key(
+        False, "Keep only the input of each layer and compute the rest again: slower, far less memory."
+    )
+    keep_adapter: bool = key(
+        False, "With --lora: write the adapter alone, which refers to the folder of --model."
+    )
+    source_prefix: str | None = key(
+        None, "Text before every source, such as 'summarize: ' \\[default: the teacher's, else none]."
+    )
+    prompt_template: str | None = key(
+        None,
+        "The text around a source in the prompt; {{source}} stands for it \\[default: the teacher's, else the source and a "
+        "blank line].",
+        metavar="TEXT",
+        parser=template_parser,
+    )
+    time_max: int | None = key(
+        None,
+        "The last time-step of decoding, saved with the model \\[default: what holds 99.5 % of the training targets, at "
+        "least 50].",
+        min=1,
+    )
+    evaluations: int = key(10, "How often the dev set is evaluated.", min=1)
+    dev_examples: int = key(200, "Dev examples for the loss. 32 of them are scored.", min=0)
+    keep_checkpoints: int = key(2, "How many checkpoint-N folders stay at the end.", min=0)
+    threads: int | None = threads_key()
+
+    @property
+    def prompted(self) -> bool:
+        """Whether the settings say how prompts look. Encoder-decoders have no prompts."""
+        return self.prompt_template is not None or self.chat is not None
