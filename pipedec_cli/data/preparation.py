@@ -86,7 +86,7 @@ class Preparer:
             target, segments = self._cut(record.target or "")
         else:
             target, segments = self._given(record.target or "", record.target_segments)
-        most = self._most_segments
+        most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a row
         if len(segments) > most:
             self.counts.merged += 1
             rest, sizes = iter(segments), group_adjacent(self.count_tokens(segments), most)
@@ -94,16 +94,12 @@ class Preparer:
         self._count(segments, delay=1)
         return replace(record, target=target, target_segments=segments)
 
-    @property
-    def _most_segments(self) -> int:
-        return self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a row
-
     def _cut(self, target: str) -> tuple[str, tuple[str, ...]]:
         segments = self.segmenter.cut(target)
         if isinstance(self.segmenter, PhraseSegmenter):
             self.counts.dropped += self.segmenter.dropped(target)
         if self.split_long:
-            cuts = split_long(segments, self.time_max, self._most_segments, self.count_tokens)
+            cuts = split_long(segments, self.time_max, self.segmentation.sub_max - 1, self.count_tokens)
             self.counts.split += len(cuts) - len(segments)
             segments = cuts
         once = tuple(dict.fromkeys(segments))

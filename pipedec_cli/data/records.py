@@ -81,9 +81,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     source_ids: tuple[int, ...] = ()  # the encoder's input
     index: int = 0  # the source's place in the input, from 0
     empty: int = 0  # the empty explorations in the grid
-    row_budget_exhausted: bool = (
-        False  # whether empty explorations took a row that a later subsequence needed
-    )
+    row_budget_exhausted: bool = False  # whether empty explorations took a row that a subsequence needed
     stopped_on_repeat: bool = False  # whether the text was ended where it began to repeat itself
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # the record of the source; None from the decoder, which gets texts
