@@ -32,7 +32,7 @@ class SizeRow:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One decoder example by example, by id: decoder steps of all examples, seconds of the timed ones."""
+    """One decoder by the ids of examples: decoder steps of all, seconds of the timed ones."""
 
     scores: Scores
     steps: Mapping[str, int]

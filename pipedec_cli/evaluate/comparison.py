@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import to_builtins
 
 from pipedec_cli.data.paper import PaperFigures
+from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.agreement import TextAgreement, TokenAgreement
 from pipedec_cli.evaluate.breakdown import SizeRow
@@ -171,12 +172,13 @@ class Sample:
     @property
     def line(self) -> str:
         """The statement that a timing must carry."""
-        drawn = "one drawn from each of as many equal parts, always the same"
-        which = f"{self.timed} of {self.of} examples ({drawn})"
-        if self.timed == self.of:
-            which = f"all {self.of} examples"
-        passes = f"{self.repeats} repeat{'' if self.repeats == 1 else 's'}"
-        how = f"one pass to warm up, medians of {passes}; loading and tokenizing left out"
+        which = f"all {self.of} examples"
+        if self.timed < self.of:
+            drawn = "one drawn from each of as many equal parts, always the same"
+            which = f"{self.timed} of {self.of} examples ({drawn})"
+        how = (
+            f"one pass to warm up, medians of {many(self.repeats, 'repeat')}; loading and tokenizing left out"
+        )
         return f"{which} timed in one process, the decoders in turn; {how}"
 
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipedec_cli.data.wording import many
+
 
 def processors() -> int:
     """The number of logical processors that this process may use."""
@@ -62,8 +64,7 @@ class Machine:
         """The machine in one line."""
         gpu = "" if self.accelerator is None else f"{self.accelerator}; "
         cores = "" if self.cores is None else f"{self.cores} cores, "
-        processors = f"{self.processors} processor{'' if self.processors == 1 else 's'}"
-        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'} used"
+        processors, threads = many(self.processors, "processor"), f"{many(self.threads, 'thread')} used"
         memory = f"{self.memory_bytes / 2**30:.0f} GiB RAM"
         return f"{gpu}{self.processor}; {cores}{processors}, {threads}; {memory}; {self.system}; Python {self.python}"
 

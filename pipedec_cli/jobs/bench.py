@@ -36,11 +36,6 @@ _lengths = partial(option, panel="Lengths")
 _speed = partial(option, panel="Speed")
 
 
-def parse_dtypes(value: Any) -> tuple[str, ...]:
-    """Names of dtypes with commas between them, each once."""
-    return names_of(value, get_args(Dtype))
-
-
 @dataclass(frozen=True, kw_only=True)
 class BenchSettings(Settings):
     """The settings of one bench."""
@@ -66,7 +61,7 @@ class BenchSettings(Settings):
     dtypes: tuple[str, ...] = _speed(
         ("float32",),
         "The dtypes of our weights, commas between; the peers take the first.",
-        parser=parse_dtypes,
+        parser=partial(names_of, known=get_args(Dtype)),
         metavar="NAMES",
     )
     batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")

@@ -61,12 +61,6 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
     return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
 
 
-def parse_empty_rows(value: Any) -> tuple[EmptyRows, ...]:
-    """Rules for empty rows with commas between them, each once."""
-    rules: tuple[Any, ...] = names_of(value, get_args(EmptyRows))
-    return rules
-
-
 def parse_min_start_probs(value: Any) -> tuple[float, ...]:
     """Probabilities from 0 to 1 with commas between them, rising, each once."""
     with suppress(ValueError):
@@ -102,7 +96,7 @@ class ReportSettings(WorkflowSettings):
     empty_rows: tuple[EmptyRows, ...] | None = option(
         None,
         "Rules for empty rows to try, commas between: retry, stop, retract \\[default: as trained].",
-        parser=parse_empty_rows,
+        parser=partial(names_of, known=get_args(EmptyRows)),
         metavar="RULES",
     )
     stop_on_repeat: bool | None = key(None, "End a text when it repeats itself \\[default: as trained].")

@@ -55,9 +55,11 @@ def tried(
     )
 
 
-def ask(*decoders, subsequences=5.0, faults=(), beside=None, **usual):
-    measured = {"totals": Totals.of(1000, 100_000, 100_000), "scored": failing(**usual), "faults": faults}
-    measured["other_splits"] = beside or {}
+USUAL = Totals.of(1000, 100_000, 100_000)
+
+
+def ask(*decoders, subsequences=5.0, faults=(), beside=None, totals=USUAL, **usual):
+    measured = {"totals": totals, "scored": failing(**usual), "faults": faults, "other_splits": beside or {}}
     return advise(
         decoders,
         entry("sequential", "baseline", **measured),
@@ -68,93 +70,102 @@ def ask(*decoders, subsequences=5.0, faults=(), beside=None, **usual):
     )
 
 
-TAKE = "Take Δt = 2 (`pipedec generate --delay 2`): 3.0 times as fast as the sequential model, with 3.0 times fewer decoder steps"
+MODEL, TWO = "the sequential model", "Δt = 2 (`pipedec generate --delay 2`"
+FAST = f"Take {TWO}): 3.0 times as fast as {MODEL}"
+TAKE = f"{FAST}, with 3.0 times fewer decoder steps"
 NONE = "1,000 examples show no difference in ROUGE-L (95 % interval -0.6 to +0.2)."
-HARDLY = "The method does not help here: "
-STAY = "Stay with the sequential model."
+LONG, ENDS = "one long subsequence decides the time", f"or stay with {MODEL}."
 AGAIN = "and read some predictions, before you compare again."
+
+
+def best(speedup, delay):
+    return f"at best it is {speedup} times as fast as {MODEL} (Δt = {delay})"
+
+
+def hardly(why, speed, end=f"Stay with {MODEL}."):
+    return f"The method does not help here: {why}; {speed}. {end}"
+
+
+def scattered(low, high):
+    return (
+        f"No advice: the times differ too much between repeats. Δt = 1 was {low} to {high} times as fast as {MODEL}. "
+        "Time again while the machine does nothing else, with more repeats or timing_examples. In decoder steps, which "
+        "are exact, Δt = 1 saves most: a factor of 3.0."
+    )
 
 
 @pytest.mark.parametrize(
     ("decoders", "subsequences", "verdict", "text"),
     [
         # The fastest of those that are as good; among those about as fast, quality decides
-        ([tried(1, 4.0, -1.5), tried(2, 3.0, -0.2), tried(3, 2.0, 0.3)], 5.0, "take", f"{TAKE}. {NONE}"),
+        ([tried(1, 4.0, -1.5), tried(2, 3.0, -0.2), tried(3, 2.0, 0.3)], 5, "take", f"{TAKE}. {NONE}"),
         (
             [tried(1, 3.1, -0.4), tried(2, 3.0, 1.7, spread=1.0), tried(3, 2.0, 2.0)],
-            *(5.0, "take", f"{TAKE}, ROUGE-L +1.7, 95 % interval +0.7 to +2.7."),
+            *(5, "take", f"{TAKE}, ROUGE-L +1.7, 95 % interval +0.7 to +2.7."),
         ),
         # Equal predictions; nothing scored
-        ([tried(2, spread=0.0)], 5.0, "take", f"{TAKE}. ROUGE-L is the same."),
-        ([tried(2, quality=None)], 5.0, "take", f"{TAKE}."),
+        ([tried(2, spread=0.0)], 5, "take", f"{TAKE}. ROUGE-L is the same."),
+        ([tried(2, quality=None)], 5, "take", f"{TAKE}."),
         # Few subsequences that give no speed, and that give some
         (
             [tried(1, 1.1, fewer=1.2), tried(2, 1.2, fewer=1.1)],
             *(1.4, "few-subsequences"),
-            f"{HARDLY}the targets have 1.4 subsequences on average, and with one or two there is hardly anything to "
-            f"generate at once; at best it is 1.2 times as fast as the sequential model (Δt = 2). {STAY}",
+            hardly(
+                "the targets have 1.4 subsequences on average, and with one or two there is hardly anything to generate at once",
+                best(1.2, 2),
+            ),
         ),
-        (
-            [tried(2, fewer=1.0, spread=0.0)],
-            2.0,
-            "take",
-            f"{TAKE.partition(', with')[0]}. ROUGE-L is the same.",
-        ),
+        ([tried(2, fewer=1.0, spread=0.0)], 2, "take", f"{FAST}. ROUGE-L is the same."),
         # Saved steps without saved time; hardly any, and a speed that may be chance; none
         (
             [tried(1, 1.1, fewer=2.5)],
-            *(5.0, "no-gain"),
-            f"{HARDLY}it takes 2.5 times fewer decoder steps, but hardly less time: the encoder takes most of it, or a "
-            f"step with more rows costs more on this machine; at best it is 1.1 times as fast as the sequential model (Δt = 1). {STAY}",
+            *(5, "no-gain"),
+            hardly(
+                "it takes 2.5 times fewer decoder steps, but hardly less time: the encoder takes most of it, or a step with "
+                "more rows costs more on this machine",
+                best(1.1, 1),
+            ),
         ),
         (
             [tried(1, 1.1, fewer=1.2, slowest=0.9)],
-            *(5.0, "no-gain"),
-            f"{HARDLY}it saves hardly any decoder steps (1.2 times fewer): one long subsequence decides the time; the "
-            f"repeats show no difference in speed (Δt = 1 was 0.9 to 1.1 times as fast as the sequential model). {STAY}",
+            *(5, "no-gain"),
+            hardly(
+                f"it saves hardly any decoder steps (1.2 times fewer): {LONG}",
+                f"the repeats show no difference in speed (Δt = 1 was 0.9 to 1.1 times as fast as {MODEL})",
+            ),
         ),
         (
             [tried(1, 0.8, fewer=0.9)],
-            *(5.0, "no-gain"),
-            f"{HARDLY}it saves no decoder steps (it takes 1.1 times as many): one long subsequence decides the time; at best it is 0.8 times as fast as "
-            f"the sequential model (Δt = 1). {STAY}",
+            *(5, "no-gain"),
+            hardly(f"it saves no decoder steps (it takes 1.1 times as many): {LONG}", best(0.8, 1)),
         ),
         (
             [tried(1, 0.5, fewer=0.7, tokens=0.4)],
-            *(5.0, "no-gain"),
-            f"{HARDLY}it saves no decoder steps (it takes 1.4 times as many): its texts have 2.5 times as many tokens as those "
-            "of the sequential model; at best it is 0.5 times as fast as the sequential model (Δt = 1). Train the pipelined decoder further, "
-            "or stay with the sequential model.",
+            *(5, "no-gain"),
+            hardly(
+                f"it saves no decoder steps (it takes 1.4 times as many): its texts have 2.5 times as many tokens as those of {MODEL}",
+                *(best(0.5, 1), f"Train the pipelined decoder further, {ENDS}"),
+            ),
         ),
         # Times that scatter
-        (
-            [tried(1, 2.0, slowest=0.8)],
-            *(5.0, "unclear"),
-            "No advice: the times differ too much between repeats. Δt = 1 was 0.8 to 2.0 times as fast as the sequential "
-            "model. Time again while the machine does nothing else, with more repeats or timing_examples. "
-            "In decoder steps, which are exact, Δt = 1 saves most: a factor of 3.0.",
-        ),
+        ([tried(1, 2.0, slowest=0.8)], 5, "unclear", scattered(0.8, 2.0)),
         (
             [tried(1, 0.6, slowest=0.5, fastest=2.0), tried(3, 0.5, fewer=2.0)],
-            *(5.0, "unclear"),
-            "No advice: the times differ too much between repeats. Δt = 1 was 0.5 to 2.0 times as fast as the sequential "
-            "model. Time again while the machine does nothing else, with more repeats or timing_examples. "
-            "In decoder steps, which are exact, Δt = 1 saves most: a factor of 3.0.",
+            *(5, "unclear", scattered(0.5, 2.0)),
         ),
         # When every delay costs quality, the one that costs least; a loss that may be chance
         (
             [tried(1, 4.0, -3.0), tried(2, 2.5, -1.2), tried(3, 1.1, 0.0)],
-            *(5.0, "trade"),
-            "Every delay that saves time costs quality. Δt = 2 (`pipedec generate --delay 2`) costs least: 2.5 times as "
-            "fast as the sequential model, ROUGE-L -1.2, 95 % interval -1.6 to -0.8. Take it if the speed is worth that, try "
-            "larger delays or min_start_probs, which give some quality back, or stay with the sequential model.",
+            *(5, "trade"),
+            f"Every delay that saves time costs quality. {TWO}) costs least: 2.5 times as fast as {MODEL}, ROUGE-L -1.2, 95 % "
+            "interval -1.6 to -0.8. Take it if the speed is worth that, try larger delays or min_start_probs, which give some "
+            f"quality back, {ENDS}",
         ),
         (
             [tried(2, 2.5, -4.4, spread=5.0)],
-            *(5.0, "trade"),
-            "Δt = 2 (`pipedec generate --delay 2`) is 2.5 times as fast as the sequential model. 1,000 examples show no difference in "
-            "ROUGE-L (95 % interval -9.4 to +0.6). Its cost is not known: score more examples "
-            "before you take it, or stay with the sequential model.",
+            *(5, "trade"),
+            f"{TWO}) is 2.5 times as fast as {MODEL}. 1,000 examples show no difference in ROUGE-L (95 % interval -9.4 to +0.6). "
+            f"Its cost is not known: score more examples before you take it, {ENDS}",
         ),
     ],
 )
@@ -164,55 +175,41 @@ def test_a_delay_is_taken_or_offered_or_told_why_not(decoders, subsequences, ver
     assert (advice.verdict, advice.command, advice.text) == (verdict, command, text)
 
 
+AGREE = f"; its texts agree with those of {MODEL}:"
+
+
 @pytest.mark.parametrize(
-    ("agreement", "verdict", "text"),
+    ("rouge", "equal", "verdict", "text"),
     [
+        (93.1, 480, "take", f"{TAKE}{AGREE} ROUGE-L 93.1, 48% equal."),
+        (None, 480, "take", f"{TAKE}{AGREE} 48% equal."),
         (
-            TextAgreement(93.1, 480, 1000),
-            "take",
-            f"{TAKE}; its texts agree with those of the sequential model: ROUGE-L 93.1, 48% equal.",
-        ),
-        (
-            TextAgreement(None, 480, 1000),
-            "take",
-            f"{TAKE}; its texts agree with those of the sequential model: 48% equal.",
-        ),
-        (
-            TextAgreement(81.0, 0, 1000),
-            "trade",
-            "Δt = 2 (`pipedec generate --delay 2`) is 3.0 times as fast as the sequential model; its texts agree with those of the "
-            "sequential model: ROUGE-L 81.0, 0% equal. Its cost is not known: read some of its texts before you take it, or stay "
-            "with the sequential model.",
+            *(81.0, 0, "trade"),
+            f"{TWO}) is 3.0 times as fast as {MODEL}{AGREE} ROUGE-L 81.0, 0% equal. Its cost is not known: read some of its "
+            f"texts before you take it, {ENDS}",
         ),
     ],
 )
-def test_without_right_answers_advice_goes_by_speed_and_agreement(agreement, verdict, text):
-    slower = tried(
-        3, 2.0, None, text_agreement=TextAgreement(95.0, 900, 1000) if verdict == "take" else agreement
-    )
-    advice = ask(tried(2, quality=None, text_agreement=agreement), slower)
+def test_without_right_answers_advice_goes_by_speed_and_agreement(rouge, equal, verdict, text):
+    agreement = TextAgreement(rouge, equal, 1000)
+    good = TextAgreement(95.0, 900, 1000) if verdict == "take" else agreement
+    advice = ask(tried(2, quality=None, text_agreement=agreement), tried(3, 2.0, None, text_agreement=good))
     assert (advice.verdict, advice.text) == (verdict, text)
     assert advice.cautions == ("Nothing could be scored: the quality is not known.",)
 
 
 def test_a_start_is_chosen_like_a_delay():
     found = {0: (4.0, -2.0), 0.3: (3.1, -0.4), 0.6: (3.0, 0.1), 0.9: (1.5, 0.2)}
-    ways = [
-        replace(tried(1, speedup, quality), name=f"Δt = 1, start {start}")
-        for start, (speedup, quality) in found.items()
-    ]
-    advice = ask(*ways)
-    assert (advice.verdict, advice.entry) == ("take", "Δt = 1, start 0.6")
-    assert advice.text.startswith(
-        "Take Δt = 1, start 0.6 (`pipedec generate --delay 1`): 3.0 times as fast as"
-    )
+    advice = ask(*(replace(tried(1, *figures), name=f"start {start}") for start, figures in found.items()))
+    assert (advice.verdict, advice.entry) == ("take", "start 0.6")
+    assert advice.text.startswith("Take start 0.6 (`pipedec generate --delay 1`): 3.0 times as fast as")
 
 
 def on_dev(quality):
     return {"dev": Quality(failing(), {"rougeL": Difference(quality, quality, quality)})}
 
 
-CHOSEN = "Δt = 2 (`pipedec generate --delay 2`, chosen on dev)"
+CHOSEN = f"{TWO}, chosen on dev)"
 
 
 @pytest.mark.parametrize("quality", [-0.2, 5.0])
@@ -230,8 +227,8 @@ def test_what_was_chosen_is_not_taken_where_the_last_split_does_not_bear_it_out(
     advice = ask(*both, beside=on_dev(0.0))
     assert (advice.verdict, advice.entry) == ("trade", "Δt = 2")
     assert advice.text == (
-        f"{CHOSEN} is 3.0 times as fast as the sequential model, ROUGE-L -2.0, 95 % interval -2.4 to -1.6. It was as good on dev and "
-        "is not here: compare on more examples before you take it, or stay with the sequential model."
+        f"{CHOSEN} is 3.0 times as fast as {MODEL}, ROUGE-L -2.0, 95 % interval -2.4 to -1.6. It was as good on dev and is "
+        f"not here: compare on more examples before you take it, {ENDS}"
     )
 
 
@@ -241,10 +238,9 @@ def test_where_the_last_split_has_no_right_answers_the_one_before_speaks_for_it(
     two = tried(2, 3.0, other_splits=on_dev(quality), **texts)
     chosen = ask(tried(1, 9.0, other_splits=on_dev(-3.0), **texts), two, beside=on_dev(0.0))
     alone = ask(two, beside=on_dev(0.0))
-    judged = "Δt = 2 (`pipedec generate --delay 2`, judged on dev)"
     for advice in (chosen, alone):
         assert (advice.verdict, advice.entry) == (verdict, "Δt = 2")
-        assert judged in advice.text
+        assert f"{TWO}, judged on dev)" in advice.text
         assert ("ROUGE-L is the same" if quality == 0 else "ROUGE-L -2.0, 95 %") in advice.text
         assert advice.cautions == ("The quality is that on dev: nothing else could be scored.",)
 
@@ -256,34 +252,27 @@ def test_a_split_without_right_answers_is_none_to_choose_on_where_the_last_has_s
     assert (advice.verdict, advice.text) == ("take", f"{TAKE}. {NONE}")
 
 
-BAD = ("its texts say nothing",)
-TRAIN = f"Train further, {AGAIN}"
+BAD, NO = ("its texts say nothing",), "No advice: the texts of"
+PIPELINED, TRAIN = "the pipelined decoder", f"Train further, {AGAIN}"
 
 
 @pytest.mark.parametrize(
-    ("useless", "verdict", "text"),
+    ("useless", "text"),
     [
         (
             "sequential, Δt = 1, Δt = 2",
-            "unfit",
-            "No advice: the texts of the sequential model and of the pipelined decoder are useless, so their speed says nothing. "
-            f"{TRAIN}",
+            f"{NO} {MODEL} and of {PIPELINED} are useless, so their speed says nothing. {TRAIN}",
         ),
-        (
-            "sequential, Δt = 1",
-            "unfit",
-            f"No advice: the texts of the sequential model are useless, so a comparison with it says nothing. {TRAIN}",
-        ),
+        ("sequential, Δt = 1", f"{NO} {MODEL} are useless, so a comparison with it says nothing. {TRAIN}"),
         (
             "Δt = 1, Δt = 2",
-            "unfit",
-            "No advice: the texts of the pipelined decoder are useless, however fast it is. Stay with the sequential model; "
-            f"train the pipelined decoder further, {AGAIN}",
+            f"{NO} {PIPELINED} are useless, however fast it is. Stay with {MODEL}; train {PIPELINED} further, {AGAIN}",
         ),
-        ("Δt = 1", "take", f"{TAKE}. {NONE}"),
+        ("Δt = 1", f"{TAKE}. {NONE}"),
     ],
 )
-def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_with(useless, verdict, text):
+def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_with(useless, text):
+    verdict = "take" if useless == "Δt = 1" else "unfit"
     faults = {name: BAD if name in useless else () for name in ("sequential", "Δt = 1", "Δt = 2")}
     one, two = tried(1, 9.0, 3.0, faults=faults["Δt = 1"]), tried(2, 3.0, -0.2, faults=faults["Δt = 2"])
     advice = ask(one, two, faults=faults["sequential"])
@@ -297,11 +286,7 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
     [
         ({"dropped": 0.20}, {"dropped": 0.10}, "leaves out 20%"),
         ({"duplicated": 0.10}, {"duplicated": 0.01}, "10% of its subsequences repeat"),
-        (
-            {"truncated": 0.30},
-            {},
-            "30% of its texts are cut short by time_max: `pipedec generate` takes a larger time_max.",
-        ),
+        ({"truncated": 0.30}, {}, "cut short by time_max: `pipedec generate` takes a larger time_max."),
         ({"row_budget_exhausted": 0.25}, {}, "--empty-rows stop"),
         ({"truncated": 0.3}, {"truncated": 0.6}, "cut short in 60% of its texts"),
         ({"tokens": 2.8}, {}, "2.8 times as many tokens"),
@@ -331,23 +316,11 @@ def test_what_goes_wrong_is_told_where_the_advice_is_to_stay_too():
 
 
 def test_a_baseline_that_writes_nothing_is_no_error():
-    slower, silent = tried(1, 0.8, fewer=0.9), Totals.of(1000, 1000, 0)
-    measured = {"totals": silent, "scored": failing()}
-    usual = entry("sequential", "baseline", **measured)
-    told = advise(
-        [slower],
-        usual,
-        called="the sequential model",
-        subsequences=5.0,
-        metric="rougeL",
-        labels={"rougeL": "ROUGE-L"},
-    )
-    assert told.verdict == "no-gain"
+    assert ask(tried(1, 0.8, fewer=0.9), totals=Totals.of(1000, 1000, 0)).verdict == "no-gain"
 
 
 def test_of_objects_advice_speaks_of_fields():
-    one = tried(dropped=0.20, duplicated=0.10)
-    one = replace(one, delay="together")
+    one = replace(tried(dropped=0.20, duplicated=0.10), delay="together")
     said = ask(one, dropped=0.10, duplicated=0.01, subsequences=1.7).cautions
     assert len(said) == 3 and all(" fields " in caution and "subseq" not in caution for caution in said)
 
@@ -383,10 +356,7 @@ def test_a_delay_is_not_taken_because_the_times_of_a_faster_one_scatter(noisy, s
     advice = ask(tried(1, slowest=0.5, **noisy), tried(3, fewer=1.5, **steady))
     assert advice.verdict == verdict
     if verdict == "unclear":
-        assert (
-            "Δt = 1 was 0.5 to 3.2 times" in advice.text
-            and "Δt = 1 saves most: a factor of 3.0" in advice.text
-        )
+        assert advice.text == scattered(0.5, 3.2)
 
 
 def test_nothing_tried_is_no_question():
