@@ -109,17 +109,15 @@ def paper_figures(dataset: str, backbone: Backbone = "T5-Base") -> PaperFigures 
     return None
 
 
-def _settings(name: str) -> dict[str, dict[str, Any]]:
-    path = Path(__file__).parent / "recipes" / f"{name}.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-#: The settings of each recipe, by command, with ``_`` for ``-``. ``paper`` is for any data, ``fields`` for objects.
-RECIPES: Final = {name: _settings(name) for name in ("paper", *TARGET_LENGTHS, "fields")}
+#: The file of each recipe: ``paper`` for any data, the paper's data sets, ``fields`` for objects.
+RECIPES: Final[Mapping[str, Path]] = {
+    name: Path(__file__).parent / "recipes" / f"{name}.toml" for name in ("paper", *TARGET_LENGTHS, "fields")
+}
 
 
 def recipe(name: str, command: str) -> dict[str, Any]:
-    """The settings that a recipe gives a command. Raises a UserError if there is no such recipe."""
+    """The settings that a recipe gives a command, with ``_`` for ``-``. Raises a UserError if there is no such recipe."""
     if name not in RECIPES:
         raise UserError(f"no recipe is called {name!r}", todo=f"the recipes are {', '.join(RECIPES)}")
-    return dict(RECIPES[name].get(command, {}))
+    settings: dict[str, Any] = tomllib.loads(RECIPES[name].read_text(encoding="utf-8")).get(command, {})
+    return settings

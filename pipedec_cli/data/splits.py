@@ -49,7 +49,13 @@ def gather_splits(
         start = len(stored)
         for record in islice(read_records(place, names, split=split, warn=warn), limit):
             names.check(record)
-            _check_target(record, names, sources_only)
+            if record.target is None and not sources_only:
+                hint = "--target-field names another, or leave the record out; "
+                hint += "--sources-only takes data for `pipedec train --teacher`"
+                raise missing_field(record.fields, names.target, record.where, hint)
+            if record.target is not None and sources_only:
+                todo = "leave out --sources-only: a teacher takes data with targets, too"
+                raise UserError("there is a target", where=record.where, todo=todo)
             stored.append(record)
         return stored[start:]
 
@@ -78,16 +84,6 @@ def gather_splits(
         splits |= {name: parts[name] for name in ("train", *lacking)}
         origins |= dict.fromkeys(lacking, "split off by source")
     return {name: splits[name] for name in SPLITS}, origins
-
-
-def _check_target(record: Record, names: FieldNames, sources_only: bool) -> None:
-    if record.target is None and not sources_only:
-        hint = "--target-field names another, or leave the record out; "
-        hint += "--sources-only takes data for `pipedec train --teacher`"
-        raise missing_field(record.fields, names.target, record.where, hint)
-    if record.target is not None and sources_only:
-        todo = "leave out --sources-only: a teacher takes data with targets, too"
-        raise UserError("there is a target", where=record.where, todo=todo)
 
 
 def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float], seed: int) -> Splits:

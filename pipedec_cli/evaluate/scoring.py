@@ -13,7 +13,7 @@ import numpy as np
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import pairs_of
-from pipedec_cli.data.paper import RECIPES
+from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import as_json
 from pipedec_cli.data.records import Generated, Record
@@ -165,12 +165,10 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
                 yield task, f"the records have a list `{name}`"
         if record.target_fields is not None:
             yield "fields", "the targets are objects"
-    recipe = segmented_with(workspace.segmentation, "recipe") or ""
-    if recipe in RECIPES:
-        yield (
-            RECIPES[recipe].get("score", {}).get("task"),
-            f"the workspace's data were segmented with the recipe {recipe}",
-        )
+    name = segmented_with(workspace.segmentation, "recipe") or ""
+    if name in RECIPES:
+        task = recipe(name, "score").get("task")
+        yield task, f"the workspace's data were segmented with the recipe {name}"
     yield _OF_LEVEL.get(run.level, (None,))[0], f"the run's data were segmented at level {run.level}"
     if workspace.segmentation.is_file():
         level = load_segmentation(workspace.segmentation).level

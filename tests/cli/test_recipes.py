@@ -15,7 +15,6 @@ import typer
 
 from pipedec_cli.cli.app import app
 from pipedec_cli.cli.config import PLACES
-from pipedec_cli.data import paper
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.jobs import generate, report
 from tests.running import read_json, refused, run, write_lines
@@ -112,7 +111,7 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
         return context.params | keys[0] | keys[1]
 
     of_command = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
-    path = Path(paper.__file__).parent / "recipes" / f"{name}.toml"
+    path = RECIPES[name]
     by_name, by_file = options("--recipe", name), options("--config", str(path))
     assert set(recipe(name, command)) <= set(by_name)
     assert by_name | {"recipe": None, "config": path} == by_file
