@@ -167,8 +167,7 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
             yield "fields", "the targets are objects"
     name = segmented_with(workspace.segmentation, "recipe") or ""
     if name in RECIPES:
-        task = recipe(name, "score").get("task")
-        yield task, f"the workspace's data were segmented with the recipe {name}"
+        yield recipe(name, "score").get("task"), f"the workspace's data were segmented with the recipe {name}"
     yield _OF_LEVEL.get(run.level, (None,))[0], f"the run's data were segmented at level {run.level}"
     if workspace.segmentation.is_file():
         level = load_segmentation(workspace.segmentation).level
