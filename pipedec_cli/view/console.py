@@ -9,12 +9,13 @@ import warnings
 from dataclasses import dataclass, field
 from itertools import chain, starmap
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 
 def make_console(*, stderr: bool) -> Console:
-    """A console without colour off a terminal and under NO_COLOR. A user's text is data: markup and emoji codes are off."""
+    """A console that shows a user's text as data. It has no colour off a terminal or under NO_COLOR."""
     no_color = bool(os.environ.get("NO_COLOR"))
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, no_color=no_color)
 
@@ -28,20 +29,20 @@ class Talk:
 
     @property
     def animated(self) -> bool:
-        """Whether bars and live views may move: on a terminal, with colour allowed, and not under ``--quiet``."""
+        """Whether bars and live views may move: on a terminal, with colour, and not under ``--quiet``."""
         return self.console.is_terminal and not self.console.no_color and not self.quiet
 
     def say(self, message: str) -> None:
-        """One line of progress, unless quiet."""
+        """Print one line of progress, unless quiet."""
         if not self.quiet:
             self.console.print(Text(visible(message)), soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        """One line that is shown even when quiet."""
+        """Print one warning, even if quiet."""
         self.console.print(Text.assemble(("warning: ", "yellow"), _bounded(message)), soft_wrap=True)
 
     def error(self, message: str) -> None:
-        """One line, the last."""
+        """Print the error that ends a command."""
         self.console.print(Text(f"error: {_bounded(message)}"), soft_wrap=True)
 
 
@@ -58,21 +59,28 @@ def tame_libraries() -> None:
 
 
 def visible(text: str) -> str:
-    """The text with a visible symbol for each character that acts on a terminal or hides in it.
+    """The text with a visible symbol for each character that acts on a terminal or is invisible in it.
 
-    These are control characters, marks of direction, separators of lines and paragraphs, blanks of no width (but for
-    the joiners of emoji and scripts), and halves of surrogate pairs.
+    These are control characters, direction marks, line and paragraph separators, blanks without width (except the joiners
+    of emoji and scripts), and halves of surrogate pairs. Line feeds and tabs stay.
     """
     return text.translate(_PICTURES)
 
 
 def one_line(text: str) -> str:
-    """The text `visible`, with symbols for line feeds and tabs as well."""
+    """The text made `visible` on one line: line feeds and tabs have symbols as well."""
     return visible(text).replace("\n", "␊").replace("\t", "␉")
 
 
+def fit(text: str, width: int) -> str:
+    """The text in at most `width` terminal cells, with an ellipsis where it was cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1).rstrip() + "…" if width > 1 else set_cell_size(text, 1)
+
+
 def _bounded(text: str, most: int = 400) -> str:
-    """The text on one line. Of a long text the start and the end, where the remedy stands."""
+    """The text on one line. Of a long message the start and the end stay, where the remedy stands."""
     line = one_line(text)
     return line if len(line) <= most else f"{line[: most * 5 // 8]} … {line[3 - most * 3 // 8 :]}"
 
@@ -83,6 +91,6 @@ _PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x2
 
 
 def write_stdout(text: str) -> None:
-    """Write data for a program or a pipe: no styling, no wrapping."""
+    """Write data for a program or a pipe, without styles and without line breaks of our own."""
     sys.stdout.write(text)
     sys.stdout.flush()

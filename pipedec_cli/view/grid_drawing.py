@@ -1,6 +1,6 @@
-"""One example's grid as it is drawn: subsequences down, time-steps across, the text beneath.
+"""The drawing of one example's grid: a row for each subsequence, a column for each time-step, the text below.
 
-It draws what the decoding's events say and computes nothing else. Tokens are turned into text once, and shown as data.
+It draws the events of the decoding loop and computes nothing else. Each token is turned into text once, and shown as data.
 """
 
 from __future__ import annotations
@@ -18,48 +18,44 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.pipeline.grid import Grid, Step
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.pipeline.verify import Verification
-from pipedec_cli.view.console import one_line
+from pipedec_cli.view.console import fit, one_line
 
 #: Token ids to text, special tokens left out.
 Words = Callable[[Sequence[int]], str]
 
 BOS: Final = "<bos>"
-#: Stands in its place where a text goes on behind a prompt, whose last token opens it.
-BEHIND_PROMPT: Final = "…"
+#: Stands in the place of <bos> where a text follows a prompt.
+AFTER_PROMPT: Final = "…"
 EOS: Final = "<eos>"
 LIVE, DONE, EMPTY, CUT = "▸✓∅✂"
 CURSOR, HIDDEN, EARLIER, DOT, ELLIPSIS = "▌⋮‹·…"
-#: Stands before a token that goes on with the word before it.
+#: Stands before a token that continues the word before it.
 CONTINUES: Final = "·"
-#: A token of white space, or of nothing that can be seen.
+#: A token of white space or of invisible characters.
 BLANK: Final = "␣"
-#: The marks on a console that knows nothing but ASCII.
+#: The marks on an ASCII console.
 ASCII: Final = str.maketrans("▸✓∅✂▌⋮‹·…–", ">*-!_:<-~-")
 
-#: Rows take these in turn. They are the terminal theme's own, legible on dark and light alike; what a colour says,
-#: a number or a mark says too.
+#: Rows take these colours in turn. A number or a mark says the same as each colour.
 ROW_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
-#: Terminal cells: the widest token that is shown whole, and the space about a token.
+#: Terminal cells: the widest token and the longest key that are shown whole, and the space about a token.
 WIDEST_TOKEN: Final = 14
-PADDING: Final = 2
-#: Cells of the longest key that is shown whole.
 LONGEST_LABEL: Final = 20
-#: The width from which labels are words, the caption is a sentence, and the marks are explained.
-ROOMY: Final = 72
+PADDING: Final = 2
 
 
 @dataclass(slots=True)
 class RowText:
-    """The tokens of one subsequence as text; each is decoded once, however often it is drawn."""
+    """The tokens of one subsequence as text. Each token is decoded once, however often it is drawn."""
 
     whole: str = ""
     pieces: list[str] = field(default_factory=list)
 
     def extend(self, row: Subsequence, words: Words) -> None:
-        """Take in the tokens that have come since the last call, <eos> left out."""
+        """Decode the tokens that are new since the last call, without <eos>."""
         for end in range(len(self.pieces) + 1, len(row.text_tokens) + 1):
             before, self.whole = self.whole, words(row.tokens[:end])
-            # told from the whole, since a tokenizer may drop a space at the start
+            # The difference of two texts, since a tokenizer may drop a space at the start of a text.
             added = self.whole[len(before) :] if self.whole.startswith(before) else ""
             if not added.strip():
                 added = words(row.tokens[end - 1 : end])
@@ -70,11 +66,11 @@ class RowText:
 
 @dataclass(slots=True)
 class GridDrawing:
-    """A renderable of one example's grid, which its decoding fills, and what has been drawn of it so far.
+    """A renderable of one example's grid.
 
-    While decoding goes on it fits the console: it shows the newest time-steps that have room, and the live and newest
-    rows. Once finished it shows everything, in blocks of as many time-steps as the console is wide. The subject stands
-    after the heading and gives way where room is short.
+    While the example is decoded the drawing fits the console: it shows the newest time-steps, and the live and newest rows.
+    Afterwards it shows everything, in blocks as wide as the console. The subject stands after the heading if there is room.
+    `labels` are the keys of the rows, at level field; `opener` is the first cell of a row; `step` is the newest.
     """
 
     example: int
@@ -83,15 +79,15 @@ class GridDrawing:
     subject: str = ""
     heading: str = ""
     finished: bool = False
-    step: Step | None = None  # the newest
-    labels: Sequence[str] = ()  # what the rows are called, where each is a key's
-    opener: str = BOS  # of a row
+    step: Step | None = None
+    labels: Sequence[str] = ()
+    opener: str = BOS
     texts: list[RowText] = field(default_factory=list)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """The drawing, a `Text` a line, none wider than the console."""
-        sheet = _Sheet(self, console, options)
-        for line in sheet.finished() if self.finished else sheet.running():
+        """The lines of the drawing, none wider than the console."""
+        frame = _Frame(self, console, options)
+        for line in frame.finished() if self.finished else frame.running():
             line.no_wrap, line.overflow = True, "crop"
             line.truncate(options.max_width, overflow="crop")
             if options.ascii_only:
@@ -99,44 +95,43 @@ class GridDrawing:
             yield line
 
 
-class _Sheet:
+class _Frame:
     """A drawing on a console of known size."""
 
     def __init__(self, drawing: GridDrawing, console: Console, options: ConsoleOptions) -> None:
         self.console, self.grid, self.ended = console, drawing.grid, drawing.finished
         self.rows, self.texts = self.grid.subsequences, drawing.texts
-        del self.texts[len(self.rows) :]  # of an attempt that was drawn, and taken back since
+        del self.texts[len(self.rows) :]  # of an attempt that has been taken back since
         self.texts += [RowText() for _ in self.rows[len(self.texts) :]]
         for text, row in zip(self.texts, self.rows, strict=True):
             text.extend(row, drawing.words)
         self.time = max(map(_newest, self.rows), default=0) if self.ended else self.grid.time
         step = None if drawing.finished else drawing.step
         self.made = {(slot.subsequence, slot.time) for slot in step.made} if step else set()
-        #: What was fed in the newest step and taken back, and what was guessed, by its place.
+        #: In the newest step: the tokens that were taken back, and the places that were guessed.
         self.gone = {(slot.subsequence, slot.time): slot.token for slot in step.taken_back} if step else {}
         self.guessed = {(slot.subsequence, slot.time) for slot in step.fed} if step else set()
         self.words, self.opener = drawing.words, drawing.opener
         self.width, self.height = options.max_width, options.max_height
-        self.roomy = self.width >= ROOMY
         self.labels = list(map(one_line, drawing.labels)) or [str(n + 1) for n in range(len(self.rows))]
-        self.first = 1 if drawing.labels else 0  # keys stand before it
+        self.first = 1 if drawing.labels else 0  # the label replaces the column of openers
         digits = min(max(map(cell_len, self.labels), default=1), LONGEST_LABEL, self.width // 3)
-        self.label_width = max(digits + 4, 7) if self.roomy else digits + 3
+        self.label_width = max(digits + 4, 7)
         self.area = max(1, self.width - self.label_width)
-        self.title = Text(_fit(one_line(drawing.heading), self.width), "bold")
+        self.title = Text(fit(one_line(drawing.heading), self.width), "bold")
         room = self.width - self.title.cell_len - 2
         if drawing.subject and room >= 8:
-            self.title.append("  " + _fit(one_line(drawing.subject), room), "not bold dim")
+            self.title.append("  " + fit(one_line(drawing.subject), room), "not bold dim")
         self._widths: dict[int, int] = {}
 
     def running(self) -> list[Text]:
-        """The newest part that fits; never higher than the console, where there is room for one row at all."""
+        """The newest part of the grid. It is never higher than a console that has room for one row."""
         rows = self.rows
         if not rows:
             return [self.title, Text("encoding the source", "dim")]
         latest = max([self.time, self.first, *(time for _, time in self.gone)])
         columns = next(self._blocks(range(latest, self.first - 1, -1)))[::-1]
-        # title, time-steps, tokens a step and the caption; and the cursor's own line
+        # Five lines are taken: title, time-steps, tokens per step, caption, and the cursor.
         room = max(1, self.height - 5)
         blank = [Text()] * (room >= 10)
         text = self._text(max(0, min(room // 3, 8)))
@@ -144,20 +139,19 @@ class _Sheet:
         places = max(1, room - len(text) - 2 * len(blank) - bool(attempts))
         lines, shown = [], list(range(1, len(rows) + 1))
         if len(shown) > places:
-            # live rows before ended ones, then newer before older; one line says what is hidden
+            # Live rows come before ended ones, then newer before older. One line names the hidden rows.
             shown.sort(key=lambda number: (rows[number - 1].ended, -number))
             hidden = sorted(shown[max(1, places - 1) :])
             shown = sorted(shown[: max(1, places - 1)])
             if places > 1:
-                told = f"{many(len(hidden), 'row')} not shown: {_ranges(hidden)}"
-                lines.append(Text(f"{HIDDEN:>{self.label_width - 3}} {told}", "dim"))
-                lines[-1].truncate(self.width, overflow="ellipsis")
+                said = f"{many(len(hidden), 'row')} not shown: {_ranges(hidden)}"
+                lines.append(Text(fit(f"{HIDDEN:>{self.label_width - 3}} {said}", self.width), "dim"))
         lines += [self._row(number, columns) for number in shown]
         lines += [self._attempt(number, columns) for number in attempts]
         return [self.title, *self._framed(columns, lines), *blank, *text, *blank, self._caption()]
 
     def finished(self) -> list[Text]:
-        """All of it: every time-step and every row that has something there."""
+        """Every time-step, and every row that has a token there."""
         lines = [self.title]
         for columns in self._blocks(range(self.first, self.time + 1)):
             there = [row.start <= columns[-1] and _newest(row) >= columns[0] for row in self.rows]
@@ -167,7 +161,7 @@ class _Sheet:
         return [*lines, *text, *([Text()] if text else []), self._caption(), Text()]
 
     def _blocks(self, times: Sequence[int]) -> Iterator[list[int]]:
-        """The time-steps in runs that fit the console's width."""
+        """The time-steps in runs that fit the width of the console."""
         block: list[int] = []
         for time in times:
             if block and sum(map(self._column_width, [*block, time])) > self.area:
@@ -185,9 +179,8 @@ class _Sheet:
         return self._widths[time]
 
     def _framed(self, columns: Sequence[int], rows: Sequence[Text]) -> list[Text]:
-        """Rows between the time-steps and the tokens that each decoder call made: where rows run in parallel more than one."""
-        names = ("time", "tokens") if self.roomy else ("t", "n")
-        times, counts = (Text(set_cell_size(name, self.label_width), "dim") for name in names)
+        """The rows, with the time-steps above and the number of tokens that each decoder call made below."""
+        times, counts = (Text(set_cell_size(name, self.label_width), "dim") for name in ("time", "tokens"))
         for time in columns:
             newest, made = time == self.time and not self.ended, self._made_at(time)
             lead = EARLIER if time == columns[0] and time > self.first else " "
@@ -198,10 +191,10 @@ class _Sheet:
 
     def _append(self, line: Text, time: int, text: str, style: str, lead: str = " ") -> None:
         width = self._column_width(time)
-        line.append(set_cell_size(lead + _fit(text, width - PADDING), width), style)
+        line.append(set_cell_size(lead + fit(text, width - PADDING), width), style)
 
     def _made_at(self, time: int) -> int | None:
-        """How many tokens stand at a time-step, <bos> and <eos> not counted; None if the clock passed it without a call."""
+        """The number of tokens at a time-step, without <bos> and <eos>. None if no decoder call was made at it."""
         answered = [row for row in self.rows if row.start < time <= _newest(row)]
         return sum(time <= _newest(row) - row.ended for row in answered) if answered else None
 
@@ -210,26 +203,26 @@ class _Sheet:
         mark, style = (CUT, "bold yellow") if self.ended else (LIVE, "bold")
         if row.ended:
             mark, style = (EMPTY, "dim") if row.empty else (DONE, "bold green")
-        label = _fit(self.labels[number - 1], self.label_width - 3)
+        label = fit(self.labels[number - 1], self.label_width - 3)
         label = " " * (self.label_width - 3 - cell_len(label)) + label
         line = Text.assemble((f"{label} ", f"bold {colour}"), (f"{mark} ", style))
-        if _newest(row) < columns[0]:  # its cells have all scrolled off: its place holds what it says
+        if _newest(row) < columns[0]:  # all its cells have scrolled off: its text stands in their place
             said = one_line(self.texts[number - 1].whole)
-            return line.append(_fit(f"{EARLIER}{said}", self.area), f"dim italic {colour}")
+            return line.append(fit(f"{EARLIER}{said}", self.area), f"dim italic {colour}")
         for time in columns:
             if time <= _newest(row) or (number, time) in self.gone:
                 self._append(line, time, *self._cell(number, time))
         return line
 
     def _attempt(self, number: int, columns: Sequence[int]) -> Text:
-        """The row of an attempt that has just been taken back."""
+        """The row of an attempt that the newest step took back."""
         line = Text(f"{number:>{self.label_width - 3}} {EMPTY} ", "dim")
         for time in columns:
             self._append(line, time, *((BOS, "dim strike") if (number, time) in self.gone else ("", "")))
         return line
 
     def _cell(self, number: int, time: int) -> tuple[str, str]:
-        """The text and the style of one cell; nothing where the row has no token."""
+        """The text and the style of one cell. Both are empty where the row has no token."""
         row, colour = self.rows[number - 1], _colour(number)
         place = time - row.start
         if not 0 <= place <= len(row.tokens):
@@ -247,7 +240,7 @@ class _Sheet:
         return self.texts[number - 1].pieces[place - 1], style
 
     def _text(self, most: int | None) -> list[Text]:
-        """The text so far, each subsequence after its number; the last lines of it if there are more than `most`."""
+        """The text so far, each subsequence after its label. Of more than `most` lines, the last."""
         text = Text()
         for number, row in enumerate(self.rows, start=1):
             live = not row.ended and not self.ended
@@ -258,7 +251,7 @@ class _Sheet:
                 text.append(f" {said}", _colour(number))
             if live:
                 text.append(CURSOR, f"bold {_colour(number)}")
-        # one column is left free for the mark of what was cut
+        # One column stays free for the mark of a cut.
         lines = list(text.wrap(self.console, max(1, self.width - 1))) if text else []
         if most is None or len(lines) <= most:
             return lines
@@ -267,33 +260,25 @@ class _Sheet:
 
     def _caption(self) -> Text:
         steps, tokens = self.grid.steps, self.grid.tokens
-        rate = f"{tokens / steps:.1f}" if steps else "0"
-        parts = [f"t {self.time}", f"{steps} calls", f"{tokens} tok", f"{rate}/step"]
-        if self.roomy:
-            where = "finished" if self.ended else f"time-step {self.time}"
-            counts = [many(steps, "decoder call"), many(tokens, "token"), f"{rate} tokens per step"]
-            now = [] if self.ended else [f"{self._made_at(self.time) or 0} in this step"]
-            parts = [where, *counts, *now]
+        parts = ["finished" if self.ended else f"time-step {self.time}"]
+        parts += [many(steps, "decoder call"), many(tokens, "token")]
+        parts += [f"{tokens / steps if steps else 0:.1f} tokens per step"]
+        parts += [] if self.ended else [f"{self._made_at(self.time) or 0} in this step"]
+        if self.ended and self.grid.truncated:
+            parts.append(f"{CUT} cut at {self.grid.truncated}")
         dot = f" {DOT} "
-        truncated = self.grid.truncated if self.ended else None
-        cut = f"{dot}{CUT} cut at {truncated}" if truncated else ""
-        while len(parts) > 1 and cell_len(dot.join(parts) + cut) > self.width:
+        while len(parts) > 1 and cell_len(dot.join(parts)) > self.width:
             del parts[0]
-        line = Text.assemble(dot.join(parts), (cut, "bold yellow"))
+        line = Text(dot.join(parts))
+        if parts[-1].startswith(CUT):
+            line.stylize("bold yellow", len(line) - len(parts[-1]))
         legend = f"{LIVE} live  {DONE} finished  {EMPTY} empty"
         space = self.width - line.cell_len - cell_len(legend)
         return line.append(" " * space + legend, "dim") if space >= 4 else line
 
 
-def _fit(text: str, width: int) -> str:
-    """The text in at most so many terminal cells, with an ellipsis where it was cut."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, width - 1).rstrip() + ELLIPSIS if width > 1 else set_cell_size(text, 1)
-
-
 def _newest(row: Subsequence) -> int:
-    """The time-step of a row's newest token, or of its <bos>."""
+    """The time-step of the newest token of a row, or of its <bos>."""
     return row.start + len(row.tokens)
 
 
@@ -302,7 +287,7 @@ def _colour(number: int) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers in order as ``1–3, 5``."""
+    """Sorted numbers as ``1–3, 5``."""
     runs = groupby(enumerate(numbers), key=lambda placed: placed[1] - placed[0])
     ends = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
     return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in ends)

@@ -1,4 +1,4 @@
-"""Displays that begin and end with a block."""
+"""Displays that are stopped at the end of a block."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 @contextmanager
 def showing(display: Any) -> Iterator[Any]:
-    """The display, started, and stopped in the end."""
-    display.start()
+    """The display, stopped at the end."""
     try:
         yield display
     finally:

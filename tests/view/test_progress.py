@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, a line now and then off one, and data never led astray."""
+"""Progress: a bar on a terminal, a line now and then elsewhere; data stay on stdout."""
 
 from __future__ import annotations
 
@@ -10,32 +10,18 @@ import pytest
 from rich.console import Console
 
 from pipedec_cli.data.records import Generated
+from pipedec_cli.jobs.events import Training, TrainingEnded
 from pipedec_cli.jobs.tally import Marked, Tally
+from pipedec_cli.model.training.result import TrainingProgress
 from pipedec_cli.pipeline.decode import Event, Finished, decode
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed
-from pipedec_cli.view.console import Talk, write_stdout
-from pipedec_cli.view.progress import (
-    LINE_EVERY,
-    PATIENCE,
-    GenerationProgress,
-)
+from pipedec_cli.view.console import write_stdout
+from pipedec_cli.view.progress import LINE_EVERY, GenerationProgress
 from pipedec_cli.view.terminal import Terminal
 from tests.fakes import BOS, EOS, ScriptedModel
+from tests.view.conftest import Clock
 from tests.view.showing import showing
-
-
-class Clock:
-    """Stands still unless it is told to go on."""
-
-    now = 100.0
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("pipedec_cli.view.progress.monotonic", lambda: clock.now)
-    return clock
 
 
 def make_terminal(*, terminal: bool = False, quiet: bool = False, no_color: bool = False) -> Terminal:
@@ -43,13 +29,10 @@ def make_terminal(*, terminal: bool = False, quiet: bool = False, no_color: bool
     return Terminal(quiet=quiet, console=screen)
 
 
-def make_talk(**options: bool) -> Talk:
-    return make_terminal(**options).talk
-
-
-def written(talk: Talk) -> str:
-    assert isinstance(talk.console.file, io.StringIO)
-    return talk.console.file.getvalue()
+def written(terminal: Terminal) -> str:
+    file = terminal.talk.console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
 
 
 def watch(
@@ -65,9 +48,15 @@ def watch(
             yield event
 
 
+def ticking(clock: Clock, *seconds: float) -> Iterator[int]:
+    for number, wait in enumerate(seconds):
+        clock.now += wait
+        yield number
+
+
 @pytest.mark.parametrize("sequences", [1, 2, 3])
 def test_examples_tokens_without_eos_and_rates_are_counted_from_the_first_event_on(clock, sequences):
-    progress = GenerationProgress(make_talk(), 3)
+    progress = GenerationProgress(make_terminal().talk, 3)
     clock.now += 1000  # a model that is slow to load is no slow decoder
     list(watch(progress, clock, sequences=sequences))
     assert (progress.examples, progress.tokens) == (3, 8)
@@ -77,27 +66,28 @@ def test_examples_tokens_without_eos_and_rates_are_counted_from_the_first_event_
 
 
 def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener(clock):
-    talk = make_talk()
-    seconds = LINE_EVERY / 4 * len(list(watch(GenerationProgress(talk, 3), clock, LINE_EVERY / 4)))
-    lines = written(talk).splitlines()
-    assert len(lines) == int(seconds // LINE_EVERY)
+    terminal = make_terminal()
+    events = list(watch(GenerationProgress(terminal.talk, 3), clock, LINE_EVERY / 4))
+    lines = written(terminal).splitlines()
+    assert len(lines) == len(events) // 4
     assert lines[0].startswith("generating: 0 of 3, 0.00 examples/s, ")
-    assert "\x1b" not in written(talk)
+    assert "\x1b" not in written(terminal)
 
 
-@pytest.mark.parametrize(("total", "shown"), [(3, "2/3"), (None, "2 ")])
-def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(clock, total, shown):
-    talk = make_talk(terminal=True)
-    progress = GenerationProgress(talk, total)
+@pytest.mark.parametrize(("total", "shown"), [(3, "2/3"), (None, "2/?")])
+def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away_while_stdout_keeps_its_data(
+    clock, capsys, total, shown
+):
+    terminal = make_terminal(terminal=True)
+    progress = GenerationProgress(terminal.talk, total)
     for event in watch(progress, clock, 1.0):
+        write_stdout("data\n")
         if isinstance(event, Finished) and event.example == 1:
-            assert progress._display.bar is not None
             progress._display.bar.refresh()
-    text = written(talk)
-    assert shown in text
-    assert ("0/" in text) == (total is not None)
-    assert "examples/s" in text
-    assert text.rstrip().endswith("\x1b[2K"), "the bar's line is cleared"
+    text = written(terminal)
+    assert shown in text and "examples/s" in text
+    assert text.rstrip().endswith("\x1b[2K"), "the line of the bar is cleared"
+    assert "data" not in text and capsys.readouterr().out.startswith("data\n")
 
 
 @pytest.mark.parametrize(
@@ -105,74 +95,56 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away(clock, total, sho
 )
 def test_short_work_and_quiet_work_say_nothing(clock, settings, seconds):
     terminal = make_terminal(**settings)
-    talk, notify = terminal.talk, terminal.notify
-    list(watch(GenerationProgress(talk, None), clock, seconds))
-    with notify.stage("reading", 2) as advance:
+    list(watch(GenerationProgress(terminal.talk, None), clock, seconds))
+    with terminal.notify.stage("reading", 2) as advance:
         advance()
-    assert written(talk) == ""
+    assert written(terminal) == ""
 
 
-def test_no_color_on_a_terminal_gives_lines_without_a_moving_bar(clock):
-    terminal = make_terminal(terminal=True, no_color=True)
-    talk, notify = terminal.talk, terminal.notify
-    list(notify.track(_ticking(clock, [LINE_EVERY] * 2), 2, "reading"))
-    assert "reading: 1 of 2" in written(talk)
-    assert "\x1b[2K" not in written(talk)
+@pytest.mark.parametrize("settings", [{}, {"terminal": True, "no_color": True}])
+def test_without_animation_there_are_lines_and_a_label_is_data(clock, settings):
+    terminal = make_terminal(**settings)
+    list(terminal.notify.track(ticking(clock, LINE_EVERY, 0), 2, "[red]a\x1b[2Jfile"))
+    assert written(terminal) == "[red]a␛[2Jfile: 1 of 2\n"
 
 
-def test_data_on_stdout_stays_there_while_a_bar_moves(clock, capsys):
-    talk = make_talk(terminal=True)
-    for _ in watch(GenerationProgress(talk, 3), Clock()):
-        write_stdout("data\n")
-    assert "data" not in written(talk)
-    assert capsys.readouterr().out.startswith("data\n")
-
-
-def _ticking(clock: Clock, seconds: list[float]) -> Iterator[int]:
-    for number, wait in enumerate(seconds):
-        clock.now += wait
-        yield number
-
-
-def test_a_bar_shows_how_far_it_is_only_beyond_two_seconds(clock):
+def test_short_stages_show_no_bar_and_a_long_one_shows_how_far_it_is(monkeypatch):
     terminal = make_terminal(terminal=True)
-    talk, notify = terminal.talk, terminal.notify
-    list(notify.track(_ticking(clock, [PATIENCE / 2, PATIENCE / 4]), 2, "reading"))
-    with notify.stage("segmenting", 2) as advance:
+    with terminal.notify.stage("segmenting", 2) as advance:
         advance()
-        assert written(talk) == ""
-        clock.now += PATIENCE
+    assert written(terminal) == ""
+    monkeypatch.setattr("pipedec_cli.view.terminal.PATIENCE", 0.01)
+    with terminal.notify.stage("learning", 2) as advance:
+        while "learning" not in written(terminal):  # it says nothing, and is shown all the same
+            time.sleep(0.01)
         advance()
-    assert "2/2" in written(talk)
-    assert list(notify.track(_ticking(clock, [PATIENCE, PATIENCE]), 2, "reading")) == [0, 1]
-    assert "reading" in written(talk)
+    assert "1/2" in written(terminal)
+    assert "\x1b[?25h" in written(terminal), "the cursor comes back"
 
 
-def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(clock):
-    terminal, left = make_terminal(terminal=True), _ticking(clock, [PATIENCE] * 9)
-    talk, notify = terminal.talk, terminal.notify
-    items = notify.track(left, 9, "reading")
+def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(
+    monkeypatch, clock
+):
+    monkeypatch.setattr("pipedec_cli.view.terminal.PATIENCE", 0.0)
+    terminal, left = make_terminal(terminal=True), ticking(clock, *[0] * 9)
+    items = terminal.notify.track(left, 9, "reading")
     assert (next(items), next(items), next(left)) == (0, 1, 2)
     assert (next(items), next(items)) == (3, 4)
     items.close()  # type: ignore[attr-defined]
-    assert "\x1b[?25h" in written(talk), "the cursor comes back"
+    assert "reading" in written(terminal)
+    assert "\x1b[?25h" in written(terminal), "the cursor comes back"
 
 
-def test_a_label_is_data(clock):
-    terminal = make_terminal()
-    talk, notify = terminal.talk, terminal.notify
-    list(notify.track(_ticking(clock, [LINE_EVERY]), 1, "[red]a\x1b[2Jfile"))
-    assert written(talk) == "[red]a␛[2Jfile: 1 of 1\n"
-
-
-def test_a_stage_that_says_nothing_shows_itself_all_the_same(monkeypatch):
-    monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.0)
+def test_each_evaluation_of_a_training_leaves_a_line():
     terminal = make_terminal(terminal=True)
-    talk, notify = terminal.talk, terminal.notify
-    with notify.stage("learning"):
-        while "learning" not in written(talk):
-            time.sleep(0.01)
-    assert "\x1b[?25h" in written(talk), "the cursor comes back"
+    terminal.notify(Training("F1"))
+    for progress in (TrainingProgress(1, 2, 0.5, 2.5), TrainingProgress(2, 2, 1.0, 1.5, 1.25, 50.0)):
+        terminal.notify(progress)
+    terminal.notify(TrainingEnded())
+    text = written(terminal)
+    assert "update: 2 of 2, epoch 1.00, loss 1.500, dev loss 1.250, dev F1 50.0\n" in text
+    assert "update: 1 of 2" not in text
+    assert text.rstrip().endswith("\x1b[2K"), "the line of the bar is cleared"
 
 
 def test_what_is_marked_is_counted_and_only_the_first_few_are_kept():

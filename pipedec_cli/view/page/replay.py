@@ -10,7 +10,7 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.view.console import one_line
-from pipedec_cli.view.grid_drawing import BEHIND_PROMPT, BOS, EOS, RowText, Words
+from pipedec_cli.view.grid_drawing import AFTER_PROMPT, BOS, EOS, RowText, Words
 from pipedec_cli.view.page.page import Section, template
 from pipedec_cli.view.page.shown import shortened, shown_places, size
 
@@ -47,7 +47,7 @@ class _Traced(NamedTuple):
         words, method = one.runner.decoder.text.decode, one.runner.method
         piece = _pieces(words, ({} if method.bos is None else {method.bos: BOS}) | {method.eos: EOS})
         openings = [one_line(words(opening.known).strip()) for opening in method.openings]
-        openings = openings if method.bos is not None else [BEHIND_PROMPT]
+        openings = openings if method.bos is not None else [AFTER_PROMPT]
         return cls(one.name, one.role, made, piece, method.eos, openings, _clock(one))
 
 

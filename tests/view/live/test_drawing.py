@@ -12,7 +12,7 @@ from pipedec_cli.pipeline.decode import decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
 from pipedec_cli.pipeline.verify import Verify
-from pipedec_cli.view.grid_drawing import BEHIND_PROMPT
+from pipedec_cli.view.grid_drawing import AFTER_PROMPT
 from pipedec_cli.view.live import LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.view.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
@@ -57,7 +57,7 @@ def test_figure_2_finished_marks_every_row_and_counts_its_calls():
 
 def test_a_text_that_goes_on_behind_a_prompt_has_no_bos():
     script = Script([["The", "Mill"]])
-    view, method = script.view(opener=BEHIND_PROMPT), Method(Whole(), None, EOS, Limits(max_tokens=9))
+    view, method = script.view(opener=AFTER_PROMPT), Method(Whole(), None, EOS, Limits(max_tokens=9))
     (drawing,) = filter(None, map(view.on, decode(ScriptedModel(script.scripts), [(0, [0, BOS])], method)))
     assert shown(drawing)[1:3] == ["time    0  1    2     3", "   1 ✓  …  The  Mill  <eos>"]
 
@@ -118,26 +118,26 @@ def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step():
 def test_a_narrow_terminal_shows_the_newest_time_steps():
     assert shown(SENTENCES.after(11, Fixed(2)), width=30, height=40) == [
         "example 1",
-        "t   ‹7   8      9      10",
-        "1 ✓  a6  a7     <eos>",
-        "2 ▸  b4  b5     b6     b7",
-        "3 ▸  c2  c3     c4     c5",
-        "4 ▸  d0  d1     d2     d3",
-        "5 ▸      <bos>  e0     e1",
-        "n    4   4      4      4",
+        "time   ‹7   8      9      10",
+        "   1 ✓  a6  a7     <eos>",
+        "   2 ▸  b4  b5     b6     b7",
+        "   3 ▸  c2  c3     c4     c5",
+        "   4 ▸  d0  d1     d2     d3",
+        "   5 ▸      <bos>  e0     e1",
+        "tokens  4   4      4      4",
         "",
         "[1] a0 a1 a2 a3 a4 a5 a6 a7",
         "[2] b0 b1 b2 b3 b4 b5 b6 b7▌",
         "[3] c0 c1 c2 c3 c4 c5▌ [4] d0",
         "d1 d2 d3▌ [5] e0 e1▌",
         "",
-        "10 calls · 28 tok · 2.8/step",
+        "4 in this step",
     ]
 
 
 def test_a_row_that_has_scrolled_off_shows_its_text_in_its_place():
     view = Script([["gone", "by", "now"], ["z"] * 20]).after(20, Waiting())
-    assert "1 ✓ ‹gone by now" in shown(view, width=40)
+    assert "   1 ✓ ‹gone by now" in shown(view, width=40)
 
 
 def test_more_rows_than_the_console_is_high_show_the_live_ones_and_name_the_hidden():
@@ -160,7 +160,7 @@ def test_a_row_that_hit_time_max_is_marked_as_cut():
 def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks():
     lines = shown(SENTENCES.finished(Fixed(2)), width=50)
     times = [
-        int(time) for line in lines if re.match(r"t +‹?\d+ +\d", line) for time in re.findall(r"\d+", line)
+        int(time) for line in lines if re.match(r"time +‹?\d+ +\d", line) for time in re.findall(r"\d+", line)
     ]
     assert times == list(range(len(times)))
     cells = " ".join(line for line in lines if re.match(r" *\d [✓∅]", line)).split()

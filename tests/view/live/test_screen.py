@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,43 +14,50 @@ from pipedec_cli.view.live import LiveGrid, LiveScreen
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.running import write_lines
 from tests.trials.picture import draw_picture
+from tests.view.conftest import Clock
 from tests.view.live.scripts import FIGURE_2, Script, console
 from tests.view.showing import showing
 
 TWO = Script([["A", "B"]], [["C"]])
 
 
-def run_screen(
-    script: Script, *, terminal: bool, quiet: bool = False, moving: bool = True, sequences: int = 1
-) -> str:
-    """What is on the screen in the end, every escape included; a line of data goes to stdout at each event."""
-    talk, now = Talk(quiet, console(100, terminal=terminal)), 0.0
-    talk.console.no_color = not moving
-    with showing(LiveScreen(talk, script.view(), clock=lambda: now)) as screen:
-        for event in script.events(Fixed(1), sequences=sequences):
-            now += 1
-            screen.on(event)
-            write_stdout("a line of data\n")
-    return written(talk)
+@dataclass
+class Run:
+    """A screen that has shown a script, with a line of data on stdout and so many seconds of decoding at each event."""
 
+    clock: Clock
+    terminal: bool = True
+    quiet: bool = False
+    moving: bool = True
+    seconds: float = 1.0
 
-def written(talk: Talk) -> str:
-    file: Any = talk.console.file
-    file.flush()
-    return str(file.buffer.getvalue().decode())
+    def text(
+        self, script: Script, view: LiveGrid | None = None, speed: float | None = None, sequences: int = 1
+    ) -> str:
+        """The content of the screen in the end, every escape included."""
+        talk = Talk(self.quiet, console(100, terminal=self.terminal))
+        talk.console.no_color = not self.moving
+        with showing(LiveScreen(talk, view or script.view(), speed)) as screen:
+            for event in script.events(Fixed(1), sequences=sequences):
+                self.clock.now += self.seconds
+                screen.on(event)
+                write_stdout("a line of data\n")
+        file: Any = talk.console.file
+        file.flush()
+        return str(file.buffer.getvalue().decode())
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_where_nothing_moves_each_grid_is_printed_once_without_a_single_escape(terminal):
-    text = run_screen(TWO, terminal=terminal, moving=False, sequences=2)  # as NO_COLOR does on a terminal
+def test_where_nothing_moves_each_grid_is_printed_once_without_a_single_escape(clock, terminal):
+    text = Run(clock, terminal, moving=False).text(TWO, sequences=2)  # as NO_COLOR does on a terminal
     assert "\x1b[2K" not in text
     assert terminal or "\x1b" not in text
     assert text.count("finished ·") == 2
     assert "in this step" not in text
 
 
-def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(capsys):
-    text = run_screen(TWO, terminal=True)
+def test_on_a_terminal_frames_move_and_the_finished_grid_and_the_data_on_stdout_stay(clock, capsys):
+    text = Run(clock).text(TWO)
     assert "1 in this step" in text
     assert text.count("finished ·") == 2, "each once, and not again as a frame"
     assert "\x1b[?25h" in text, "the cursor comes back"
@@ -59,48 +67,28 @@ def test_on_a_terminal_frames_move_and_the_finished_grid_and_stdouts_data_stay(c
 
 @pytest.mark.parametrize(("terminal", "frames"), [(True, 4), (False, 0)])
 @pytest.mark.parametrize(("speed", "total", "held"), [(5.0, None, 0.15), (None, 1, 0.05)])
-def test_a_speed_holds_the_followed_example_up_on_a_terminal_alone_and_each_step_is_drawn(
-    speed, total, held, terminal, frames
+def test_a_speed_slows_the_followed_example_on_a_terminal_alone_and_each_step_is_drawn(
+    clock, speed, total, held, terminal, frames
 ):
-    talk, now, slept = Talk(console=console(100, terminal=terminal)), 0.0, []
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-        slept.append(seconds)
-
-    with showing(
-        LiveScreen(talk, FIGURE_2.view(total=total), speed, clock=lambda: now, sleep=sleep)
-    ) as screen:
-        for event in FIGURE_2.events(Fixed(1)):
-            now += 0.05  # the decoder's
-            screen.on(event)
-    assert [round(seconds, 3) for seconds in slept] == [0.0, *[held] * frames][: len(slept)]
-    assert len(slept) == frames + (frames > 0)
-    text = written(talk)
+    text = Run(clock, terminal, seconds=0.05).text(FIGURE_2, FIGURE_2.view(total=total), speed)
+    assert [round(seconds, 3) for seconds in clock.slept] == [0.0, *[held] * frames][: len(clock.slept)]
+    assert len(clock.slept) == frames + (frames > 0)
     assert sum(f"{count} decoder call" in text for count in range(1, 5)) >= frames
     assert text.count("finished ·") == 1, "the whole grid stays"
 
 
-def test_quiet_shows_no_grid():
-    assert run_screen(FIGURE_2, terminal=False, quiet=True) == ""
+def test_quiet_shows_no_grid(clock):
+    assert Run(clock, terminal=False, quiet=True).text(FIGURE_2) == ""
 
 
-def test_a_large_grid_is_drawn_less_often_than_a_small_one():
+def test_a_large_grid_is_drawn_less_often_than_a_small_one(clock):
     def frames(cost: float) -> int:
-        now = [0.0]
-
         class Slow(LiveGrid):
             def __rich__(self) -> str:  # type: ignore[override]
-                now[0] += cost
+                clock.now += cost
                 return "frame\n"
 
-        talk = Talk(console=console(100, terminal=True))
-        with showing(LiveScreen(talk, Slow(FIGURE_2.words), clock=lambda: now[0])) as screen:
-            for event in Script([["w"] * 40]).events(Fixed(1)):
-                now[0] += 0.05
-                screen.on(event)
-        return written(talk).count("frame")
+        return Run(clock, seconds=0.05).text(Script([["w"] * 40]), Slow(FIGURE_2.words)).count("frame")
 
     assert frames(0.0) > 2 * frames(0.03) > 0
 

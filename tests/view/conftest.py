@@ -1,0 +1,28 @@
+"""A clock for displays that stands still unless a test moves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+
+@dataclass
+class Clock:
+    """Seconds, and how long the code under test has slept."""
+
+    now: float = 100.0
+    slept: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept.append(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in ("progress", "live"):
+        monkeypatch.setattr(f"pipedec_cli.view.{module}.monotonic", lambda: clock.now)
+    monkeypatch.setattr("pipedec_cli.view.live.sleep", clock.sleep)
+    return clock
