@@ -99,11 +99,12 @@ def hub_rows(location: str | Path, split: SplitName) -> Iterator[tuple[int, str,
 
 
 def _datasets() -> Any:
-    """The library `datasets`, without its logs, and running no code of a data set."""
+    """The library `datasets`: without its logs, running no code of a data set, counting no downloads."""
     import datasets
     import huggingface_hub
 
     datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # release 3 ran code, or asked
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     for library in (datasets, huggingface_hub):
         library.utils.logging.set_verbosity(logging.CRITICAL)
     return datasets
