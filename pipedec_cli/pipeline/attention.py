@@ -25,10 +25,7 @@ def position(subsequence: Tensor, time: Tensor) -> Tensor:
 
 
 def behind(subsequence: _Place, time: _Place, before: _Place) -> _Place:
-    """The position behind a prompt: p = S + K + t + i − 1, where `before` is S + K.
-
-    S is the number of the prompt's tokens, K the length of the longest key (0 without keys).
-    """
+    """The position p = S + K + t + i − 1 behind a prompt of S tokens, with keys of up to K tokens; `before` is S + K."""
     return before + time + subsequence - 1
 
 

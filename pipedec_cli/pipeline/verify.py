@@ -44,15 +44,15 @@ class Grams:
         """
         end = len(self.tokens) - 1
         for n in GRAMS:
-            if len(text.tokens) >= n:
-                gram, first = text._letters[-n:], max(0, (after or 0) + 1 - n)
-                at = (
-                    self._letters.rfind(gram, 0, end)
-                    if after is None
-                    else self._letters.find(gram, first, end)
-                )
-                if at >= 0:
-                    return at + n
+            if len(text.tokens) < n:
+                continue
+            gram = text._letters[-n:]
+            if after is None:
+                at = self._letters.rfind(gram, 0, end)
+            else:
+                at = self._letters.find(gram, max(0, after + 1 - n), end)
+            if at >= 0:
+                return at + n
         return None
 
 
@@ -98,7 +98,7 @@ class Verification:
     _used: int = field(default=0, init=False)  # the place up to which the draft has been used
     _answers: tuple[int, ...] = field(default=(), init=False)  # the model's answers behind a wrong guess
     _drafted: bool = field(default=False, init=False)  # whether the planned guesses are the draft's
-    #: Counts (kept, made) of recent guesses: at index 1 the draft's, at 0 all others.
+    #: Counts (kept, made) of recent guesses: at 1 the draft's, at 0 all others.
     _counts: list[tuple[float, float]] = field(default_factory=lambda: list(_FIRST_COUNTS), init=False)
 
     empty: ClassVar[int] = 0  # nothing is explored

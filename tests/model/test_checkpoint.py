@@ -146,9 +146,12 @@ def without(pattern):
 
 def holds(name, content):
     """A file holds something else, or its first bytes only."""
-    return lambda folder: (folder / name).write_bytes(
-        (folder / name).read_bytes()[:content] if isinstance(content, int) else content
-    )
+
+    def spoil(folder):
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(before[:content] if isinstance(content, int) else content)
+
+    return spoil
 
 
 def without_a_part(folder):

@@ -53,26 +53,17 @@ def draw(seed, subsequences, example=0):
     return draw_schedule(random.Random(seed), random.Random(f"{seed} {example}"), subsequences)
 
 
-def test_random_schedules_come_with_the_probabilities_of_the_method():
-    draws = 16_000
-    rng = random.Random(7)
-    kinds = Counter(kind_of(draw_schedule(rng, rng, 4)) for _ in range(draws))
-    assert set(kinds) == {"wait", "delay1", "delay2", "delay3", "drawn"}
-    for kind in ("wait", "delay1", "delay2", "delay3"):
-        assert kinds[kind] / draws == pytest.approx(1 / 8, abs=0.015)
-    assert kinds["drawn"] / draws == pytest.approx(1 / 2, abs=0.02)
-
-
-def test_drawn_distances_come_with_the_probabilities_of_the_method():
-    rng = random.Random(11)
-    distances = Counter()
-    while distances.total() < 18_000:
-        if isinstance(schedule := draw_schedule(rng, rng, 5), RandomStarts):
-            distances.update(schedule.distances)
-    expected = dict.fromkeys(range(1, 13), 1 / 16) | dict.fromkeys((1, 2, math.inf), 2 / 16)
-    assert set(distances) == set(expected)
-    for value, probability in expected.items():
-        assert distances[value] / distances.total() == pytest.approx(probability, abs=0.012)
+def test_random_schedules_and_distances_come_with_the_probabilities_of_the_method():
+    rng, draws = random.Random(7), 16_000
+    drawn = [draw_schedule(rng, rng, 4) for _ in range(draws)]
+    kinds = Counter(map(kind_of, drawn))
+    distances = Counter(one for made in drawn if kind_of(made) == "drawn" for one in made.distances)
+    usual = dict.fromkeys(("wait", "delay1", "delay2", "delay3"), 1 / 8) | {"drawn": 1 / 2}
+    twice = dict.fromkeys(range(1, 13), 1 / 16) | dict.fromkeys((1, 2, math.inf), 2 / 16)
+    for found, expected, most in ((kinds, usual, 0.015), (distances, twice, 0.012)):
+        assert set(found) == set(expected)
+        for value, probability in expected.items():
+            assert found[value] / found.total() == pytest.approx(probability, abs=most)
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 9))
