@@ -28,28 +28,26 @@ class TrainSettings(WorkflowSettings):
     data: Path | None = argument("A folder that `pipedec segment` wrote \\[default: the workspace's].")
     teacher: str | None = option(
         None,
-        "A sequential model: a folder or a hub name. It writes the targets: its own texts for the sources.",
+        "A sequential model (folder or hub name) that writes the targets.",
         metavar="MODEL",
     )
     model: str | None = option(
         None,
-        "The model to start from: a folder, a hub name, scratch-tiny, -small, -base or -large (fresh weights and a "
-        "new tokenizer), or scratch (the teacher's shape) \\[default: the teacher, else scratch-tiny].",
+        "The start: a folder, a hub name, scratch-tiny, -small, -base or -large (fresh weights, a new tokenizer), or "
+        "scratch (the teacher's shape) \\[default: the teacher, else scratch-tiny].",
     )
-    decoder: DecoderKind = option("pipelined", "pipelined, or sequential for the ordinary model.")
+    decoder: DecoderKind = option("pipelined", "sequential is the ordinary model.")
     delay: int | Literal["any"] = option(
         "any",
-        "The Δt that the model is for. 'any' draws random schedules; the model then serves every delay.",
+        "The Δt that the model is for. With 'any', random schedules, it serves every delay.",
         parser=number_or("any"),
         metavar="N|any",
     )
     epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
     max_steps: int | None = option(None, "Updates, instead of --epochs.", min=1)
-    batch_size: int | None = option(
-        None, "Examples of one batch on each device \\[default: 8 from scratch, else 24].", min=1
-    )
+    batch_size: int | None = option(None, "Examples per device \\[default: 8 from scratch, else 24].", min=1)
     learning_rate: float | None = option(
-        None, "The highest rate \\[default: by the optimizer and the start; training prints it].", min=0.0
+        None, "The highest rate \\[default: suits optimizer and start].", min=0.0
     )
     bf16: bool = option(False, "Mixed precision in bfloat16.")
     lora: int | None = option(
@@ -64,7 +62,7 @@ class TrainSettings(WorkflowSettings):
         None, "Cut longer sources \\[default: the teacher's, else 2048].", min=2, max=65_536
     )
     limit: int | None = option(None, "Train on the first N examples only.", min=1)
-    seed: int = option(0, "The seed of weights, order, dropout and random schedules.")
+    seed: int = option(0, "Of weights, order, dropout and random schedules.")
     device: str = device_option()
     resume: bool = option(False, "Go on after a stop, from the last checkpoint-N.")
     overwrite: bool = option(False, "Replace the model, or the unfinished training, in the folder.")
@@ -90,7 +88,7 @@ class TrainSettings(WorkflowSettings):
     )
     prompt_template: str | None = key(
         None,
-        "The text around a source in the prompt; {{source}} stands for it \\[default: the teacher's, else the source and a "
+        "The text around a source in the prompt; {source} stands for it \\[default: the teacher's, else the source and a "
         "blank line].",
         metavar="TEXT",
         parser=template_parser,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -10,22 +11,39 @@ from unittest.mock import Mock
 import pytest
 
 from pipedec_cli.data.locking import only_writer
+from pipedec_cli.model.scratch import SHAPES
 from tests import running
 from tests.checkpoints import change
 from tests.running import read_json, run, write_lines
 
 QUICK = ["--max-steps", "2", "--batch-size", "4", "--set", "evaluations=1", "--set", "dev_examples=4"]
+SMALLEST = replace(SHAPES["scratch-tiny"], d_model=16, d_ff=16, layers=1, heads=2, vocabulary=320, d_kv=8)
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True, scope="module")
+def smallest_shape():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SHAPES, "scratch-tiny", SMALLEST)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, smallest_shape: None) -> tuple[Path, str]:
+    """A workspace with data and a model, and what its training said. Not to be changed."""
+    folder = tmp_path_factory.mktemp("made")
     rows = [
         {"id": str(i), "source": f"colour: {c} number: {i}", "target": f"It is {c}. There are {i} of them."}
         for i, c in enumerate(["red", "green", "blue"] * 8)
     ]
-    data = write_lines(tmp_path / "data.jsonl", *rows)
-    run("segment", data, "--level", "sentence", "-w", tmp_path / "work")
-    return tmp_path / "work"
+    data = write_lines(folder / "data.jsonl", *rows)
+    run("segment", data, "--level", "sentence", "-w", folder / "work")
+    return folder / "work", train(folder / "work")
+
+
+@pytest.fixture
+def workspace(made: tuple[Path, str], tmp_path: Path) -> Path:
+    """A copy of the workspace, with the model."""
+    return Path(shutil.copytree(made[0], tmp_path / "work"))
 
 
 def train(workspace: Path, *more: str) -> str:
@@ -36,27 +54,12 @@ def refused(workspace: Path, *more: str) -> str:
     return running.refused("train", "-w", workspace, *QUICK, "--device", "cpu", *more)
 
 
+def pipelined(workspace: Path) -> Path:
+    return workspace / "models" / "pipelined"
+
+
 def manifest(workspace: Path, decoder: str = "pipelined") -> dict[str, Any]:
     return dict(read_json(workspace / "models" / decoder / "training.json"))
-
-
-def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
-    other = (
-        f"`pipedec train --decoder sequential --workspace {workspace}`, which `report` needs to compare with"
-    )
-    assert other in train(workspace, "--delay", "1")
-    assert "`pipedec report" not in run("generate", "-w", workspace, "--delay", "1").stderr
-    assert "nothing to compare with" in running.refused("report", "-w", workspace)
-    assert "`pipedec report" in train(workspace, "--decoder", "sequential")
-    shutil.rmtree(workspace / "models/pipelined")
-    told = train(workspace, "--decoder", "sequential", "--overwrite")
-    made = workspace / "models/sequential"
-    assert (
-        f"`pipedec train --teacher {made} --workspace {workspace}`, which makes a pipelined decoder of it"
-        in told
-    )
-    train(workspace, "--delay", "1")
-    assert "`pipedec report" in run("generate", "-w", workspace, "--delay", "1").stderr
 
 
 def forget_the_end(folder: Path) -> None:
@@ -64,15 +67,32 @@ def forget_the_end(folder: Path) -> None:
     change(folder / "training.json", "result")
 
 
-def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
+def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
+    baseline = (
+        f"`pipedec train --decoder sequential --workspace {workspace}`, which `report` needs to compare with"
+    )
+    assert baseline in train(workspace, "--delay", "1", "--overwrite")
+    generate = ("generate", "-w", workspace, "--delay", "1")
+    assert "`pipedec report" not in run(*generate).stderr
+    assert "nothing to compare with" in running.refused("report", "-w", workspace)
+    assert "`pipedec report" in train(workspace, "--decoder", "sequential")
+    assert "`pipedec report" in run(*generate).stderr
+    shutil.rmtree(pipelined(workspace))
+    teacher = workspace / "models/sequential"
+    teach = (
+        f"`pipedec train --teacher {teacher} --workspace {workspace}`, which makes a pipelined decoder of it"
+    )
+    assert teach in train(workspace, "--decoder", "sequential", "--overwrite")
+
+
+def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    talk = train(workspace)
+    workspace, talk = made
     then = f"next: `pipedec generate --workspace {workspace}`, or `pipedec report --compare sequential --workspace"
     assert talk.index("MB of disk") < talk.index("trained in") < talk.index(then)
-    assert "GB of memory" in talk
-    assert "dev loss" in talk and "dev ROUGE-L" in talk
-    folder = workspace / "models" / "pipelined"
+    assert all(words in talk for words in ("GB of memory", "dev loss", "dev ROUGE-L"))
+    folder = pipelined(workspace)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert model.config.architectures == ["T5ForConditionalGeneration"]
     assert model.config.pipedec["delay"] == "any"
@@ -88,20 +108,20 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(workspace):
     training |= {"optimizer": "adafactor", "learning_rate": 0.03, "warmup": 0.05}
     training |= {"bf16": False, "seed": 0, "evaluations": 1, "cpu": True}
     method = {"decoder": "pipelined", "delay": "any", "source_prefix": "", "max_source_tokens": 2048}
-    data = {"data": str(workspace / "data"), "dev_examples": 4}
-    settings = {"model": "scratch-tiny", **method, **data, "training": training}
-    assert manifest(workspace)["settings"] == settings
+    asked = {"model": "scratch-tiny", "data": str(workspace / "data"), "dev_examples": 4, **method}
+    assert manifest(workspace)["settings"] == asked | {"training": training}
 
 
 @pytest.mark.parametrize("can", [True, False])
 def test_bf16_where_it_takes_many_times_as_long_is_warned_of(workspace, monkeypatch, can):
     monkeypatch.setattr("pipedec_cli.model.arguments.computes_bfloat16", lambda: can)
-    assert ("no instructions for bfloat16" in train(workspace, "--bf16")) is not can
+    talk = train(workspace, "--bf16", "--overwrite", "--set", "dev_examples=0")
+    assert ("no instructions for bfloat16" in talk) is not can
 
 
 def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_path):
-    talk = train(workspace, "--recipe", "paper", "--learning-rate", "0.01", "--max-source-tokens", "4")
-    assert "longer than 4 tokens and were cut" in talk
+    recipe = ("--recipe", "paper", "--learning-rate", "0.01", "--max-source-tokens", "4", "--overwrite")
+    assert "longer than 4 tokens and were cut" in train(workspace, *recipe)
     settings = manifest(workspace)["settings"]
     training = settings["training"]
     assert (settings["delay"], training["learning_rate"], training["batch_size"]) == (1, 0.01, 4)
@@ -119,10 +139,10 @@ def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_
 
 
 def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace):
-    assert "nothing to resume" in train(workspace, "--resume"), "it starts at update 0"
-    folder = workspace / "models" / "pipelined"
+    folder = pipelined(workspace)
     before = (folder / "model.safetensors").read_bytes()
     assert "holds a trained model; replace it with --overwrite" in refused(workspace, "--seed", "1")
+    assert "has been trained to the end already" in train(workspace, "--resume")
     forget_the_end(folder)
     assert "--resume" in refused(workspace)
     assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
@@ -133,28 +153,40 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     assert (folder / "model.safetensors").read_bytes() != before
 
 
+def test_resuming_what_never_began_or_has_no_checkpoint_starts_at_update_0(workspace):
+    whole = (pipelined(workspace) / "model.safetensors").read_bytes()
+    shutil.rmtree(pipelined(workspace) / "checkpoint-2")
+    forget_the_end(pipelined(workspace))
+    assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
+    for _ in range(2):
+        assert "nothing to resume" in (talk := train(workspace, "--resume")) and "update 0" in talk
+        assert (pipelined(workspace) / "model.safetensors").read_bytes() == whole
+        shutil.rmtree(pipelined(workspace))
+
+
 def test_what_cannot_be_trained_is_refused(workspace, monkeypatch):
     for delay in ("0", "-1", "two", "1.5"):
         run("train", "-w", workspace, "--delay", delay, exit_code=2)
+    shutil.rmtree(pipelined(workspace))
     assert "no shape 'scratch-huge'; use one of scratch-tiny" in refused(workspace, "--model", "scratch-huge")
     assert "pipedec segment DATA" in refused(workspace / "none")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert "cuda is not here; use --device cpu" in refused(workspace, "--device", "cuda")
-    assert "would be written over" in refused(workspace, "--model", str(workspace / "models" / "pipelined"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for device in ("cuda", "cuda:1"):
+        assert "cuda is not here; use --device cpu" in refused(workspace, "--device", device)
+    assert "would be written over" in refused(workspace, "--model", str(pipelined(workspace)))
 
 
 def test_a_folder_that_is_being_trained_into_is_refused_to_a_second_training(workspace):
-    folder = workspace / "models" / "pipelined"
+    folder = workspace / "models" / "sequential"
     with only_writer(folder, folder=True, todo=""):
-        assert refused(workspace).endswith("wait for it, or choose another --out")
+        assert refused(workspace, "--decoder", "sequential").endswith("wait for it, or choose another --out")
     assert not folder.exists()
 
 
 def test_a_model_is_none_until_its_training_has_come_to_its_end(workspace, monkeypatch):
     """Wherever `--overwrite` is stopped, nothing uses old weights under new settings, and what to do is said."""
-    train(workspace)
-    folder = workspace / "models" / "pipelined"
-    before = manifest(workspace)
+    folder, before = pipelined(workspace), manifest(workspace)
     (folder / ".unfinished-abc").mkdir()
     (folder / "checkpoint-3").mkdir()
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
@@ -166,15 +198,13 @@ def test_a_model_is_none_until_its_training_has_come_to_its_end(workspace, monke
         told = running.refused(*command, "-w", workspace, "--device", "cpu")
         assert all(word in told for word in ("training has not come to its end", "--resume", "--overwrite"))
     assert "not come to its end" in refused(workspace, "--model", str(folder), "--decoder", "sequential")
-    talk = train(workspace, "--seed", "1")
-    assert "a training that was killed left" not in talk, "the run that failed had cleaned up"
+    assert "killed left" not in train(workspace, "--seed", "1"), "the run that failed had cleaned up"
     assert not list(folder.glob(".*"))
     run("generate", "-w", workspace, "--device", "cpu")
 
 
 def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
-    train(workspace)
-    folder = workspace / "models" / "pipelined"
+    folder = pipelined(workspace)
     (folder / ".unfinished-abc").mkdir()
     (folder / "checkpoint-3").mkdir()
     (folder / "checkpoint-3" / "trainer_state.json").write_text("{")
@@ -182,18 +212,15 @@ def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
     assert {".unfinished-abc", "checkpoint-3", ".lock"}.isdisjoint(path.name for path in folder.iterdir())
 
 
-def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(workspace):
-    folder = workspace / "models" / "pipelined"
-    assert "MB of 1 checkpoint-N folder stay there; --set keep_checkpoints=0" in train(workspace)
-    assert "checkpoint-N" not in train(workspace, "--overwrite", "--set", "keep_checkpoints=0")
-    assert not list(folder.glob("checkpoint-*"))
-    train(workspace, "--overwrite", "--set", "evaluations=2")
-    forget_the_end(folder)
-    assert len(list(folder.glob("checkpoint-*"))) == 2
-    train(workspace, "--resume", "--set", "evaluations=2", "--set", "keep_checkpoints=1")
-    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-2"]
-    train(workspace, "--resume", "--set", "evaluations=2", "--set", "keep_checkpoints=0")
-    assert not list(folder.glob("checkpoint-*"))
+def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(made, workspace):
+    assert "MB of 1 checkpoint-N folder stay there; --set keep_checkpoints=0" in made[1]
+    folder, twice = pipelined(workspace), ("--set", "evaluations=2")
+    train(workspace, "--overwrite", *twice)
+    for keep, kept in ((2, ["checkpoint-1", "checkpoint-2"]), (1, ["checkpoint-2"]), (0, [])):
+        forget_the_end(folder)
+        talk = train(workspace, "--resume", *twice, "--set", f"keep_checkpoints={keep}")
+        assert ("checkpoint-N folder" in talk) is bool(keep)
+        assert sorted(path.name for path in folder.glob("checkpoint-*")) == kept
     whole = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "has been trained to the end already" in train(workspace, "--resume", "--set", "evaluations=2")
+    assert "has been trained to the end already" in train(workspace, "--resume", *twice)
     assert {path: path.read_bytes() for path in folder.iterdir()} == whole

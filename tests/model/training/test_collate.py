@@ -112,7 +112,8 @@ def test_examples_lie_on_disk_and_come_back_as_they_were(tmp_path):
     assert [stored[7], *stored[::20]] == [examples[7], *examples[::20]]
 
 
-def test_the_memory_that_training_data_take_is_some_bytes_an_example(tmp_path):
+def test_the_memory_that_training_data_take_is_some_bytes_an_example(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipedec_cli.data.stored._IN_MEMORY", 10_000)
     settings = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; "))
 
     def peak(count):
@@ -124,8 +125,8 @@ def test_the_memory_that_training_data_take_is_some_bytes_an_example(tmp_path):
         tracemalloc.stop()
         return size
 
-    peak(800)  # more than stays in memory
-    assert peak(1600) - peak(800) < 800 * 100, "a token takes no byte"
+    peak(100)  # more than stays in memory
+    assert peak(300) - peak(100) < 200 * 100, "a token takes no byte"
 
 
 @given(

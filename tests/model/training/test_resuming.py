@@ -35,30 +35,31 @@ def killed(checkpoint, folder, hyper, after, **options):
         run(checkpoint, folder, hyper, show=show, **options)
 
 
-@pytest.mark.parametrize("count", [7, 6, 3], ids=["within an epoch", "between epochs", "an epoch an update"])
-@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+@pytest.mark.parametrize(
+    ("count", "optimizer"),
+    [(7, "adamw"), (6, "adafactor"), (3, "adamw")],
+    ids=["within an epoch", "between epochs", "an epoch an update"],
+)
 def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(tmp_path, count, optimizer):
     """The same examples in the same order, the same schedules, the same dropout: the same weights."""
-    hyper = replace(QUICK, max_steps=8, evaluations=2, optimizer=optimizer)  # checkpoints at 4 and 8
+    hyper = replace(QUICK, max_steps=4, optimizer=optimizer)  # checkpoints at 2 and 4
     undisturbed, resumed = (fresh_toy(shape=SMALL) for _ in range(2))
     examples = examples_of(resumed)[:count]
     run(undisturbed, tmp_path / "whole", hyper, examples=examples)
-    killed(fresh_toy(shape=SMALL), tmp_path / "killed", hyper, after=4, examples=examples)
+    killed(fresh_toy(shape=SMALL), tmp_path / "killed", hyper, after=2, examples=examples)
     torch.manual_seed(99)  # another process, another chance
-    assert run(resumed, tmp_path / "killed", hyper, examples=examples, resume=True).updates == 8
+    assert run(resumed, tmp_path / "killed", hyper, examples=examples, resume=True).updates == 4
     assert_equal_weights(resumed, undisturbed)
     assert_equal_weights(load_checkpoint(str(tmp_path / "killed")), undisturbed)
 
 
-@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
-def test_a_training_that_was_killed_while_its_result_was_saved_makes_no_further_update(tmp_path, optimizer):
-    hyper = replace(QUICK, optimizer=optimizer)
-    before = run(fresh_toy(shape=SMALL), tmp_path, hyper)
+def test_a_training_that_was_killed_while_its_result_was_saved_makes_no_further_update(tmp_path):
+    before = run(fresh_toy(shape=SMALL), tmp_path)
     whole = (tmp_path / "model.safetensors").read_bytes()
     for file in (path for path in tmp_path.iterdir() if path.is_file()):
         file.unlink()
     torch.manual_seed(99)
-    after = run(fresh_toy(shape=SMALL), tmp_path, hyper, resume=True)
+    after = run(fresh_toy(shape=SMALL), tmp_path, resume=True)
     assert (tmp_path / "model.safetensors").read_bytes() == whole
     assert structs.replace(after, seconds=0) == structs.replace(before, seconds=0)
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-6"]
@@ -67,28 +68,28 @@ def test_a_training_that_was_killed_while_its_result_was_saved_makes_no_further_
 @pytest.mark.parametrize("kind", ["gated", "umt5"])
 def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path, kind):
     """v1.1, Flan-T5, mT5 and UMT5 have one, although transformers' config calls them tied."""
-    made = small_model(kind)
-    undisturbed, stopped, resumed = (replace(fresh_toy(), model=copy.deepcopy(made)) for _ in range(3))
+    made, hyper = copy.deepcopy(small_model(kind)), replace(QUICK, max_steps=2)
     if kind == "umt5":
-        for each in (undisturbed, stopped, resumed):
-            each.model.lm_head.weight = nn.Parameter(each.model.lm_head.weight.detach() + 1)
+        made.lm_head.weight = nn.Parameter(made.lm_head.weight.detach() + 1)
+    undisturbed, stopped, resumed = (replace(fresh_toy(), model=copy.deepcopy(made)) for _ in range(3))
     examples = [Encoded([5, 7 + n, 1], ([9, 10 + n], [11])) for n in range(5)]
-    run(undisturbed, tmp_path / "whole", examples=examples)
-    killed(stopped, tmp_path / "killed", QUICK, after=3, examples=examples)
-    run(resumed, tmp_path / "killed", examples=examples, resume=True)
+    run(undisturbed, tmp_path / "whole", hyper, examples=examples)
+    killed(stopped, tmp_path / "killed", hyper, after=1, examples=examples)
+    run(resumed, tmp_path / "killed", hyper, examples=examples, resume=True)
     assert not resumed.model.lm_head.weight.equal(resumed.model.shared.weight)
     assert_equal_weights(resumed, undisturbed)
 
 
-def test_what_is_not_whole_or_of_another_shape_or_not_there_is_not_resumed_from(tmp_path):
+def test_what_is_not_whole_or_of_another_shape_is_not_resumed_from(tmp_path):
     checkpoint, deeper = (fresh_toy(shape=replace(SMALL, layers=layers)) for layers in (2, 3))
-    assert run(checkpoint, tmp_path, replace(QUICK, max_steps=4), resume=True).updates == 4, "from the start"
+    begun = run(checkpoint, tmp_path, replace(QUICK, max_steps=2), resume=True)
+    assert begun.updates == 2, "where nothing was saved, it starts at update 0"
     half = tmp_path / "checkpoint-5"  # which was being written when the training was killed
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
-    with pytest.raises(UserError, match=r"checkpoint-4: cannot go on from it: .*Missing key"):
+    with pytest.raises(UserError, match=r"checkpoint-2: cannot go on from it: .*Missing key"):
         run(deeper, tmp_path, resume=True)
-    assert run(fresh_toy(shape=SMALL), tmp_path, resume=True).updates == 6
+    assert run(fresh_toy(shape=SMALL), tmp_path, replace(QUICK, max_steps=3), resume=True).updates == 3
 
 
 class Hostile:
@@ -121,10 +122,7 @@ def other_moments(path):
         *product(PICKLED, (pickled({"state": Hostile()}), pickled([1]), torn)),
         ("optimizer.pt", other_moments),
         ("scheduler.pt", pickled({"last_epoch": "x"})),
-        (
-            "scheduler.pt",
-            pickled({"step": "no function", "last_epoch": 1, "_step_count": 1, "_last_lr": [1]}),
-        ),
+        ("scheduler.pt", pickled({"step": "x", "last_epoch": 1, "_step_count": 1, "_last_lr": [1]})),
         ("rng_state.pth", pickled({"python": 1, "numpy": 2, "cpu": 3})),
         ("model.safetensors", torn),
         ("trainer_state.json", lambda path: path.write_text("[1]")),
@@ -156,8 +154,8 @@ def stopped(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("keep", [0, 1, 3])
+@pytest.mark.parametrize("keep", [0, 2])
 def test_so_many_checkpoints_stay_as_are_to_be_kept_and_one_until_training_has_ended(tmp_path, keep):
-    run(fresh_toy(shape=SMALL), tmp_path, replace(QUICK, evaluations=6), keep=keep)
-    last = range(7 - max(keep, 1), 7)
+    run(fresh_toy(shape=SMALL), tmp_path, replace(QUICK, max_steps=3, evaluations=3), keep=keep)
+    last = range(4 - max(keep, 1), 4)
     assert [path.name for path in checkpoints(tmp_path)] == [f"checkpoint-{number}" for number in last]
