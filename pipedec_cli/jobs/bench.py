@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import keep_apart, require_place
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes", "fields"]
 #: Source tokens of the paper's shapes, and of fields.
 _SOURCE, _FIELDS_SOURCE = 512, 300
-_IN_MANIFEST: Final = (
-    *("model", "family", "delays", "dtypes", "batch_sizes", "rows", "repeats", "device", "memory", "seed"),
-)
 _lengths = partial(option, panel="Lengths")
 _speed = partial(option, panel="Speed")
 
@@ -94,7 +91,7 @@ def bench(settings: BenchSettings, notify: Notify) -> tuple[Comparison, dict[str
         require_place(path)
     keep_apart(out, html, "name another file")
     made = compare(settings, lengths, peers, notify)
-    resolved = {"lengths": asdict(lengths), "peers": peers, **settings.some(*_IN_MANIFEST)}
+    resolved = {"lengths": asdict(lengths), "peers": peers, **settings.recorded}
     content = made.values() | {"manifest": manifest(resolved)}
     if settings.out is not None:
         write_json(settings.out, content)

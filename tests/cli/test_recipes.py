@@ -16,7 +16,7 @@ import typer
 from pipedec_cli.cli.app import app
 from pipedec_cli.cli.config import PLACES
 from pipedec_cli.data.paper import RECIPES, recipe
-from pipedec_cli.jobs import generate, report
+from pipedec_cli.jobs import generate
 from tests.running import read_json, refused, run, write_lines
 
 COMMANDS = ("segment", "train", "generate", "score", "report")
@@ -33,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         raise typer.Exit
 
     monkeypatch.setattr(generate, "run", lambda settings, *_: requests.append(settings))
-    monkeypatch.setattr(report, "compare", compare)
+    monkeypatch.setattr("pipedec_cli.jobs.compare.compare", compare)
     return requests
 
 

@@ -1,0 +1,134 @@
+"""Compare decoders on real input: plan the entries, generate what is missing, score it, and measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipedec_cli.data.paper import PaperFigures, paper_figures
+from pipedec_cli.data.records import Draft, SplitName
+from pipedec_cli.data.trained import curve_of
+from pipedec_cli.data.workspace import Workspace, segmented_with
+from pipedec_cli.evaluate.agreement import TextAgreement
+from pipedec_cli.evaluate.assemble import assemble
+from pipedec_cli.evaluate.comparison import Comparison, Quality, Sample, choose_sample
+from pipedec_cli.evaluate.metrics import TASK_OF
+from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName
+from pipedec_cli.evaluate.runners import EngineRunner, source_ids
+from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, unscored_run
+from pipedec_cli.evaluate.significance import method
+from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.measuring import measure
+from pipedec_cli.jobs.report_entries import ReportEntry, plan_entries
+from pipedec_cli.jobs.score import ScoreSettings, score_runs
+
+if TYPE_CHECKING:
+    from pipedec_cli.jobs.report import ReportSettings
+
+
+def compare(
+    settings: ReportSettings,
+    peers: Sequence[PeerName],
+    drafts: Sequence[Draft],
+    place: Workspace,
+    notify: Notify,
+) -> tuple[list[Path], Comparison]:
+    """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
+    plan = plan_entries(settings, peers, drafts, place, notify)
+    files, scored = _score(settings, plan.entries, place, notify)
+    qualities = [_qualities(settings, runs, scored[0]) for runs in scored]
+    first = [*scored[0].values()][-1]
+    records = [prediction.record for prediction in first.run.predictions]
+    wanted = len(records) if settings.timing_examples == "all" else settings.timing_examples
+    chosen = choose_sample(len(records), wanted)
+    timed = [record for at in chosen if (record := records[at])]
+    encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
+    planned = [replace(one.entry, sources=encode(one.predictions[0].decoder)) for one in plan.entries]
+    baseline = plan.entries[0].predictions[0]
+    most = baseline.method.limits.max_tokens or MAX_TOKENS
+    try:
+        measured = measure(settings, planned, peers, baseline.decoder.checkpoint, most, notify)
+    except KeyboardInterrupt:
+        notify.warn(
+            "stopped while timing: the same command times again, and takes the predictions as they are"
+        )
+        raise
+    return files, assemble(
+        measured.entries,
+        qualities,
+        measured.conditions,
+        [record.id for record in timed],
+        metric=first.scores.measure.primary,
+        called=plan.called,
+        baseline=plan.baseline,
+        sample=Sample(len(chosen), len(records), settings.repeats),
+        split=settings.split[-1] if settings.split else None,
+        dtype=settings.dtype,
+        significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
+        paper=_paper(settings, place),
+    )
+
+
+def _score(
+    settings: ReportSettings, entries: Sequence[ReportEntry], place: Workspace, notify: Notify
+) -> tuple[list[Path], list[dict[SplitName, ScoredRun]]]:
+    """Generate what is missing and score it. Returns the files, and for each entry its scored runs by split.
+
+    A split without right answers has the metric of those that have some.
+    """
+    by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
+    files: list[Path] = []
+    found: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
+    splits: Sequence[SplitName] = settings.split or ("test",)
+    measure = None
+    for at, split in enumerate(splits):
+        some = f", {split}" if len(splits) > 1 else ""
+        made = [one.predictions[at].complete(one.entry.name + some) for one in entries]
+        files += made
+        loaded = load_runs(made)
+        runs = [run for run in map(unscored_run, loaded) if run is not None]
+        if runs:
+            notify.warn(f"no right answers{some}: nothing is scored but agreement with the baseline")
+        else:
+            runs = score_runs(by, loaded, place, notify, settings.limit)
+            measure = runs[0].scores.measure
+            by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
+        for one, run in zip(found, runs, strict=True):
+            one[split] = run
+    for one in found:
+        for split, run in one.items():
+            if run.is_unscored and measure is not None:
+                one[split] = replace(run, scores=replace(run.scores, measure=measure))
+    return files, found
+
+
+def _qualities(
+    settings: ReportSettings, runs: dict[SplitName, ScoredRun], baseline: dict[SplitName, ScoredRun]
+) -> dict[SplitName, Quality]:
+    """The quality of one entry by split, beside the baseline's runs."""
+    if runs is baseline:
+        return {split: Quality(run) for split, run in runs.items()}
+    found = {}
+    for split, run in runs.items():
+        differences = compare_runs(run, baseline[split], **settings.some("resamples", "seed"))
+        agreement = TextAgreement.between(run.run.predictions, baseline[split].run.predictions)
+        found[split] = Quality(run, differences, agreement)
+    return found
+
+
+def training_curves(report: Comparison) -> dict[str, list[dict[str, float]]]:
+    """The training curves of the compared models by the names of their folders, where training.json has them."""
+    runners = [one.runner for one in report.entries if one.role in ("baseline", "pipelined")]
+    names = dict.fromkeys(one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner))
+    return {Path(name).name: curve for name in names if (curve := curve_of(name))}
+
+
+def _paper(settings: ReportSettings, place: Workspace) -> PaperFigures | None:
+    """The paper's figures for the recipe of the command or of the workspace's data."""
+    name = settings.recipe
+    if not name and settings.data is None:
+        name = segmented_with(place.segmentation, "recipe")
+    return paper_figures(name) if name else None
