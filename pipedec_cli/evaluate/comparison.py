@@ -51,18 +51,12 @@ class Totals:
     @classmethod
     def of(cls, examples: int, steps: int, tokens: int, draft_steps: int | None = None) -> Totals:
         """The sums with their means."""
-        count = max(1, examples)
-        totals = cls(examples, steps, tokens, steps / count, tokens / count, tokens / max(1, steps))
-        if draft_steps is None:
-            return totals
-        checks = steps - draft_steps
-        return replace(
-            totals,
-            draft_steps=draft_steps,
-            draft_steps_per_example=draft_steps / count,
-            checks_per_example=checks / count,
-            tokens_per_check=tokens / max(1, checks),
-        )
+        count, exact = max(1, examples), tuple[Any, ...]()
+        if draft_steps is not None:
+            checks = steps - draft_steps
+            exact = (draft_steps, draft_steps / count, checks / count, tokens / max(1, checks))
+        means = (steps / count, tokens / count, tokens / max(1, steps))
+        return cls(examples, steps, tokens, *means, *exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,26 +208,22 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Decoders side by side, the baseline first.
-
-    On real input (`pipedec report`): the baseline in words, the primary metric, the mean number of subsequences in a target,
-    rows by number of subsequences for each pipelined entry, advice, the timed sample, dtype, how differences were tested,
-    the split and the paper's figures. On made-up lengths (`pipedec bench`): the model, the lengths, single decoder steps,
-    and the speed of the memory. Each has the defaults for the other's fields.
-    """
+    """Decoders side by side, the baseline first, on real input or on made-up lengths."""
 
     entries: tuple[Entry, ...]
     conditions: Conditions
     sample: Sample
-    baseline: str = ""
-    metric: str = ""
-    split: str | None = None
-    subsequences_per_target: float | None = None
-    by_subsequences: Mapping[str, tuple[SizeRow, ...]] = field(default_factory=dict)
+    # Only on real input (`pipedec report`)
+    baseline: str = ""  # in words
+    metric: str = ""  # the primary metric
+    split: str | None = None  # the split that everything is measured on
+    subsequences_per_target: float | None = None  # the mean, if targets are segmented
+    by_subsequences: Mapping[str, tuple[SizeRow, ...]] = field(default_factory=dict)  # by entry
     advice: Advice | None = None
     dtype: str = ""
-    significance: str = ""
+    significance: str = ""  # how differences were tested
     paper: PaperFigures | None = None
+    # Only on made-up lengths (`pipedec bench`)
     model: str = ""
     lengths: Lengths | None = None
     steps: tuple[StepSpeed, ...] = ()
