@@ -4,10 +4,6 @@ from functools import cache
 
 import torch
 
-from pipedec_cli.model.engine.engine import Engine, lay_out
-from pipedec_cli.model.engine.torch.operators import TorchStepper
-from pipedec_cli.pipeline.grid import Method
-
 VOCABULARY = 40
 EOS, BOS = 1, 2
 PROMPTED = ("llama", "qwen3", "smollm3", "gemma3_text")
@@ -67,18 +63,6 @@ def family_model(kind, seed=None):
     return model
 
 
-def source_of(kind, number):
-    """A source, which ends with <eos> where an encoder reads it."""
-    return SOURCES[number] if kind in PROMPTED else [*SOURCES[number], EOS]
-
-
-def family_engine(kind, stepping, sequences):
-    model = family_model(kind)
-    engine = Engine(model, sequences, weights=lay_out(model, native=stepping == "native", prepack=False))
-    if stepping == "fixed":
-        engine.stepper = TorchStepper(engine.weights.stepping, sequences, fixed=True)
-    return engine
-
-
-def method_of(schedule, limits, empty_rows="retry", *more, plain=False):
-    return Method(schedule, None if plain else BOS, EOS, limits, empty_rows, *more)
+def family_sources(kind):
+    """The sources, each of which ends with <eos> where an encoder reads it."""
+    return SOURCES if kind in PROMPTED else [[*source, EOS] for source in SOURCES]

@@ -12,14 +12,17 @@ from pipedec_cli.model.engine.native.build import BuildError
 from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.torch.block import can_prepack
 from pipedec_cli.model.engine.torch.operators import TorchStepper
-from pipedec_cli.model.training.loss import decoder_logits
+from pipedec_cli.model.training.loss import full_logits
 from pipedec_cli.pipeline.decode import Finished, Row, decode
 from pipedec_cli.pipeline.grid import Limits, Method, Slot
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests import fakes
+from tests.model import backbones
+from tests.model.backbones import ENCODED, PROMPTED
 from tests.oracle import next_logits_of
 
 KINDS = ("t5", "gated", "mt5", "umt5")
+FAMILIES = (*PROMPTED, *ENCODED)
 BOS, EOS = 0, 1
 VOCABULARY = 40
 #: Sources of different lengths; one holds the pad id in its midst, which must count as any other token does.
@@ -98,34 +101,54 @@ DTYPES = [
 ]
 in_every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
-#: What takes the steps; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
-STEPPINGS = [
-    "plain",
-    pytest.param("packed", marks=needs_packing),
-    "fixed",
-    pytest.param("native", marks=needs_kernels),
-]
+#: What takes the steps, and what it needs; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
+_NEEDS = {"plain": (), "packed": needs_packing, "fixed": (), "native": needs_kernels}
+STEPPINGS = [pytest.param(stepping, marks=needs) for stepping, needs in _NEEDS.items()]
+
+
+def engines_of(*kinds):
+    """Has a test run for each of some kinds of models with all that can take its steps."""
+    pairs = []
+    for kind in kinds:
+        missing = set() if kind in KINDS else {"packed"} if kind in PROMPTED else {"packed", "native"}
+        pairs += [
+            pytest.param(kind, step, marks=needs) for step, needs in _NEEDS.items() if step not in missing
+        ]
+    return pytest.mark.parametrize(("kind", "stepping"), pairs)
+
+
+def model_of(kind):
+    return small_model(kind) if kind in KINDS else backbones.family_model(kind)
+
+
+def sources_of(kind):
+    return SOURCES if kind in KINDS else backbones.family_sources(kind)
+
+
+def bos_of(kind):
+    return BOS if kind in KINDS else backbones.BOS
 
 
 @cache
 def expected_of(kind, schedule, empty_rows, source, *more):
     """The oracle's answer, kept for the tests that ask again."""
-    return ask_oracle(small_model(kind), SOURCES[source], *SCHEDULES[schedule], empty_rows, *more)
+    asked = (*SCHEDULES[schedule], empty_rows, *more)
+    return ask_oracle(model_of(kind), sources_of(kind)[source], *asked, bos=bos_of(kind))
 
 
-def ask_oracle(model, source, schedule, limits, empty_rows, *more):
-    return fakes.ask_oracle(next_logits_of(model, source), schedule, limits, empty_rows, *more)
+def ask_oracle(model, source, *asked, **ids):
+    return fakes.ask_oracle(next_logits_of(model, source), *asked, **ids)
 
 
 @cache
 def weights_of(kind, stepping):
     if stepping == "native":
-        return lay_out(small_model(kind), native=True)
-    return lay_out(small_model(kind), prepack=stepping == "packed")
+        return lay_out(model_of(kind), native=True)
+    return lay_out(model_of(kind), prepack=stepping == "packed")
 
 
 def make_engine(kind, stepping, sequences):
-    engine = Engine(small_model(kind), sequences, weights=weights_of(kind, stepping))
+    engine = Engine(None, sequences, weights=weights_of(kind, stepping))
     if stepping == "fixed":
         engine.stepper = TorchStepper(engine.weights.stepping, sequences, fixed=True)
     return engine
@@ -153,8 +176,8 @@ def last_logits(weights, calls, *sources):
     return [engine.logits(rows) for rows in calls][-1].float()
 
 
-def method_of(schedule, empty_rows="retry", *more):
-    return Method(SCHEDULES[schedule][0], BOS, EOS, SCHEDULES[schedule][1], empty_rows, *more)
+def method_of(schedule, empty_rows="retry", *more, kind="t5"):
+    return Method(SCHEDULES[schedule][0], bos_of(kind), EOS, SCHEDULES[schedule][1], empty_rows, *more)
 
 
 def grid_rows(sequence, count, first=0):
@@ -212,6 +235,5 @@ class Recorder:
         places = torch.tensor([[slot.token, slot.subsequence, slot.time] for slot in slots]).T[:, None]
         ids = torch.tensor([self.sources[sequence]])
         with torch.no_grad():
-            memory = model.encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-            exact = decoder_logits(model, *places, memory, torch.ones_like(ids))[0].float()
+            exact = full_logits(model, ids, torch.ones_like(ids), *places)[0].float()
         return self.cached(sequence), exact

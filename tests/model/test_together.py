@@ -12,16 +12,21 @@ from pipedec_cli.pipeline.schedule import Together
 from tests.model.engines import (
     BOS,
     EOS,
+    FAMILIES,
     KINDS,
     SOURCES,
     STEPPINGS,
     TIE,
     VOCABULARY,
     Recorder,
+    bos_of,
+    engines_of,
     make_engine,
+    model_of,
     outcome_of,
     run_engine,
     small_model,
+    sources_of,
 )
 from tests.oracle import next_logits_of, oracle_together
 
@@ -40,33 +45,32 @@ def free(row, made):
     return ()
 
 
-def method(keys=KEYS, allowed=free, limits=LIMITS):
+def method(keys=KEYS, allowed=free, limits=LIMITS, bos=BOS):
     openings = [Opening(key, lambda made, row=row: allowed(row, made)) for row, key in enumerate(keys)]
-    return Method(Together(), BOS, EOS, limits, openings=tuple(openings))
+    return Method(Together(), bos, EOS, limits, openings=tuple(openings))
 
 
 @cache
 def expected(kind, allowed):
     """The oracle's answers to the sources, kept for the steppings."""
-    bounds = {"bos": BOS, "eos": EOS, "time_max": LIMITS.time_max}
+    bounds = {"bos": bos_of(kind), "eos": EOS, "time_max": LIMITS.time_max, "allowed": allowed}
     asked = [
-        oracle_together(next_logits_of(small_model(kind), source), KEYS, allowed=allowed, **bounds)
-        for source in SOURCES
+        oracle_together(next_logits_of(model_of(kind), source), KEYS, **bounds) for source in sources_of(kind)
     ]
     assert min(result.gap for result in asked) >= TIE
     return [outcome_of(result) for result in asked]
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_tokens_are_the_oracles(kind, stepping):
-    """One at a time, and as many as leave and enter at different times."""
-    for allowed in (free, narrowed):
+@engines_of(*KINDS, *FAMILIES)
+def test_tokens_are_the_oracles(kind, stepping, monkeypatch):
+    """One at a time; three that leave and enter at different times; and calls that are taken in parts."""
+    for allowed in (free, narrowed) if kind in KINDS else (free,):
         told = expected(kind, allowed)
-        assert len({len(tokens) for rows, _, _ in told for _, tokens in rows}) > 2
-        for sequences in (1, 3, 8):
+        assert len({len(tokens) for rows, _, _ in told for _, tokens in rows}) >= (3 if kind in KINDS else 2)
+        for sequences, most in ((1, 1024), (3, 1024), (3, 4)):
+            monkeypatch.setattr(engines, "MOST_ROWS", most)
             engine = make_engine(kind, stepping, sequences)
-            assert run_engine(engine, SOURCES, method(allowed=allowed)) == told
+            assert run_engine(engine, sources_of(kind), method(allowed=allowed, bos=bos_of(kind))) == told
 
 
 @pytest.mark.usefixtures("kernels")
