@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +14,8 @@ from itertools import compress
 from pathlib import Path
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import Any, Final, Self, TypeVar, overload
+
+import msgspec
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record
@@ -32,11 +34,14 @@ class _File(SpooledTemporaryFile[bytes]):
 class Stored(Sequence[Item]):
     """A sequence in a temporary file, to be read in any order and many times. An item takes 8 bytes of memory.
 
+    The items are of the type `kind`, which msgspec knows; each is a line of JSON.
+
     The file lies in the folder `near` or in the nearest folder above it that exists; if nothing can be written there, in the
     system's folder for such files. A slice, or the result of `only`, is another view of the same file.
     """
 
-    def __init__(self, near: Path, items: Iterable[Item] = ()) -> None:
+    def __init__(self, near: Path, kind: Any, items: Iterable[Item] = ()) -> None:
+        self._kind = kind
         self._folder = next(place for place in (near, *near.parents) if place.is_dir())
         self._file = _File(_IN_MEMORY, dir=str(self._folder) if os.access(self._folder, os.W_OK) else None)
         self._starts = array("Q")
@@ -47,7 +52,7 @@ class Stored(Sequence[Item]):
         """Store one more item. Raises an OSError that names the folder if the disk is full."""
         with naming(self._folder):
             self._starts.append(self._file.seek(0, os.SEEK_END))
-            self._file.write(pickle.dumps(item))
+            self._file.write(_line(item))
 
     def only(self, chosen: Iterable[object]) -> Self:
         """The items with a true value in `chosen`."""
@@ -75,11 +80,26 @@ class Stored(Sequence[Item]):
 
     def _read(self, start: int) -> Item:
         self._file.seek(start)
-        item: Item = pickle.load(self._file)  # noqa: S301 - nobody else can write a file without a name
+        line = self._file.readline()
+        try:
+            item: Item = msgspec.json.decode(line, type=self._kind)
+        except msgspec.DecodeError:  # a half of a surrogate pair
+            item = msgspec.convert(json.loads(line), self._kind)
         return item
 
 
-StoredRecords = Stored[Record]
+def _line(item: object) -> bytes:
+    try:
+        return msgspec.json.encode(item) + b"\n"
+    except UnicodeEncodeError:  # a half of a surrogate pair, which a user's fields may hold
+        return json.dumps(msgspec.to_builtins(item)).encode() + b"\n"
+
+
+class StoredRecords(Stored[Record]):
+    """Records in a temporary file."""
+
+    def __init__(self, near: Path, items: Iterable[Record] = ()) -> None:
+        super().__init__(near, Record, items)
 
 
 class InvalidRecords:
@@ -88,7 +108,7 @@ class InvalidRecords:
     def __init__(self) -> None:
         self.good = 0  # the valid records counted so far
         self.closed = False  # whether all records were counted: errors that come again are ignored
-        self._errors = Stored[tuple[int, dict[str, Any]]](Path(gettempdir()))
+        self._errors = Stored[tuple[int, dict[str, Any]]](Path(gettempdir()), tuple[int, dict[str, Any]])
 
     def __call__(self, error: UserError) -> None:
         """Store an error behind the valid records that were counted."""

@@ -132,7 +132,7 @@ def _check_folder(artifact: Artifact, settings: TrainSettings, notify: Notify) -
 def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: Notify) -> Trained:
     from pipedec_cli.evaluate.scoring import dev_measure
     from pipedec_cli.model.training import trainer
-    from pipedec_cli.model.training.collate import encode, fit_time_max
+    from pipedec_cli.model.training.collate import Encoded, encode, fit_time_max
 
     target, data = artifact.path, load_data(settings, folder, notify)
     hyper, method = _hyperparameters(settings, data), _method(settings, data)
@@ -151,7 +151,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
         trained.forget(trained.checkpoints(target))  # else a later --resume would go on from another training
     checkpoint = build_model(settings, data, method)
     texts = notify.track(data.train, len(data.train), "tokenizing")
-    examples = Stored(target, encode(checkpoint, texts))
+    examples = Stored(target, Encoded, encode(checkpoint, texts))
     targets = (examples, encode(checkpoint, data.targets))
     time_max = settings.time_max or max(fit_time_max(each, method) for each in targets)
     longest = checkpoint.codec().max_source_tokens  # the model may have fewer positions than were asked for

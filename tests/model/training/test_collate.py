@@ -107,7 +107,7 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(decoder, segments, ta
 
 def test_examples_lie_on_disk_and_come_back_as_they_were(tmp_path):
     examples = [encoded([A] * number, [], [B], source=[number, EOS]) for number in range(50)]
-    stored = Stored(tmp_path, examples)
+    stored = Stored(tmp_path, Encoded, examples)
     assert [*stored] == examples
     assert [stored[7], *stored[::20]] == [examples[7], *examples[::20]]
 
@@ -118,7 +118,7 @@ def test_the_memory_that_training_data_take_is_some_bytes_an_example(tmp_path, m
 
     def peak(count):
         tracemalloc.start()
-        stored = Stored(tmp_path, (encoded([A] * 200, source=range(300, 700)) for _ in range(count)))
+        stored = Stored(tmp_path, Encoded, (encoded([A] * 200, source=range(300, 700)) for _ in range(count)))
         fit_time_max(stored, settings)
         next(iter(Turns([len(one.source) for one in stored], 8, 0, lambda: 0)))
         size = tracemalloc.get_traced_memory()[1]
