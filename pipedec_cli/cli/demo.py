@@ -42,7 +42,7 @@ class DemoSettings(Settings):
     examples: int = key(6000, "Examples that are made.", min=100)
     updates: int = option(
         600,
-        "Training updates of the ordinary model, of 8 examples; the other has two thirds. After fewer than 120 or so it ends no text.",
+        "Training updates of the sequential model, of 8 examples; the other has two thirds. After fewer than 120 or so it ends no text.",
         min=1,
     )
     test: int = key(100, "Test examples that are generated from.", min=2)
@@ -57,7 +57,7 @@ def demo(settings: DemoSettings) -> None:
     """Run the whole workflow on built-in data: segment, train, generate, report.
 
     The data are facts about made-up ships, birds, planets and stations, each of which the target states in a sentence of its
-    own, so that what is right can be counted. A small ordinary model is trained from scratch, and then taught to a pipelined
+    own, so that what is right can be counted. A small sequential model is trained from scratch, and then taught to a pipelined
     decoder, which is compared with it.
     """
     terminal = Terminal(quiet=settings.quiet)
@@ -83,7 +83,7 @@ def _demo(settings: DemoSettings, terminal: Terminal) -> None:
     plain = place.model("sequential")
     size = TrainSettings(batch_size=8, dev_examples=48, evaluations=3, keep_checkpoints=0, overwrite=True)
     usual = replace(size, max_steps=settings.updates, seed=settings.seed, workspace=out)
-    notify.say(f"\n2 of 5: train an ordinary model   (pipedec train --decoder sequential -w {shown})")
+    notify.say(f"\n2 of 5: train a sequential model   (pipedec train --decoder sequential -w {shown})")
     describe(train.run(replace(usual, decoder="sequential"), notify), terminal)
     notify.say(
         f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {quoted(str(plain))} -w {shown})"

@@ -45,7 +45,7 @@ class GenerateSettings(WorkflowSettings):
     )
     decoder: DecoderKind | None = option(
         None,
-        "Which of the workspace's models: the pipelined one or the ordinary model \\[default: pipelined].",
+        "Which of the workspace's models: the pipelined one or the sequential model \\[default: pipelined].",
     )
     delay: Delay | None = _decoding(
         None,
@@ -78,7 +78,7 @@ class GenerateSettings(WorkflowSettings):
     )
     exact: str | None = _decoding(
         None,
-        "Write the very text of this ordinary model (a folder or a hub name), faster: its tokens are checked against a draft, "
+        "Write the very text of this sequential model (a folder or a hub name), faster: its tokens are checked against a draft, "
         "several in a call.",
         metavar="MODEL",
     )
@@ -283,7 +283,7 @@ def run(
         raise UserError("--text and DATA are both given", todo="give one of them")
     to_stdout = out == "-" or (out is None and bool(texts))
     if settings.draft and not settings.exact:
-        raise UserError("--draft is for --exact alone", todo="name the ordinary model with --exact")
+        raise UserError("--draft is for --exact alone", todo="name the sequential model with --exact")
     if settings.exact and settings.decoder:
         todo = "leave out --decoder: --exact names the model"
         raise UserError("--exact and --decoder are both given", todo=todo)

@@ -180,7 +180,7 @@ def load_decoder(
     trained = decoder.settings.decoder
     if settings.decoder == "pipelined" and trained == "sequential":
         todo = "leave out --decoder pipelined, or make one with `pipedec train`"
-        raise UserError(f"{name} is an ordinary model, not a pipelined decoder", todo=todo)
+        raise UserError(f"{name} is a sequential model, not a pipelined decoder", todo=todo)
     if settings.decoder == "sequential" and trained == "pipelined":
         todo = (
             "--delay wait is its waiting schedule; `pipedec train --decoder sequential` makes a plain model"

@@ -135,7 +135,7 @@ class Predictions:
         on = f"{settings.dtype} on {checkpoint.device}{threads}"
         say(f"{checkpoint.name}: {self._described}, {on}, batch size {self.batch_size}{auto}")
         if trained is None:
-            say("it was not trained by `pipedec train`: it is decoded as the ordinary model that it is")
+            say("it was not trained by `pipedec train`: it is decoded as the sequential model that it is")
         elif trained.decoder == "pipelined" and trained.delay not in ("any", made_with["delay"]):
             self.notify.warn(
                 f"{checkpoint.name} was trained for delay {trained.delay} only: it may take the first later "

@@ -80,7 +80,7 @@ def plan_entries(
     pipelined = load_decoder(usual, notify)
     trained = pipelined.settings
     if trained.decoder == "sequential":
-        what = f"{pipelined.checkpoint.name} is an ordinary model, not a pipelined decoder"
+        what = f"{pipelined.checkpoint.name} is a sequential model, not a pipelined decoder"
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
         raise UserError(what, todo=todo)
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, notify)

@@ -133,7 +133,7 @@ def _load_teacher(
         generate = replace(generate, **settings.some("prompt_template", "chat"))
         teacher.read_sources(generate.prompt_template, chat=generate.chat)
     if teacher.settings.decoder != "sequential":
-        todo = "name an ordinary model with --teacher"
+        todo = "name a sequential model with --teacher"
         raise UserError(f"{teacher.checkpoint.name} is a pipelined decoder, and no teacher", todo=todo)
     if teacher.checkpoint.settings is None:  # it was not trained here, and has no segmenter of its own
         teacher.checkpoint.segmenter = segmenter

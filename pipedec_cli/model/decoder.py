@@ -188,7 +188,7 @@ class Decoder:
         if self.settings.decoder == "sequential":
             if delay not in (None, "wait"):
                 todo = "leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined"
-                raise UserError(f"{self.checkpoint.name} is an ordinary model and has no delay", todo=todo)
+                raise UserError(f"{self.checkpoint.name} is a sequential model and has no delay", todo=todo)
             return Whole()
         trained, wanted = self.settings.delay, delay or self.settings.usual_delay
         if trained not in ("any", wanted) and not force:

@@ -37,10 +37,10 @@ class ExactDecoder(Decoder):
     def __init__(self, plain: Decoder, draft: Decoder | Literal["source", "jacobi"]) -> None:
         """Share the weights of `plain`; a UserError unless it is a sequential model and a drafter is not."""
         if plain.settings.decoder != "sequential":
-            what = f"{plain.checkpoint.name} is a pipelined decoder, and exact mode gives the text of an ordinary model"
+            what = f"{plain.checkpoint.name} is a pipelined decoder, and exact mode gives the text of a sequential model"
             raise UserError(what, todo="give the model whose text is wanted")
         if isinstance(draft, Decoder) and draft.settings.decoder == "sequential":
-            slow = "is an ordinary model, which drafts no faster than the text is written"
+            slow = "is a sequential model, which drafts no faster than the text is written"
             todo = "give a checkpoint that `pipedec train` made, or draft from the source"
             raise UserError(f"{draft.checkpoint.name} {slow}", todo=todo)
         if not isinstance(draft, Decoder) and draft not in ("source", "jacobi"):

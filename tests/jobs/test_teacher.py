@@ -243,7 +243,7 @@ def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
     pipelined = tiny_checkpoint(tmp_path / "pipelined")
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", pipelined)
     assert (
-        told == f"{pipelined} is a pipelined decoder, and no teacher; name an ordinary model with --teacher"
+        told == f"{pipelined} is a pipelined decoder, and no teacher; name a sequential model with --teacher"
     )
     over = ("--teacher", teacher, "--model", "scratch", "--out", teacher)
     assert "would be written over" in running.refused("train", "-w", workspace, *UNCHANGED, *over)

@@ -211,9 +211,9 @@ def test_a_checkpoint_that_stops_on_repeat_does_so_where_subsequences_wait_too(t
     assert tiny_decoder(tmp_path / "other", empty_rows="stop").method("wait").empty_rows == "retry"
 
 
-def test_an_ordinary_t5_has_no_delay(sequential, pipelined):
+def test_a_sequential_t5_has_no_delay(sequential, pipelined):
     assert sequential.method().schedule == Whole()
-    with pytest.raises(UserError, match="is an ordinary model and has no delay"):
+    with pytest.raises(UserError, match="is a sequential model and has no delay"):
         sequential.method(2)
     trained = pipelined.checkpoint
     stranger = Decoder(Checkpoint(trained.model, trained.tokenizer, None, "some/t5"))

@@ -54,7 +54,7 @@ def test_the_tokens_are_those_of_transformers_greedy_search(kind):
 
 @pytest.fixture(scope="module")
 def decoders(tmp_path_factory):
-    """An ordinary T5 and a pipelined decoder, which have learnt the same texts."""
+    """A sequential T5 and a pipelined decoder, which have learnt the same texts."""
     folder = tmp_path_factory.mktemp("tiny")
     kinds = ("sequential", "pipelined")
     return {
@@ -127,11 +127,11 @@ def test_drafts_are_made_by_the_method_of_the_run(decoders):
         assert drafted == [one.steps for one in drafter.texts(SOURCES, method)]
 
 
-def test_exact_mode_wants_an_ordinary_t5_and_no_other_one_as_its_drafter(decoders):
+def test_exact_mode_wants_a_sequential_t5_and_no_other_one_as_its_drafter(decoders):
     sequential, pipelined = decoders["sequential"], decoders["pipelined"]
     for plain, draft, what in (
-        (pipelined, "source", "is a pipelined decoder, and exact mode gives the text of an ordinary model"),
-        (sequential, sequential, "is an ordinary model, which drafts no faster"),
+        (pipelined, "source", "is a pipelined decoder, and exact mode gives the text of a sequential model"),
+        (sequential, sequential, "is a sequential model, which drafts no faster"),
         (sequential, "guess", "the draft is 'guess'"),
     ):
         with pytest.raises(UserError, match=what):

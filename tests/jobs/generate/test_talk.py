@@ -36,7 +36,7 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
         (
             "--exact pipedec-workspace/models/sequential --draft source --delay 2",
-            "is an ordinary model and has no delay",
+            "is a sequential model and has no delay",
         ),
         *(
             (
@@ -61,8 +61,8 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("pipedec-workspace/data --out pipedec-workspace/data/test_out.jsonl", "is in a folder of data"),
         ("--out pipedec-workspace/data/test.jsonl", "data/test.jsonl: would be written over"),
         ("--split dev --out pipedec-workspace/data/train.jsonl", "is in a folder of data"),
-        ("--decoder sequential --delay 2", "is an ordinary model and has no delay"),
-        ("--model pipedec-workspace/models/sequential --decoder pipelined", "is an ordinary model"),
+        ("--decoder sequential --delay 2", "is a sequential model and has no delay"),
+        ("--model pipedec-workspace/models/sequential --decoder pipelined", "is a sequential model"),
         ("--model pipedec-workspace/models/pipelined --decoder sequential", "--delay wait"),
         ("--model nowhere", "no checkpoint folder 'nowhere'"),
         ("nowhere.jsonl", "no such file"),

@@ -25,7 +25,7 @@ from tests.running import refused, run
             "--compare exact-source",
             ("exact-source would run the sequential model", "--baseline"),
         ),
-        ("", "--model pipedec-workspace/models/sequential", ("ordinary model", "--baseline")),
+        ("", "--model pipedec-workspace/models/sequential", ("sequential model", "--baseline")),
         ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),
         ("", "--compare sequential,vllm", ("'vllm'", "ctranslate2")),
     ],
