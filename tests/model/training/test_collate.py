@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.stored import Stored
@@ -28,6 +29,7 @@ from tests.checkpoints import fresh_toy
 
 BOS, EOS = 0, 1
 A, B, C, D, E = range(10, 15)
+SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; "))
 #: m_i of several examples.
 LENGTHS = st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=4)
 SCHEDULES = {"1": Fixed(1), "3": Fixed(3), "wait": Waiting(), "drawn": RandomStarts((2, float("inf"), 1))}
@@ -112,21 +114,20 @@ def test_examples_lie_on_disk_and_come_back_as_they_were(tmp_path):
     assert [stored[7], *stored[::20]] == [examples[7], *examples[::20]]
 
 
-def test_the_memory_that_training_data_take_is_some_bytes_an_example(tmp_path, monkeypatch):
+def test_training_data_take_some_bytes_of_memory_an_example_and_none_a_token(tmp_path, monkeypatch):
     monkeypatch.setattr("pipedec_cli.data.stored._IN_MEMORY", 10_000)
-    settings = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; "))
 
     def peak(count):
         tracemalloc.start()
         stored = Stored(tmp_path, Encoded, (encoded([A] * 200, source=range(300, 700)) for _ in range(count)))
-        fit_time_max(stored, settings)
+        fit_time_max(stored, SETTINGS)
         next(iter(Turns([len(one.source) for one in stored], 8, 0, lambda: 0)))
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size
 
-    peak(100)  # more than stays in memory
-    assert peak(300) - peak(100) < 200 * 100, "a token takes no byte"
+    peak(100)
+    assert peak(300) - peak(100) < 200 * 500, "600 tokens take more"
 
 
 @given(
@@ -134,7 +135,7 @@ def test_the_memory_that_training_data_take_is_some_bytes_an_example(tmp_path, m
     st.sampled_from([1, 3, "any"]),
 )
 def test_the_fitted_time_max_holds_the_targets_at_every_delay_that_is_served(targets, delay):
-    settings = MethodSettings("pipelined", delay, Segmentation("phrase", (";",), "; "))
+    settings = structs.replace(SETTINGS, delay=delay)
     fitted = fit_time_max([encoded(*([A] * m for m in lengths)) for lengths in targets], settings)
 
     def cut(time_max: int) -> int:
@@ -150,18 +151,17 @@ def test_the_fitted_time_max_holds_the_targets_at_every_delay_that_is_served(tar
 
 
 def test_one_target_in_two_hundred_may_be_longer_than_time_max():
-    settings = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; "))
     short, long = encoded([A] * 60), encoded([A] * 500)
-    assert fit_time_max([short] * 199 + [long], settings) == 61
-    assert fit_time_max([short] * 198 + [long] * 2, settings) == 501
-    assert fit_time_max([], settings) == 50
+    assert fit_time_max([short] * 199 + [long], SETTINGS) == 61
+    assert fit_time_max([short] * 198 + [long] * 2, SETTINGS) == 501
+    assert fit_time_max([], SETTINGS) == 50
 
 
 TURNS = [Turn(update, 7 * update + example) for update in range(100) for example in range(3)]
 
 
 def drawn(seed, turns=TURNS):
-    settings = MethodSettings("pipelined", "any", Segmentation("phrase", (";",), "; "))
+    settings = structs.replace(SETTINGS, delay="any")
     return [schedule(settings, seed, turn, 4) for turn in turns]
 
 
