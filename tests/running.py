@@ -16,7 +16,9 @@ from pipedec_cli.data.errors import UserError
 
 def _with_keys(words: list[str]) -> list[str]:
     """The words with ``--set name=value`` for each option that is a key of the command."""
-    command = get_command(app).commands.get(words[0] if words else "")  # type: ignore[attr-defined]
+    command: Any = get_command(app)
+    for word in words[:2]:
+        command = getattr(command, "commands", {}).get(word, command)
     keys = {one.name: one for one in getattr(command, "keys", ())}
     found, rest = list[str](), iter(words)
     for word in rest:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from pipedec_cli.cli import bench, demo, generate, import_, report, score, segment, train
+from pipedec_cli.cli import bench, demo, generate, import_, report, score, segment, shard, train
 from pipedec_cli.cli.options import add
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.training import processes
@@ -106,9 +106,13 @@ def root(
     """The options that stand before a subcommand."""
 
 
+shard_app = typer.Typer(no_args_is_help=True, help="Generate from a large corpus in parts, and merge them.")
 add(app, "segment", segment.segment, segment.EXAMPLES)
 add(app, "train", train.train, train.EXAMPLES)
 add(app, "generate", generate.generate, generate.EXAMPLES)
+add(shard_app, "run", shard.run, shard.RUN_EXAMPLES)
+add(shard_app, "merge", shard.merge, shard.MERGE_EXAMPLES)
+app.add_typer(shard_app, name="shard")
 add(app, "score", score.score, score.EXAMPLES)
 add(app, "report", report.report, report.EXAMPLES)
 add(app, "bench", bench.bench, bench.EXAMPLES)

@@ -102,10 +102,18 @@ def with_keys(load: Load, keys: Mapping[str, Setting]) -> Callable[[typer.Contex
     return callback
 
 
+def _command(context: typer.Context) -> str:
+    """The command's name, such as ``shard`` for `pipedec shard run`: tables of a config file are named so."""
+    inner: Any = context
+    while inner.parent and inner.parent.parent:
+        inner = inner.parent
+    return inner.info_name or ""
+
+
 def _load_config(context: typer.Context, path: Path, keys: Mapping[str, Setting]) -> None:
     """Make the values of a config file this command's defaults. What is typed wins."""
     content = read_toml(path)
-    command = context.info_name or ""
+    command = _command(context)
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
     commands = getattr(context.find_root().command, "commands", content)
     for name in content.keys() - shared.keys() - set(commands):
@@ -120,7 +128,7 @@ def _load_recipe(context: typer.Context, name: str, keys: Mapping[str, Setting])
     """Make a recipe's settings this command's defaults, under those of a config file."""
     from pipedec_cli.data.paper import recipe
 
-    given, before = recipe(name, context.info_name or ""), context.default_map
+    given, before = recipe(name, _command(context)), context.default_map
     _take(context, given, keys, f"recipe {name}", _RECIPE)
     context.default_map = {**(context.default_map or {}), **(before or {})}
 
@@ -137,6 +145,8 @@ def _load_set(context: typer.Context, pairs: tuple[str, ...], keys: Mapping[str,
             option = next((one for one in context.command.params if one.name == name), None)
             known = f"write {option.opts[0]} instead" if option else f"the keys are {', '.join(keys)}"
             raise typer.BadParameter(f"there is no key {name!r}; {known}", param_hint="'--set'")
+        if name == "recipe":
+            _load_recipe(context, value, keys)
         try:
             found[name] = keys[name].parse(value)
         except ValueError as error:
@@ -156,6 +166,8 @@ def _take(
     kept = context.meta.setdefault(place, {})
     for raw, value in given.items():
         name = raw.replace("-", "_")
+        if name in keys and name == "recipe":
+            _load_recipe(context, str(value), keys)
         if name in keys:
             try:
                 kept[name] = keys[name].parse(value)
@@ -167,9 +179,9 @@ def _take(
             flag = isinstance(value, bool) and getattr(parameter, "is_flag", False)
             options[str(parameter.name)] = value if flag else items if several else ",".join(items)
         else:
-            todo = f"see `pipedec {context.info_name} --help-all` for the settings"
+            todo = f"see `{context.command_path} --help-all` for the settings"
             raise UserError(
-                f"unknown setting {raw!r} for `pipedec {context.info_name}`", where=where, todo=todo
+                f"unknown setting {raw!r} for `pipedec {_command(context)}`", where=where, todo=todo
             )
     context.default_map = {**(context.default_map or {}), **options}
 

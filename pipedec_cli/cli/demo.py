@@ -93,7 +93,7 @@ def _demo(settings: DemoSettings, terminal: Terminal) -> None:
     notify.say(
         f"\n4 of 5: watch one being generated   (pipedec generate --delay {DELAY} --live --limit 1 -w {shown})"
     )
-    generate.run(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), notify)
+    generate.generate(GenerateSettings(delay=DELAY, limit=1, batch_size=1, live=True, workspace=out), notify)
     notify.say(f"\n5 of 5: compare   (pipedec report --compare sequential --delays 1,2,3 -w {shown})")
     compared = ReportSettings(delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False)
     report(replace(compared, batch_size=8, workspace=out, quiet=quiet))

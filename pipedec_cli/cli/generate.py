@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.writing import to_json
@@ -26,15 +29,20 @@ cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences of it at the same time.
 
-    Each line of the output is a JSON object: id, prediction, segments, steps (decoder calls), tokens, truncated, seconds, for objects fields, and every field of the input. Lines come in input order. Decoding is greedy: there are no beams and there is no sampling.
+    Each line of the output is a JSON object: id, prediction, segments, steps, tokens, and every field of the input. Decoding is greedy: there are no beams and no sampling.
     """
 
-    def show(generated: Generated | None, line: Mapping[str, Any]) -> None:
-        if generated is None or settings.out or settings.as_json:
+    def show(generated: Generated, line: Mapping[str, Any]) -> None:
+        if settings.out or settings.as_json:
             write_stdout(to_json(line) + "\n")
         else:
             write_stdout((visible(generated.text) if sys.stdout.isatty() else generated.text) + "\n")
 
-    done = job.generate(settings, Terminal(quiet=settings.quiet).notify, show)
-    if done is not None and settings.as_json:
-        write_stdout(to_json(done) + "\n")
+    notify = Terminal(quiet=settings.quiet).notify
+    result = job.generate(settings, notify, show)
+    if result is None:
+        return
+    if then := job.next_commands(settings, Path(result.out)):
+        notify.say(f"next: {then}")
+    if settings.as_json:
+        write_stdout(to_json(to_builtins(result)) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -20,11 +20,17 @@ S = TypeVar("S", bound=Settings)
 
 
 def settings_of(kind: type[Settings]) -> Iterator[Setting]:
-    """The settings of a dataclass; those that all commands of the workflow share come last."""
+    """The settings of a dataclass; those that all commands of the workflow share come last.
+
+    Where the dataclass says which settings are `shown`, all others are keys.
+    """
     hints, shared = get_type_hints(kind), {one.name for one in fields(WorkflowSettings)}
     for one in sorted(fields(kind), key=lambda one: one.name in shared):
         if "declaration" in one.metadata:
-            yield Setting(one, hints[one.name], one.metadata["declaration"])
+            declaration = one.metadata["declaration"]
+            if kind.shown and one.name not in kind.shown:
+                declaration = replace(declaration, role="key")
+            yield Setting(one, hints[one.name], declaration)
 
 
 # ---- a command ---------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, uns
 from pipedec_cli.evaluate.significance import method
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.measuring import measure
+from pipedec_cli.jobs.predicting import complete
 from pipedec_cli.jobs.report_entries import ReportEntry, plan_entries
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
 
@@ -46,8 +47,8 @@ def compare(
     chosen = choose_sample(len(records), wanted)
     timed = [record for at in chosen if (record := records[at])]
     encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
-    planned = [replace(one.entry, sources=encode(one.predictions[0].decoder)) for one in plan.entries]
-    baseline = plan.entries[0].predictions[0]
+    planned = [replace(one.entry, sources=encode(one.runs[0].decoder)) for one in plan.entries]
+    baseline = plan.entries[0].runs[0]
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     try:
         measured = measure(settings, planned, peers, baseline.decoder.checkpoint, most, notify)
@@ -86,7 +87,7 @@ def _score(
     measure = None
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
-        made = [one.predictions[at].complete(one.entry.name + some) for one in entries]
+        made = [Path(complete(one.runs[at], one.entry.name + some, notify).out) for one in entries]
         files += made
         loaded = load_runs(made)
         runs = [run for run in map(unscored_run, loaded) if run is not None]

@@ -1,11 +1,11 @@
-"""What is decoded and by what: records looked through, checkpoints loaded, as the settings of `generate` say."""
+"""The records that are read and the models that are loaded, as the settings of a run say."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError
@@ -18,143 +18,145 @@ from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.generate import RunSettings
 
 if TYPE_CHECKING:
-    from pipedec_cli.jobs.generate import GenerateSettings
-    from pipedec_cli.jobs.report import ReportSettings
     from pipedec_cli.model.decoder import Decoder
 
+#: The models of a workspace, and the commands that make them.
+WORKSPACE_MODELS: Final = {"pipelined": "pipedec train", "sequential": "pipedec train --decoder sequential"}
 
-def read_inputs(settings: GenerateSettings, notify: Notify, *, keep: Path | None = None) -> Inputs:
-    """Look through the records to generate from: texts from the command line, a split of the workspace, or any data.
 
-    Files are read once here and once more while generating, so that memory does not grow with them; standard input,
-    pipes and hub data sets, and all near `keep`, are kept in a temporary file. A `UserError` if nothing is there, or a record is not as it must be.
+class PromptSettings(Protocol):
+    """Settings that may ask for another prompt than a model's own."""
+
+    @property
+    def prompt_template(self) -> str | None: ...  # noqa: D102
+    @property
+    def chat(self) -> bool | None: ...  # noqa: D102
+
+
+# ---- records -----------------------------------------------------------------------------------------------------------
+
+
+def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = None) -> Inputs:
+    """Scan the records to generate from: texts of the command line, a split of the workspace, or other data.
+
+    Files are scanned here and read again while generating, so that memory does not grow with them. Standard input, pipes
+    and hub data sets are kept in a temporary file; so is everything, near the folder `keep`, if that is given. A
+    `UserError` if nothing is there, or a record is not valid.
     """
-    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
-    place, split = Workspace.find(settings.workspace), settings.split or "test"
-    of_data = {"plain", "source_field", "target_field", "id_field"}
-    of_data |= {"split", "set_aside"} if settings.text else set()
-    if settings.data is None and (given := settings.typed & of_data):
-        name = min(given).replace("_", "-")
-        raise UserError(f"--{name} says what DATA is, and there is none", todo="give a file, or -")
     if settings.text:
-        texts = []
-        for number, text in enumerate(settings.text, start=1):
-            where = f"--text {number}"
-            whole = mended_text(text)  # other bytes come as halves of surrogate pairs
-            if not text.strip():
-                raise UserError("is empty", where=where, todo="there must be something to generate from")
-            fields = {"id": str(number), "source": whole}
-            texts.append(Record(str(number), whole, None, None, (), where, fields))
+        texts = [_text_record(number, text) for number, text in enumerate(settings.text, start=1)]
         return scan_inputs(lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text")
+    place, split = Workspace.find(settings.workspace), settings.split or "test"
     path = Path(settings.data) if settings.data else place.split(split)
     location = settings.data or str(path)
+    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     if settings.data is None:
         place.require(path, "pipedec segment DATA")
+        names = FieldNames()  # `segment` gives the fields these names
         if path.stat().st_size == 0:
             todo = "give --split dev, or data of your own to generate from"
             raise UserError("is empty", where=location, todo=todo)
-        names = FieldNames()  # `segment` has given the fields their plain names
-    elif path.is_dir() and (settings.split is not None or not corpus_files(path)):
+    else:
+        _check_split(settings, path, location)
+    invalid = InvalidRecords() if settings.skip_invalid else None
+    warn = iter([notify.warn])  # warnings come once, though the records are read twice
+    how: Any = {
+        "split": split,
+        "plain": settings.plain,
+        "invalid": invalid,
+        "allow_empty": invalid is not None,
+    }
+
+    def read() -> Any:
+        return read_records(location, names, warn=next(warn, None), **how)
+
+    if location == STDIN or not (path.is_file() or path.is_dir()):
+        keep = place.root
+    return scan_inputs(read, names, limit=settings.limit, keep=keep, location=location, invalid=invalid)
+
+
+def _text_record(number: int, text: str) -> Record:
+    where = f"--text {number}"
+    if not text.strip():
+        raise UserError("is empty", where=where, todo="there must be something to generate from")
+    source = mended_text(text)  # bytes that are no UTF-8 come as halves of surrogate pairs
+    return Record(str(number), source, None, None, (), where, {"id": str(number), "source": source})
+
+
+def _check_split(settings: RunSettings, path: Path, location: str) -> None:
+    """A `UserError` if DATA does not have the split that is asked for."""
+    if path.is_dir() and (settings.split is not None or not corpus_files(path)):
         any_name = "JSON lines and parquet files may have any names without --split; else name them train.jsonl, dev.jsonl, test.jsonl"
+        split = settings.split or "test"
         if split not in (there := given_splits(location, any_name)):
             todo = f"give --split {' or '.join(there)}"
             raise UserError(f"has no file for {split}", where=location, todo=todo)
-    elif settings.split is not None and (location == STDIN or path.exists()):
+    elif not path.is_dir() and settings.split is not None and (location == STDIN or path.exists()):
         raise UserError("a single file has no splits", where=location, todo="leave out --split")
-    warn = iter([notify.warn])  # what is read again was said the first time
-    invalid = InvalidRecords() if settings.set_aside or settings.shard else None
-    skips = invalid is not None
-    how: Any = {"split": split, "plain": settings.plain, "invalid": invalid, "allow_empty": skips}
-    again = lambda: read_records(location, names, warn=next(warn, None), **how)  # noqa: E731
-    once = location == STDIN or not (path.is_file() or path.is_dir())
-    keep = place.root if once else keep
-    inputs = scan_inputs(again, names, limit=settings.limit, keep=keep, location=location, invalid=invalid)
-    return inputs.part(settings.shard) if settings.shard else inputs
 
 
-def load_any(settings: GenerateSettings, notify: Notify) -> Decoder:
-    """What the settings ask for: a decoder, or a model with what drafts its text."""
-    decoder = load_exact(settings, notify) if settings.exact else load_decoder(settings, notify)
-    writer = getattr(decoder, "drafter", decoder)  # None where n-grams or a model's own answers are guessed
-    unused = {"empty_rows", "stop_on_repeat", "min_start_prob", "force"}
-    unused |= {"delay"} if settings.delay == "wait" else set()
-    unused |= {"time_max", "sub_max", "model"} if writer is None else set()
-    if (given := settings.typed & unused) and (writer is None or writer.settings.decoder == "sequential"):
-        what = f"--{min(given).replace('_', '-')} is for a pipelined decoder, and there is none"
-        raise UserError(what, todo="leave it out" + (", or give --draft pipelined" if settings.exact else ""))
-    if "unconstrained" in settings.typed and decoder.fields is None:
-        raise UserError(
-            "--unconstrained is for a model that writes objects, and this one does not", todo="leave it out"
-        )
-    return decoder
+# ---- models ------------------------------------------------------------------------------------------------------------
 
 
-def load_exact(settings: GenerateSettings, notify: Notify) -> Decoder:
-    """The model that was named, and what drafts its text."""
-    unasked = replace(settings, prompt_template=None, chat=None)
-    plain = load_decoder(replace(unasked, model=settings.exact), notify)
-    there = settings.model or is_model(Workspace.find(settings.workspace).model("pipelined"))
-    draft = settings.draft or ("pipelined" if there else "source")
+def find_model(name: str | None, workspace: Path | None) -> str:
+    """The folder or hub name of a model; a `UserError` if it is not there, or is no finished model.
 
-    from pipedec_cli.model.exact import ExactDecoder
-
-    if draft != "pipelined":
-        read_as_asked(settings, plain)
-        return ExactDecoder(plain, draft)
-    drafter = load_decoder(unasked, notify)
-    read_as_asked(settings, plain, drafter)
-    read_alike(settings, plain, drafter)
-    return ExactDecoder(plain, drafter)
-
-
-def read_alike(settings: GenerateSettings | ReportSettings, plain: Decoder, pipelined: Decoder) -> None:
-    """Give a model that `pipedec train` has not made, and that says nothing of a prefix, its sources as the pipelined decoder's.
-
-    How it is asked follows that decoder, too, except for what the settings ask of it alone.
+    ``pipelined`` and ``sequential`` are the workspace's models; None is ``pipelined``.
     """
-    if plain.checkpoint.settings is None:
-        like, trained = pipelined.text, pipelined.settings
-        plain.text.prefix, plain.text.max_source_tokens = like.prefix, like.max_source_tokens
-        if plain.text.prompt is not None and like.prompt is not None:
-            plain.read_sources(like.prompt.template, chat=like.prompt.chat)
-        elif plain.text.prompt is not None:  # what an encoder-decoder has stored is how its teacher was asked
-            chat = trained.chat if settings.chat is None else settings.chat
-            template = trained.prompt if chat == trained.chat else None
-            plain.read_sources(settings.prompt_template or template, chat=chat)
-
-
-def read_as_asked(settings: GenerateSettings | ReportSettings, *decoders: Decoder) -> None:
-    """Give the prompt that was asked for to those of the decoders that read one; a `UserError` if none does."""
-    prompted = [one for one in decoders if one.text.prompt is not None]
-    for one in prompted or decoders[:1]:
-        one.read_sources(settings.prompt_template, chat=settings.chat)
-
-
-def find_model(settings: GenerateSettings) -> str:
-    """The name of the model that was asked for, else of the workspace's; a `UserError` if it is not there, or no model."""
-    place, name = Workspace.find(settings.workspace), settings.model
-    if name is None:
-        kind = settings.decoder or "pipelined"
-        maker = "pipedec train" if kind == "pipelined" else "pipedec train --decoder sequential"
-        name = str(place.require(place.model(kind), maker))
-        if not is_model(Path(name)):
+    name = name or "pipelined"
+    if maker := WORKSPACE_MODELS.get(name):
+        place = Workspace.find(workspace)
+        folder = place.require(place.model(name), maker)
+        if not is_model(folder):
             todo = f"finish it with `{maker} --resume` and its settings, or start over with --overwrite"
-            raise UserError("its training has not come to its end", where=name, todo=todo)
+            raise UserError("its training has not come to its end", where=str(folder), todo=todo)
+        name = str(folder)
     require_model(name)
     return name
 
 
-def load_decoder(
-    settings: GenerateSettings, notify: Notify, *, consume: bool = True, role: str = ""
-) -> Decoder:
-    """The model that was asked for, else the workspace's; a `UserError` if it is not there or not for what was asked.
+def load_model(settings: RunSettings, notify: Notify) -> Decoder:
+    """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
+    decoder = _load_exact(settings, notify) if settings.exact else load_decoder(settings, notify)
+    drafter = getattr(decoder, "drafter", decoder)  # None where no decoder drafts
+    if drafter is None or drafter.settings.decoder == "sequential":
+        unused = {"empty_rows", "stop_on_repeat", "min_start_prob", "force"}
+        unused |= {"delay"} if settings.delay == "wait" else set()
+        unused |= {"time_max", "sub_max", "model"} if drafter is None else set()
+        if given := settings.typed & unused:
+            what = f"--{min(given).replace('_', '-')} is for a pipelined decoder, and there is none"
+            todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
+            raise UserError(what, todo=todo)
+    if "unconstrained" in settings.typed and decoder.fields is None:
+        what = "--unconstrained is for a model that writes objects, and this one does not"
+        raise UserError(what, todo="leave it out")
+    return decoder
 
-    `consume` is `Decoder`'s, the `role` what it is loaded for, if that is not plain.
-    """
-    place, name, device = Workspace.find(settings.workspace), find_model(settings), settings.device
-    notify.say(f"loading {role}{name} …")  # torch, too, which takes some seconds
+
+def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:
+    unprompted = replace(settings, prompt_template=None, chat=None)
+    sequential = load_decoder(replace(unprompted, model=settings.exact), notify)
+    has_drafter = settings.model or is_model(Workspace.find(settings.workspace).model("pipelined"))
+    draft = settings.draft or ("pipelined" if has_drafter else "source")
+
+    from pipedec_cli.model.exact import ExactDecoder
+
+    if draft != "pipelined":
+        apply_prompt(settings, sequential)
+        return ExactDecoder(sequential, draft)
+    drafter = load_decoder(unprompted, notify)
+    apply_prompt(settings, sequential, drafter)
+    inherit_prompt(settings, sequential, drafter)
+    return ExactDecoder(sequential, drafter)
+
+
+def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True, role: str = "") -> Decoder:
+    """Load the model of the settings, and give it their prompt. `consume` is `Decoder`'s; the `role` is said."""
+    name, device = find_model(settings.model, settings.workspace), settings.device
+    notify.say(f"loading {role}{name} …")  # torch as well, which takes some seconds
 
     import torch
 
@@ -164,33 +166,56 @@ def load_decoder(
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
         notify.say("Apple's GPU is not supported: the CPU is used")
         device = "cpu"
-    longest = settings.max_source_tokens
     announce_compiling(str(choose_device(device)), notify)
+    longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
     decoder.unconstrained = settings.unconstrained
+    is_ours = decoder.checkpoint.settings is not None
     if settings.source_prefix is not None:
         own = decoder.settings.source_prefix
-        if decoder.checkpoint.settings is not None and settings.source_prefix != own:
+        if is_ours and settings.source_prefix != own:
             notify.warn(f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}")
         decoder.text.prefix = settings.source_prefix
-    read_as_asked(settings, decoder)
-    if decoder.checkpoint.settings is None and place.segmentation.exists():
-        # a model from elsewhere: its texts are cut as the targets beside it were
+    apply_prompt(settings, decoder)
+    place = Workspace.find(settings.workspace)
+    if not is_ours and place.segmentation.exists():
+        # The texts of a model from elsewhere are cut as the targets in the workspace were.
         decoder.checkpoint.segmenter = load_segmenter(place.data)
-    trained = decoder.settings.decoder
-    if settings.decoder == "pipelined" and trained == "sequential":
-        todo = "leave out --decoder pipelined, or make one with `pipedec train`"
-        raise UserError(f"{name} is a sequential model, not a pipelined decoder", todo=todo)
-    if settings.decoder == "sequential" and trained == "pipelined":
-        todo = (
-            "--delay wait is its waiting schedule; `pipedec train --decoder sequential` makes a plain model"
+    if settings.model == "pipelined" and decoder.settings.decoder == "sequential":
+        raise UserError(
+            f"{name} is a sequential model, not a pipelined decoder", todo="make one with `pipedec train`"
         )
-        raise UserError(f"{name} was trained as a pipelined decoder", todo=todo)
     return decoder
 
 
+def apply_prompt(settings: PromptSettings, *decoders: Decoder) -> None:
+    """Give the prompt of the settings to those decoders that have one; a `UserError` if no decoder has one."""
+    prompted = [decoder for decoder in decoders if decoder.text.prompt is not None]
+    for decoder in prompted or decoders[:1]:
+        decoder.read_sources(settings.prompt_template, chat=settings.chat)
+
+
+def inherit_prompt(settings: PromptSettings, sequential: Decoder, pipelined: Decoder) -> None:
+    """Give a model that `pipedec train` has not made the prefix, the source limit and the prompt of a pipelined decoder.
+
+    What the settings ask for stays.
+    """
+    if sequential.checkpoint.settings is not None:
+        return
+    like, trained = pipelined.text, pipelined.settings
+    sequential.text.prefix, sequential.text.max_source_tokens = like.prefix, like.max_source_tokens
+    if sequential.text.prompt is None:
+        return
+    if like.prompt is not None:
+        sequential.read_sources(like.prompt.template, chat=like.prompt.chat)
+    else:  # an encoder-decoder has stored the prompt of its teacher
+        chat = trained.chat if settings.chat is None else settings.chat
+        template = trained.prompt if chat == trained.chat else None
+        sequential.read_sources(settings.prompt_template or template, chat=chat)
+
+
 def announce_compiling(device: str, notify: Notify) -> None:
-    """Say why nothing seems to happen for some seconds, when the kernels are about to be compiled."""
+    """Say that some seconds pass when the kernels are about to be compiled."""
     from pipedec_cli.model.engine.native.build import is_compiled
     from pipedec_cli.model.engine.native.library import VARIABLE
 

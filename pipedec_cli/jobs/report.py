@@ -13,7 +13,6 @@ from pipedec_cli.data.records import SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import find_model
 from pipedec_cli.jobs.settings import (
     Dtype,
@@ -136,7 +135,7 @@ def report(settings: ReportSettings, notify: Notify) -> Compared:
     require_place(settings.out, folder=True)
     # Refuse a model that is not there before torch is imported, which takes seconds.
     for model in (settings.model, settings.baseline or settings.model):
-        find_model(GenerateSettings(model=model, workspace=settings.workspace))
+        find_model(model, settings.workspace)
     from pipedec_cli.data.workspace import Workspace
     from pipedec_cli.data.writing import manifest
     from pipedec_cli.evaluate.scoring import settle_metrics

@@ -20,8 +20,8 @@ from pipedec_cli.evaluate.runners import make_runner
 from pipedec_cli.jobs.commands import settings_command, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
-from pipedec_cli.jobs.loading import load_decoder, read_alike, read_as_asked, read_inputs
-from pipedec_cli.jobs.predicting import Predictions
+from pipedec_cli.jobs.loading import apply_prompt, inherit_prompt, load_decoder, read_inputs
+from pipedec_cli.jobs.run import Run, plan_run
 
 if TYPE_CHECKING:
     from pipedec_cli.jobs.report import ReportSettings
@@ -34,7 +34,7 @@ class ReportEntry:
 
     entry: PlannedEntry
     settings: GenerateSettings
-    predictions: tuple[Predictions, ...]
+    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,8 @@ class _Planner:
         delay = "together" if decoder.checkpoint.together else delay
         command = settings_command("generate", _with_reading(how, decoder), self.base)
         entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
-        predictions = [
-            Predictions(replace(how, split=split), decoder, inputs, self.notify)
-            for split, inputs in self.inputs.items()
-        ]
-        return ReportEntry(entry, how, tuple(predictions))
+        runs = [plan_run(replace(how, split=split), decoder, inputs) for split, inputs in self.inputs.items()]
+        return ReportEntry(entry, how, tuple(runs))
 
 
 def plan_entries(
@@ -87,9 +84,9 @@ def plan_entries(
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
     sequential = _load_sequential(settings.baseline, usual, others, place, notify)
     served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, place, notify)
-    read_as_asked(settings, pipelined, *filter(None, [sequential]), *(serving for _, serving in served))
+    apply_prompt(settings, pipelined, *filter(None, [sequential]), *(serving for _, serving in served))
     if sequential is not None:
-        read_alike(settings, sequential, pipelined)
+        inherit_prompt(settings, sequential, pipelined)
     inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
     planner = _Planner(base, inputs, notify)
 
@@ -110,9 +107,7 @@ def plan_entries(
         ours.append(planner.entry("waiting schedule", "pipelined", waiting, pipelined))
     for draft, how, decoder in _exact(drafts, sequential, usual, ours):
         ours.append(planner.entry(f"exact-{draft}", "exact", how, decoder))
-    how = replace(usual, model=None, decoder="sequential")
-    if settings.baseline is not None:
-        how = replace(usual, model=settings.baseline)
+    how = replace(usual, model=settings.baseline or "sequential")
     if teacher and teacher.sha256 not in (None, sequential.sha256):
         notify.warn(f"{sequential.checkpoint.name} is not the teacher that it was: it has been trained since")
     called = "the teacher" if teacher else "the sequential model"
@@ -131,7 +126,7 @@ def _waiting_plan(
         todo = "run `pipedec train --decoder sequential` first, or give --baseline"
         raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
     baseline = planner.entry("waiting schedule", "baseline", waiting, pipelined)
-    stops = baseline.predictions[0].method.stop_on_repeat
+    stops = baseline.runs[0].method.stop_on_repeat
     repeats = ", which ends a text that repeats itself" if stops else ""
     words = (
         f"the waiting schedule of the same checkpoint ({name}){repeats}: not the sequential model, which needs about "
@@ -200,7 +195,7 @@ def _exact(
         if draft == "pipelined":
             own = [one for one in ours if one.entry.delay is not None and _uses_own_rule(one.settings)]
             drafting = (own or ours)[0]
-            how, exact = drafting.settings, ExactDecoder(sequential, drafting.predictions[0].decoder)
+            how, exact = drafting.settings, ExactDecoder(sequential, drafting.runs[0].decoder)
         else:
             how, exact = replace(usual, model=None), ExactDecoder(sequential, draft)
         yield draft, replace(how, exact=name, draft=draft), exact

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.shards import Shard
@@ -78,6 +78,8 @@ def argument(text: str, default: Any = None) -> Any:
 class Settings:
     """What the settings of every command have."""
 
+    #: The settings that are options, where the declarations are shared with another command; all others are keys.
+    shown: ClassVar[frozenset[str]] = frozenset()
     #: Names of the settings that were given on the command line, not in a file or a recipe.
     typed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
@@ -158,7 +160,7 @@ def parse_device(value: Any) -> str:
 device_option = partial(
     option,
     "auto",
-    "Where to compute; auto takes a CUDA GPU if there is one.",
+    "Where to compute; auto prefers a GPU.",
     parser=parse_device,
     metavar="cpu|cuda|cuda:N",
 )
@@ -175,7 +177,7 @@ template_parser: Callable[[Any], str] = lambda value: check_template(str(value))
 
 def prompt_template_option(usual: str, **more: Any) -> Any:
     """The setting of the text around a source; `usual` says what is taken without it."""
-    text = f"The text around a source in the prompt; {{source}} stands for it \\[default: {usual}]."
+    text = f"The prompt, with {{source}} \\[default: {usual}]."
     return option(None, text, metavar="TEXT", parser=template_parser, **more)
 
 
@@ -207,7 +209,7 @@ class WorkflowSettings(Settings):
 
     workspace: Path | None = general(
         None,
-        "The folder of all results \\[default: $PIPEDEC_WORKSPACE or pipedec-workspace].",
+        "The folder of results \\[default: pipedec-workspace].",
         "--workspace",
         "-w",
     )

@@ -1,33 +1,32 @@
-"""What is counted of the examples that a run generates, and what of it is said."""
+"""What is counted while a run generates, what is said of it, and the result of a run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.wording import many
-from pipedec_cli.pipeline.grid import Limits
 
 if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
 
 #: Identifiers that a warning names.
 NAMED: Final = 5
-#: Texts that give a first impression.
+#: Texts after which a model that ends no text is noticed.
 FIRST: Final = 16
 
 
 @dataclass(slots=True)
 class Marked:
-    """Examples that have something in common: how many, and the ids of the first few, so that memory does not grow."""
+    """Examples that have something in common: their number, and the ids of the first few, so that memory does not grow."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
 
     def add(self, identifier: str) -> None:
-        """Count one."""
+        """Count one example."""
         self.count += 1
         if self.count <= NAMED:
             self.first.append(identifier)
@@ -38,108 +37,97 @@ class Marked:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts over the examples that a run has generated; those that a resumed run found done are not among them."""
+    """Counts over the examples that a run has generated, without those that were there before."""
 
-    unknown_id: int | None  # the tokenizer's unknown token, if it has one
-    positions: int | None = None  # that a decoder-only model was made for
     examples: int = 0
-    steps: int = 0  # the examples' own decoder calls, added up
+    steps: int = 0  # decoder calls, each example's own
     draft_steps: int = 0  # those of them that made a draft, in exact mode
     tokens: int = 0  # without <eos>
-    truncated: Counter[str] = field(default_factory=Counter)  # examples by what cut them short
-    lost: int = 0  # values of objects that are null, having been cut or being none that the schema allows
-    exhausted: int = 0  # examples of which empty explorations took the last of `sub_max` subsequences
-    stopped_on_repeat: int = 0  # examples that ended where they began to repeat themselves
-    cut: Marked = field(default_factory=Marked)  # examples whose source was cut,
-    unknown: Marked = field(default_factory=Marked)  # those whose source holds unknown characters,
-    beyond: Marked = field(default_factory=Marked)  # and those that went beyond the model's positions
+    truncated: dict[str, int] = field(default_factory=dict)  # examples by the limit that cut them short
+    values_lost: int = 0  # values of fields that are null
+    row_budget_exhausted: int = 0  # examples whose empty subsequences used up all of sub_max
+    stopped_on_repeat: int = 0
+    seconds: float = 0.0  # of generating, without what showing took
+    sources_cut: Marked = field(default_factory=Marked)
+    sources_with_unknown: Marked = field(
+        default_factory=Marked
+    )  # characters that the tokenizer does not know
+    beyond_positions: Marked = field(default_factory=Marked)  # more tokens than the model was made for
 
-    def add(self, generated: Generated) -> None:
-        """Count one example."""
+    def add(self, generated: Generated, unknown_id: int | None, positions: int | None) -> None:
+        """Count one example, by the tokenizer's unknown token and the positions of a decoder-only model, if any."""
         self.examples += 1
         self.steps += generated.steps
         self.draft_steps += generated.draft_steps or 0
         self.tokens += generated.tokens
-        self.lost += sum(value is None for value in (generated.fields or {}).values())
-        self.exhausted += generated.row_budget_exhausted
+        self.values_lost += sum(value is None for value in (generated.fields or {}).values())
+        self.row_budget_exhausted += generated.row_budget_exhausted
         self.stopped_on_repeat += generated.stopped_on_repeat
-        self.truncated.update(filter(None, [generated.truncated]))
+        if generated.truncated:
+            self.truncated[generated.truncated] = self.truncated.get(generated.truncated, 0) + 1
         if generated.source_cut:
-            self.cut.add(generated.id)
-        if self.unknown_id in generated.source_ids:
-            self.unknown.add(generated.id)
-        if self.positions is not None:
+            self.sources_cut.add(generated.id)
+        if unknown_id in generated.source_ids:
+            self.sources_with_unknown.add(generated.id)
+        if positions is not None:
             rows = enumerate(generated.grid)
             farthest = max((start + len(tokens) + number for number, (start, tokens) in rows), default=0)
-            if len(generated.source_ids) + farthest > self.positions:
-                self.beyond.add(generated.id)
+            if len(generated.source_ids) + farthest > positions:
+                self.beyond_positions.add(generated.id)
 
     def include(self, other: Tally) -> None:
-        """Count what another one has counted."""
-        self.positions = other.positions
-        for name in (one.name for one in fields(self) if one.name not in ("unknown_id", "positions")):
-            ours, theirs = getattr(self, name), getattr(other, name)
-            setattr(self, name, ours + theirs)
+        """Add the counts of another tally."""
+        truncated = dict(Counter(self.truncated) + Counter(other.truncated))
+        for name in (one.name for one in fields(self) if one.name != "truncated"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.truncated = truncated
 
-    def as_json(self) -> dict[str, Any]:
-        """The counts as plain values."""
-        return {
-            "examples": self.examples,
-            "steps": self.steps,
-            "draft_steps": self.draft_steps,
-            "tokens": self.tokens,
-            "tokens_per_step": round(self.tokens / self.steps, 4) if self.steps else 0.0,
-            "truncated": dict(sorted(self.truncated.items())),
-            "values_lost": self.lost,
-            "explorations_exhausted": self.exhausted,
-            "stopped_on_repeat": self.stopped_on_repeat,
-            "sources_cut": self.cut.count,
-            "sources_with_unknown": self.unknown.count,
-            "beyond_positions": self.beyond.count,
-        }
+    @property
+    def cut_short(self) -> int:
+        """How many texts were cut short, by any limit."""
+        return sum(self.truncated.values())
 
     def warnings(self, limit: int) -> Iterator[str]:
-        """What the model could not see of the sources, of which it takes so many tokens."""
-        cut, hint = f"longer than {limit:,} tokens and cut", "; --max-source-tokens sets the limit"
-        unknown = "with characters that the tokenizer does not know"
-        beyond = (
-            f"with what was written beyond the {self.positions or 0:,} positions that the model was made for"
+        """What the model could not see of the sources, of which it takes `limit` tokens."""
+        hint = "; --max-source-tokens sets the limit"
+        beyond = "with text beyond the positions that the model was made for"
+        found = (
+            (self.sources_cut, f"longer than {limit:,} tokens and cut", hint),
+            (self.beyond_positions, beyond, hint),
+            (self.sources_with_unknown, "with characters that the tokenizer does not know", ""),
         )
-        told = ((self.cut, cut, hint), (self.beyond, beyond, hint), (self.unknown, unknown, ""))
-        for marked, what, todo in told:
+        for marked, what, todo in found:
             if count := marked.count:
                 some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
                 yield f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"
 
     def first_impression(self, total: int) -> str | None:
-        """What is to be said while most of the work is to be done: a model that does not end its texts takes hours for nothing."""
-        if self.examples != FIRST or total <= FIRST or self.truncated.total() < FIRST:
+        """A warning while most work is still to be done: a model that does not end its texts takes hours for nothing."""
+        if self.examples != FIRST or total <= FIRST or self.cut_short < FIRST:
             return None
         reasons = ", ".join(sorted(self.truncated))
         return f"all of the first {FIRST} texts were cut short by {reasons}: the model may not end its texts (Ctrl-C stops)"
 
     def saved_none(self, costs: Sequence[float] | None) -> str | None:
-        """That drafts have saved no call, if so, where calls cost so much by the guesses in them."""
-        alone = self.tokens + self.examples - self.truncated.total()  # the plain model's calls
+        """A warning that drafts saved no call, if so. `costs` is the time of a call by its number of guesses."""
+        alone = self.tokens + self.examples - self.cut_short  # the sequential model's calls
         if not self.examples or costs is None or self.steps < alone:
             return None
         if self.steps - self.draft_steps < alone:
             calls = f"{self.steps:,} calls, the drafts' {self.draft_steps:,} among them"
-            alike = f"the plain model alone makes {alone:,}: the drafts are too unlike its texts"
+            alike = f"the sequential model alone makes {alone:,}: the drafts are too unlike its texts"
             return f"{calls}, where {alike}; --draft source takes no calls for them"
-        more = (
-            f"one more guess makes a call {costs[1]:.2g} times as long here"
-            if len(costs) > 1
-            else "none is made"
-        )
+        more = "none is made"
+        if len(costs) > 1:
+            more = f"one more guess makes a call {costs[1]:.2g} times as long here"
         return f"no guess has saved a decoder call: {more}; fewer examples at a time make it cheaper (--batch-size 1)"
 
-    def lines(self, seconds: float, limits: Limits) -> Iterator[str]:
+    def lines(self, sub_max: int | None) -> Iterator[str]:
         """Counts and rates, a line each."""
         if not self.examples:
             return
-        rates = f"{self.examples / seconds:.2f} examples/s, {self.tokens / seconds:,.0f} tokens/s"
-        yield f"{many(self.examples, 'example')} in {seconds:.1f} s: {rates}"
+        rates = f"{self.examples / self.seconds:.2f} examples/s, {self.tokens / self.seconds:,.0f} tokens/s"
+        yield f"{many(self.examples, 'example')} in {self.seconds:.1f} s: {rates}"
         calls = f"{self.tokens:,} tokens in {self.steps:,} decoder calls, each example's own"
         drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
         yield f"{calls}: {self.tokens / max(1, self.steps):.2f} tokens a call{drafting}"
@@ -148,10 +136,23 @@ class Tally:
             yield f"cut short: {reasons}, of {self.examples:,}"
         if self.stopped_on_repeat:
             yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
-        if self.lost:
-            yield f"{many(self.lost, 'value')} of fields null: cut short, or none that the schema allows"
-        if self.exhausted:
+        if self.values_lost:
+            yield f"{many(self.values_lost, 'value')} of fields null: cut short, or none that the schema allows"
+        if self.row_budget_exhausted:
             yield (
-                f"empty explorations used up all {limits.sub_max} subsequences in {self.exhausted:,} of "
-                f"{self.examples:,}: text may be missing there; see --empty-rows stop, a larger --delay or --sub-max"
+                f"empty subsequences used up all {sub_max} subsequences in {self.row_budget_exhausted:,} of "
+                f"{self.examples:,}: text may be missing there; see --empty-rows stop, a larger --delay, or the key sub_max"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateResult:
+    """What a run did: the file, or the folder of a job, its lines, and the counts of what was generated now."""
+
+    out: str
+    rows: int
+    counts: Tally
+    settings: Mapping[str, Any]
+    resumed_from: int = 0  # lines that were there before
+    invalid: int = 0  # records that were skipped
+    shards: int = 0  # of a job

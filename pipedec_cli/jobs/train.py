@@ -24,6 +24,7 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
+from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
 from pipedec_cli.jobs.train_data import TrainingData, load_data
 from pipedec_cli.jobs.train_estimate import duration, estimate
 from pipedec_cli.jobs.train_settings import TrainSettings
@@ -75,6 +76,10 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
     place = Workspace.find(settings.workspace)
     data = settings.data or place.require(place.data, "pipedec segment DATA")
     artifact = Artifact.training(settings.out or place.model(settings.decoder))
+    if settings.model in WORKSPACE_MODELS:
+        settings = replace(settings, model=find_model(settings.model, settings.workspace))
+    if settings.teacher in WORKSPACE_MODELS:
+        settings = replace(settings, teacher=find_model(settings.teacher, settings.workspace))
     _check_settings(settings, artifact.path)
     settings = replace(settings, model=settings.model or settings.teacher or _DEFAULT_MODEL)
     with artifact.lock(notify.warn) if is_main() else nullcontext():

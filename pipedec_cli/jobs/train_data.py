@@ -142,17 +142,18 @@ def _load_teacher(
 
 def _write(settings: GenerateSettings, teacher: Decoder, notify: Notify) -> Path:
     """The file of the teacher's texts for a split. Several processes that train together do not write it."""
-    from pipedec_cli.jobs.predicting import Predictions
+    from pipedec_cli.jobs.predicting import complete, is_complete
+    from pipedec_cli.jobs.run import plan_run
 
-    predictions = Predictions(settings, teacher, read_inputs(settings, notify), notify)
-    if count() > 1 and not predictions.whole():
+    run = plan_run(settings, teacher, read_inputs(settings, notify))
+    if count() > 1 and not is_complete(run):
         asked = settings.some("model", "split", "limit", "workspace", "source_prefix", "max_source_tokens")
         asked |= {"prompt_template": settings.prompt_template}
         asked |= {"chat": settings.chat is True, "no-chat": settings.chat is False}
         options = {name.replace("_", "-"): value for name, value in asked.items()}
         todo = f"write them with one process first: {command_line('generate', settings.data, **options)}"
         raise UserError(f"the teacher's texts for {settings.split} are not all there", todo=todo)
-    return predictions.complete(f"the teacher's texts for {settings.split}")
+    return Path(complete(run, f"the teacher's texts for {settings.split}", notify).out)
 
 
 def _record(text: Generated) -> Record:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,18 @@ from tests.running import refused, run, write_lines
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
-COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def found_command(words: Sequence[str]) -> tuple[Any, list[str], list[str]]:
+    """The command that words call, its name and its arguments; `shard` has commands of its own."""
+    command, name, rest = get_command(app), list[str](), list(words)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        name.append(rest.pop(0))
+        command = command.commands[name[-1]]  # type: ignore[attr-defined]
+    return command, name, rest
+
+
+COMMANDS = sorted({*get_command(app).commands} - {"shard"} | {"shard run", "shard merge"})  # type: ignore[attr-defined]
 TO_A_FOLDER = ("segment x --out", "train --out", "report --out", "demo --out")
 MOST_OPTIONS, MOST_OF_GENERATE = 140, 30
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
@@ -62,12 +74,12 @@ def test_the_files_that_the_docs_name_are_there(page):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_explained_with_an_example_and_in_the_readme(command):
-    outcome = CliRunner().invoke(app, [command, "-h"])
+    outcome = CliRunner().invoke(app, [*command.split(), "-h"])
     assert outcome.exit_code == 0
     assert f"pipedec {command}" in outcome.stdout.split("Examples", 1)[1]
-    assert f"pipedec {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"pipedec {command.split()[0]}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert command != "generate" or "no beams" in " ".join(outcome.stdout.split()), "decoding is greedy"
-    for parameter in get_command(app).commands[command].params:  # type: ignore[attr-defined]
+    for parameter in found_command(command.split())[0].params:
         text = getattr(parameter, "help", None) or ""
         assert "[default" not in text.replace("\\[default", ""), f"taken for markup: {parameter.name}"
 
@@ -75,7 +87,7 @@ def test_every_command_is_explained_with_an_example_and_in_the_readme(command):
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command, width):
-    shown, unbroken = (run(command, "--help", columns=columns).stdout for columns in (width, 1000))
+    shown, unbroken = (run(*command.split(), "--help", columns=columns).stdout for columns in (width, 1000))
     assert sorted(shown.split()) == sorted(unbroken.split()), "no word is broken"
     lines, examples = (part.splitlines() for part in shown.split("\nExamples\n"))
     assert max(map(len, lines)) <= width
@@ -86,9 +98,10 @@ def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command, width):
     called = [call for line in pasted.splitlines() for call in re.split(r"[|>]|&&|-m (?=pipedec_cli)", line)]
     calls = [shlex.split(call) for call in called if re.match(r"\s*pipedec", call)]
     assert width < 100 or len(shown.splitlines()) <= 60, "it fits one screen"
-    assert {command} <= {name for _, name, *_ in calls}
-    for _, name, *arguments in calls:  # with all that is typed understood
-        get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+    called = [found_command(call[1:]) for call in calls]
+    assert command in {" ".join(name) for _, name, _ in called}
+    for one, name, arguments in called:  # with all that is typed understood
+        one.make_context(name[-1], arguments)
 
 
 @pytest.mark.parametrize(
@@ -334,11 +347,11 @@ def test_a_key_that_is_typed_wins_over_a_config_file_and_that_over_a_recipe(tmp_
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_all_shows_every_key_and_help_none(command):
-    keys = [one.name for one in getattr(get_command(app).commands[command], "keys", ())]  # type: ignore[attr-defined]
+    keys = [one.name for one in getattr(found_command(command.split())[0], "keys", ())]
     if keys:
-        every = run(command, "--help-all", columns=200).stdout
+        every = run(*command.split(), "--help-all", columns=200).stdout
         assert all(f"  {name} " in every for name in keys)
-        assert "Keys of the config file" not in run(command, "--help").stdout
+        assert "Keys of the config file" not in run(*command.split(), "--help").stdout
 
 
 def test_options_are_few():

@@ -32,7 +32,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         requests.append(settings)
         raise typer.Exit
 
-    monkeypatch.setattr(generate, "run", lambda settings, *_: requests.append(settings))
+    monkeypatch.setattr(
+        generate, "generate", lambda settings, *_: requests.append(generate.usual_for_model(settings))
+    )
     monkeypatch.setattr("pipedec_cli.jobs.compare.compare", compare)
     return requests
 
@@ -82,7 +84,7 @@ def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it():
 
 
 def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda settings: "")
+    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda *_: "")
     run("report", "--recipe", "kptimes")
     run("report", "--recipe", "kptimes", "--delays", "2,3", "--set", "protocol=meng2017")
     run("report", "--recipe", "kptimes", "--set", "task=summarization")
@@ -94,7 +96,7 @@ def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(aske
         (None, None, None, None),
     ]
     asked.clear()
-    for options in ((), ("--delay", "3", "--sub-max", "7"), ("--decoder", "sequential")):
+    for options in ((), ("--delay", "3", "--sub-max", "7"), ("--model", "sequential")):
         run("generate", "--recipe", "pubmed", *options)
     grids = [(1, 50, 20), (3, 50, 7), (None, None, None)]
     assert [(one.delay, one.time_max, one.sub_max) for one in asked] == grids
@@ -112,9 +114,13 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
 
     of_command = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     path = RECIPES[name]
-    by_name, by_file = options("--recipe", name), options("--config", str(path))
+    typed = ("--set", f"recipe={name}") if command == "generate" else ("--recipe", name)
+    by_name, by_file = options(*typed), options("--config", str(path))
     assert set(recipe(name, command)) <= set(by_name)
-    assert by_name | {"recipe": None, "config": path} == by_file
+    for found in (by_name, by_file):
+        for option in ("recipe", "config", "set_keys"):
+            found.pop(option, None)
+    assert by_name == by_file
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -281,10 +281,10 @@ def _model_targets() -> Iterable[Target]:
     started = begun | {"out.jsonl": b"".join(begun["out.jsonl"].splitlines(keepends=True)[:2])}
     resumed = (*words, "--resume")
     yield Target(resumed, {**_model(), **started}, ("out.jsonl", "out.manifest.json"), generated, share=3)
-    aside = (*words, "--set-aside")
+    aside = (*words, "--skip-invalid")
     yield Target(aside, {**_model(), **data}, ("data.jsonl",), generated_or_set_aside, share=2)
     parts = _shards(begun)
-    yield Target(("generate", "--merge", "made"), parts, (".jsonl", ".json"), merged, share=2)
+    yield Target(("shard", "merge", "made"), parts, (".jsonl", ".json"), merged, share=2)
     plain = {**_model(level="sentence", decoder="sequential"), **_workspace()}
     files = ("data/segmentation.json", "data/sentences.json", "data/test.jsonl")
     yield Target(("generate", "--model", "model"), plain, files, share=2)

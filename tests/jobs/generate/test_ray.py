@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 
 from pipedec_cli.data.shards import Shard
-from pipedec_cli.jobs import cluster
-from pipedec_cli.jobs.cluster import ShardWorker
+from pipedec_cli.jobs import ray as jobs_ray
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import GenerateSettings
-from tests.jobs.generate.running import ROWS, done, lines, refused, written
-from tests.running import read_json, write_lines
+from pipedec_cli.jobs.ray import ShardWorker
+from pipedec_cli.jobs.shard import ShardSettings
+from tests import running
+from tests.jobs.generate.running import ROWS, done, lines, written
+from tests.running import read_json, run, write_lines
 
-JOB = ("corpus", "--out", "made", "--engine", "ray", "--workers", "2", "--batch-size", "2")
+JOB = ("shard", "run", "corpus", "--out", "made", "--ray", "--workers", "2", "--batch-size", "2")
 COPIES = 50
 
 
@@ -46,48 +47,45 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def ray(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0})
 
-    def run_here(
-        _: Any, settings: Any, job: Any, todo: list[Shard], *counts: int
-    ) -> Iterator[dict[str, Any]]:
+    def run_here(_: Any, settings: Any, job: Any, todo: list[Shard], *counts: int) -> Iterator[bytes]:
         worker = ShardWorker(pickle.loads(pickle.dumps(settings)), str(Path.cwd()), job, "run")
         for shard in todo:
             given.append(str(shard))
-            made = worker({"number": [shard.number], "of": [shard.of]})
-            yield {name: column[0] for name, column in made.items()}
+            yield worker({"number": [shard.number], "of": [shard.of]})["outcome"][0]
 
-    monkeypatch.setattr(cluster, "_ray", ray)
-    monkeypatch.setattr(cluster, "_run", run_here)
-    monkeypatch.setattr(cluster, "FEWEST_RECORDS", 12)
+    monkeypatch.setattr(jobs_ray, "_ray", ray)
+    monkeypatch.setattr(jobs_ray, "_run", run_here)
+    monkeypatch.setattr(jobs_ray, "FEWEST_RECORDS", 12)
     return given
 
 
 def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, here):
     short = ("--max-source-tokens", "12")
-    alone = json.loads(done("corpus", "--set-aside", "--out", "whole.jsonl", *short, "--json").stdout)
+    alone = json.loads(done("corpus", "--skip-invalid", "--out", "whole.jsonl", *short, "--json").stdout)
     whole = lines(Path("whole.jsonl"))
-    outcome = done(*JOB, *short, "--json")
+    outcome = run(*JOB, *short, "--json")
     result = json.loads(outcome.stdout)
-    assert {"rows": 60, "shards": 5, "set_aside": 1, "examples": 60}.items() <= result.items()
-    counts = ("steps", "tokens", "truncated", "sources_cut", "sources_with_unknown", "explorations_exhausted")
-    assert [result[name] for name in counts] == [alone[name] for name in counts]
-    assert result["sources_cut"], "which is to be told of all shards together"
+    assert {"rows": 60, "shards": 5, "invalid": 1}.items() <= result.items()
+    made, one_run = result["counts"], alone["counts"]
+    assert made | {"seconds": 0} == one_run | {"seconds": 0}
+    assert made["sources_cut"]["count"], "of all shards together"
     assert "of 60 sources were longer than 12 tokens and cut: id 0-" in outcome.stderr
-    assert "1 record set aside, in made/part-*.invalid.jsonl" in outcome.stderr
+    assert "1 invalid record skipped, listed in made/part-*.invalid.jsonl" in outcome.stderr
     assert read_json("made/manifest.json")["shards"] == 5
     assert sorted(path.name for path in Path("made").glob(".*")) == []
     Path("made/part-3-of-5.jsonl").unlink()
     here.clear()
-    assert "4 shards of 5 in made whole already" in done(*JOB, *short, "--workers", "9").stderr
+    assert "4 shards of 5 in made whole already" in run(*JOB, *short, "--workers", "9").stderr
     assert here == ["3/5"]
-    done("--merge", "made")
+    run("shard", "merge", "made")
     assert lines(Path("made/predictions.jsonl")) == whole
-    assert "made: cannot go on: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
+    assert "made: cannot go on: delay was 2 and is now 3" in running.refused(*JOB, "--delay", "3")
 
 
 def test_a_shard_that_fails_is_told_and_the_others_are_made(corpus, here):
-    done("corpus", "--out", "made", "--shard", "2/5")
+    run("shard", "run", "corpus", "--out", "made", "--part", "2/5")
     Path("made/part-2-of-5.manifest.json").write_text("{}")
-    told = refused(*JOB)
+    told = running.refused(*JOB)
     assert (
         "made: 1 of 5 shards could not be made; the first, 2/5: made/part-2-of-5.jsonl: cannot go on: "
         in told
@@ -96,45 +94,37 @@ def test_a_shard_that_fails_is_told_and_the_others_are_made(corpus, here):
         path.unlink()
     here.clear()
     Path("made/.part-3-of-5.tries").write_text("run 0 3")
-    told = refused(*JOB)
+    told = running.refused(*JOB)
     assert told == (
         "made: 1 of 5 shards could not be made; the first, 3/5: its worker died 3 times behind line 0; was there memory "
         "enough?; the same command goes on with them"
     )
     assert here == [f"{k}/5" for k in range(1, 6)]
     Path("made/.part-3-of-5.tries").write_text("another 0 3")
-    assert done(*JOB)
+    assert run(*JOB)
 
 
 def test_a_worker_that_sees_other_data_refuses(corpus, here, monkeypatch):
-    inputs = cluster.read_inputs
+    inputs = jobs_ray.read_inputs
 
     def changed(settings: Any, talk: Any, **more: Any) -> Any:
         if more:  # a worker's
             write_lines("corpus/c.jsonl", {"source": "new"})
         return inputs(settings, talk, **more)
 
-    monkeypatch.setattr(cluster, "read_inputs", changed)
-    assert "has another job: the data changed; is it the same data and model?" in refused(*JOB)
+    monkeypatch.setattr(jobs_ray, "read_inputs", changed)
+    assert "has another job: the data changed; is it the same data and model?" in running.refused(*JOB)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ("- --out made", "takes files"),
-        ("corpus --out made --live", "takes files"),
-        ("corpus --out made --shard 1/2", "takes files"),
-        ("corpus", "name the folder with --out"),
-        ("--text a --out made", "shards are of DATA"),
-    ],
-)
-def test_what_ray_cannot_do_is_refused(place, arguments, told):
-    assert told in refused(*arguments.split(), "--engine", "ray")
+def test_standard_input_is_no_corpus(place):
+    assert "--ray takes files, not standard input" in running.refused(
+        "shard", "run", "-", "--out", "made", "--ray"
+    )
 
 
 def test_without_ray_one_line_says_what_to_install(corpus, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert refused(*JOB) == "Ray is not installed here; pip install '.[ray]'"
+    assert running.refused(*JOB) == "Ray is not installed here; pip install '.[ray]'"
 
 
 def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minutes(corpus, monkeypatch):
@@ -143,7 +133,7 @@ def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minut
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
     for port in ("1", "99999"):
-        told = refused(*JOB, "--address", f"127.0.0.1:{port}")
+        told = running.refused(*JOB, "--address", f"127.0.0.1:{port}")
         assert told.startswith(f"no Ray cluster at 127.0.0.1:{port}: ") and told.endswith(
             "`ray status` there"
         )
@@ -151,9 +141,9 @@ def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minut
 
 
 def test_another_job_is_refused_before_ray_is_started(corpus, here, monkeypatch):
-    done(*JOB)
-    monkeypatch.setattr(cluster, "_ray", lambda *_: pytest.fail("Ray was started"))
-    assert "made: cannot go on: delay was 2 and is now 3" in refused(*JOB, "--delay", "3")
+    run(*JOB)
+    monkeypatch.setattr(jobs_ray, "_ray", lambda *_: pytest.fail("Ray was started"))
+    assert "made: cannot go on: delay was 2 and is now 3" in running.refused(*JOB, "--delay", "3")
 
 
 def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back(monkeypatch, capfd):
@@ -162,7 +152,7 @@ def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
     monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
-    with cluster._ray(GenerateSettings(), Notify()):
+    with jobs_ray._ray(ShardSettings(), Notify()):
         os.write(2, b"after")
     assert capfd.readouterr().err == "after"
 
@@ -199,7 +189,7 @@ def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_sin
     os.kill(int(locked(part).read_text().split()[1]), signal.SIGKILL)
     printed, told = process.communicate()
     assert (process.returncode, printed) == (0, ""), told
-    done("--merge", "made")
+    run("shard", "merge", "made")
     assert lines(Path("made/predictions.jsonl")) == whole
     assert "warning" not in told
     assert "\nRay: (raylet) " in told
@@ -208,9 +198,9 @@ def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_sin
     process, _ = begun()
     process.kill()
     process.communicate()
-    assert "missing" in (told := refused("--merge", "made")) or "no end" in told
+    assert "missing" in (told := running.refused("shard", "merge", "made")) or "no end" in told
     environment = {**os.environ, "RAY_worker_niceness": "0"}
-    command = [sys.executable, "-m", "pipedec_cli", "generate", *JOB]
+    command = [sys.executable, "-m", "pipedec_cli", *JOB]
     subprocess.run(command, check=True, env=environment, capture_output=True)
-    done("--merge", "made")
+    run("shard", "merge", "made")
     assert lines(Path("made/predictions.jsonl")) == whole

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,34 +20,34 @@ from pipedec_cli.jobs import predicting
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
-from pipedec_cli.jobs.predicting import Predictions
+from pipedec_cli.jobs.predicting import write
+from pipedec_cli.jobs.run import Run, plan_run
 from pipedec_cli.model.decoder import Decoder
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, refused, written
 from tests.running import read_json, run, write_lines
 
 
 @pytest.fixture(scope="module")
-def prepared(
-    tmp_path_factory: pytest.TempPathFactory, models: Path
-) -> tuple[Callable[[], Predictions], Path, bytes]:
-    """Makes a run with its model loaded already; where it writes, and what it writes if nothing disturbs it."""
+def prepared(tmp_path_factory: pytest.TempPathFactory, models: Path) -> tuple[Run, Path, bytes]:
+    """A run with its model loaded already; where it writes, and what it writes if nothing disturbs it."""
     folder, talk = tmp_path_factory.mktemp("resuming"), Notify()
     data, out = write_lines(folder / "data.jsonl", *ROWS), folder / "out.jsonl"
     options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3, resume=True)
     decoder, inputs = load_decoder(options, talk), read_inputs(options, talk)
-    Predictions(options, decoder, inputs, talk).write(out)
-    return lambda: Predictions(options, decoder, inputs, talk), out, out.read_bytes()
+    run = plan_run(options, decoder, inputs)
+    write(run, out, talk)
+    return run, out, out.read_bytes()
 
 
 @settings(max_examples=12)
 @given(data=st.data())
 def test_a_run_that_was_killed_at_any_byte_ends_as_an_undisturbed_one(prepared, data):
-    predictions, out, whole = prepared
+    run, out, whole = prepared
     out.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="bytes")])
     left = out.read_bytes().count(b"\n")
-    result = predictions().write(out)
+    result = write(run, out, Notify())
     assert lines(out) == lines(whole.decode())
-    assert (result["resumed_from"], result["examples"]) == (left, len(ROWS) - left)
+    assert (result.resumed_from, result.counts.examples) == (left, len(ROWS) - left)
     assert out.read_bytes().startswith(b"".join(whole.splitlines(keepends=True)[:left]))  # not written again
 
 
@@ -167,8 +166,9 @@ def test_a_full_disk_is_one_line_that_names_the_file(place):
 def complete(**options: Any) -> tuple[Path, int]:
     """The file, as a report has it made whole, and how many examples were generated for it."""
     settings, talk = GenerateSettings(**options), Notify()
-    predictions = Predictions(settings, load_decoder(settings, talk), read_inputs(settings, talk), talk)
-    return predictions.complete("the decoder").resolve(), predictions.tally.examples
+    run = plan_run(settings, load_decoder(settings, talk), read_inputs(settings, talk))
+    result = predicting.complete(run, "the decoder", talk)
+    return Path(result.out).resolve(), result.counts.examples
 
 
 def manifest_of(path: Path) -> Any:
@@ -209,8 +209,9 @@ def test_a_decoder_and_the_data_serve_several_runs(place):
     talk = Notify()
     decoder, inputs = load_decoder(GenerateSettings(), talk), read_inputs(GenerateSettings(), talk)
     for delay in (1, 2, "wait"):
-        path = Predictions(GenerateSettings(delay=delay), decoder, inputs, talk).complete("")
-        assert lines(path) == written(f"{delay}.jsonl", "--delay", delay, "--trace")
+        run = plan_run(GenerateSettings(delay=delay), decoder, inputs)
+        result = predicting.complete(run, "", talk)
+        assert lines(Path(result.out)) == written(f"{delay}.jsonl", "--delay", delay, "--trace")
 
 
 @pytest.mark.parametrize("longer", [(), ("--limit", "5"), ("--no-trace",)])

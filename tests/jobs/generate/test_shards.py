@@ -5,15 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import running
 from tests.jobs.generate.running import ROWS, done, lines, refused, written
-from tests.running import lines_of, read_json, write_lines
+from tests.running import lines_of, read_json, run, write_lines
 
 JOB = ("corpus", "--out", "made", "--batch-size", "2")
+part = partial(run, "shard", "run", *JOB, "--part")
+refused_part = partial(running.refused, "shard", "run", *JOB, "--part")
+merge = partial(run, "shard", "merge", "made")
+refused_merge = partial(running.refused, "shard", "merge", "made")
 
 
 @pytest.fixture
@@ -36,20 +42,20 @@ def corpus(place: Path) -> Path:
 
 def sharded(*shards: str) -> None:
     for shard in shards:
-        done(*JOB, "--shard", shard)
+        part(shard)
 
 
 def merged(*arguments: object) -> list[dict[str, Any]]:
-    done("--merge", "made", *arguments)
+    merge(*arguments)
     return lines(Path("made/predictions.jsonl"))
 
 
 def test_shards_merged_are_what_one_run_writes_and_bad_records_are_told_once(corpus):
-    whole = written("whole.jsonl", "corpus", "--set-aside")
+    whole = written("whole.jsonl", "corpus", "--skip-invalid")
     assert [row["id"] for row in whole] == [row["id"] for row in ROWS]
-    told = [done(*JOB, "--shard", shard).stderr for shard in ("3/3", "1/3", "2/3")]
+    told = [part(shard).stderr for shard in ("3/3", "1/3", "2/3")]
     assert (
-        "1 record set aside in made/part-3-of-3.invalid.jsonl; the first: corpus/c.jsonl.gz:4: id '0'"
+        "1 invalid record skipped, listed in made/part-3-of-3.invalid.jsonl; the first: corpus/c.jsonl.gz:4: id '0'"
         in told[0]
     )
     assert merged() == whole
@@ -63,30 +69,30 @@ def test_shards_merged_are_what_one_run_writes_and_bad_records_are_told_once(cor
     assert {name: one[name] for name in other} == other
     assert (
         "is whole already: 12 of 12"
-        in done("corpus", "--set-aside", "--out", "made/predictions.jsonl", "--resume").stderr
+        in done("corpus", "--skip-invalid", "--out", "made/predictions.jsonl", "--resume").stderr
     )
-    assert "next: `pipedec generate --merge made`, once all shards are there\n" in told[0]
-    assert "next: `pipedec score made/predictions.jsonl`\n" in done("--merge", "made").stderr
-    part = Path("made/part-2-of-3.jsonl")
-    before = part.read_bytes()
-    assert "is a shard that is to be merged; choose another --out" in refused(
-        "--merge", "made", "--out", part
-    )
-    assert part.read_bytes() == before
-    printed = done("--merge", "made", "--out", "-").stdout
+    assert "next: `pipedec shard merge made`, once all parts are there\n" in told[0]
+    assert "next: `pipedec score made/predictions.jsonl`\n" in merge().stderr
+    path = Path("made/part-2-of-3.jsonl")
+    before = path.read_bytes()
+    assert "is a part that is to be merged; choose another --out" in refused_merge("--out", path)
+    assert path.read_bytes() == before
+    printed = merge("--out", "-").stdout
     assert lines(printed) == whole
 
 
 def test_a_file_with_a_bad_record_is_still_refused_unless_it_is_to_be_set_aside(place):
     write_lines("data.jsonl", *ROWS[:2], {"id": "none"}, {**ROWS[2], "prediction": "taken"}, ROWS[3])
     assert refused("data.jsonl").startswith("data.jsonl:3: field 'source' is missing")
-    assert [row["id"] for row in written("out.jsonl", "data.jsonl", "--set-aside")] == [0, 1, 3]
+    assert [row["id"] for row in written("out.jsonl", "data.jsonl", "--skip-invalid")] == [0, 1, 3]
     assert [one["where"] for one in lines_of("out.invalid.jsonl")] == ["data.jsonl:3", "data.jsonl:4"]
     write_lines("data.jsonl", *ROWS[:2])
-    done("data.jsonl", "--set-aside", "--out", "out.jsonl")
+    done("data.jsonl", "--skip-invalid", "--out", "out.jsonl")
     assert not Path("out.invalid.jsonl").exists()
     write_lines("data.jsonl", {"id": 1}, {})
-    assert "none of its records can be used; the first: data.jsonl:1" in refused("data.jsonl", "--set-aside")
+    assert "none of its records can be used; the first: data.jsonl:1" in refused(
+        "data.jsonl", "--skip-invalid"
+    )
 
 
 def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpus):
@@ -100,20 +106,20 @@ def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpu
     path.write_bytes(whole[: len(whole) // 2])
     sharded("2/2")
     left = path.read_bytes().count(b"\n")
-    assert refused("--merge", "made") == (
+    assert refused_merge() == (
         f"made/part-1-of-2.jsonl: has {left} of 6 lines and no end; run the job's command with --part 1/2 again"
     )
-    assert f"goes on: {left} of 6 lines are there" in done(*JOB, "--shard", "1/2").stderr
+    assert f"goes on: {left} of 6 lines are there" in part("1/2").stderr
     assert lines(path) == lines(whole.decode())
     before = path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns
-    assert "is whole already" in done(*JOB, "--shard", "1/2", "--batch-size", "1").stderr
+    assert "is whole already" in part("1/2", "--batch-size", "1").stderr
     assert (path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns) == before
     merged()
-    assert "made: cannot go on: delay was 2 and is now 3; name another folder" in refused(
-        *JOB, "--shard", "1/2", "--delay", "3"
+    assert "made: cannot go on: delay was 2 and is now 3; name another folder" in refused_part(
+        "1/2", "--delay", "3"
     )
     write_lines("corpus/d.jsonl", {"source": "a"})
-    assert "the data changed" in refused(*JOB, "--shard", "1/2")
+    assert "the data changed" in refused_part("1/2")
 
 
 def test_more_shards_than_records_leave_empty_ones(place):
@@ -129,51 +135,49 @@ def copied(source: str, target: str) -> None:
 
 
 def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
-    assert refused("--merge", "made") == "made: no such folder"
+    assert refused_merge() == "made: no such folder"
     Path("made").mkdir()
-    assert "made: holds no manifest.json of a job" in refused("--merge", "made")
+    assert "made: holds no manifest.json of a job" in refused_merge()
     sharded("1/4", "3/4")
-    assert refused("--merge", "made") == (
-        "made: shards 2/4, 4/4 are missing; run the job's command with --part 2/4"
-    )
-    assert "made: cannot go on: shards was 4 and is now 3" in refused(*JOB, "--shard", "2/3")
+    assert refused_merge() == ("made: shards 2/4, 4/4 are missing; run the job's command with --part 2/4")
+    assert "made: cannot go on: shards was 4 and is now 3" in refused_part("2/3")
     sharded("2/4", "4/4")
-    part, manifest = Path("made/part-3-of-4.jsonl"), Path("made/part-3-of-4.manifest.json")
-    ended = part.read_bytes(), manifest.read_text()
+    path, manifest = Path("made/part-3-of-4.jsonl"), Path("made/part-3-of-4.manifest.json")
+    ended = path.read_bytes(), manifest.read_text()
     copied("part-1-of-4", "part-3-of-4")
-    told = refused("--merge", "made")
+    told = refused_merge()
     assert told.startswith('made/part-3-of-4.jsonl: is of another job: shard was {"number": 3, "of": 4, ')
     other = json.loads(ended[1])
     other["settings"]["delay"] = 3
     manifest.write_text(json.dumps(other))
-    told = refused("--merge", "made")
+    told = refused_merge()
     assert told.startswith("made/part-3-of-4.jsonl: is of another job: delay was 2 and is now 3")
     manifest.write_text(ended[1])
-    part.write_bytes(ended[0].replace(b" ", b"  ", 1))
-    assert "made/part-3-of-4.jsonl: was changed after it was written" in refused("--merge", "made")
+    path.write_bytes(ended[0].replace(b" ", b"  ", 1))
+    assert "made/part-3-of-4.jsonl: was changed after it was written" in refused_merge()
     manifest.unlink()
-    assert "there is no part-3-of-4.manifest.json beside it" in refused("--merge", "made")
+    assert "there is no part-3-of-4.manifest.json beside it" in refused_merge()
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("data.jsonl --shard 1/2", "name the folder with --out"),
-        ("data.jsonl --shard 1/2 --out -", "name the folder with --out"),
-        ("--text a --shard 1/2 --out made", "shards are of DATA"),
-        ("data.jsonl --shard 1/2 --out data.jsonl", "data.jsonl: is a file; name a folder"),
-        ("corpus --shard 1/2 --out ./corpus", "is the folder that is read from"),
-        ("corpus --split dev", "a folder without a file for any split"),
+        ("data.jsonl --part 1/2", "name the folder with --out"),
+        ("data.jsonl --part 1/2 --out -", "name the folder with --out"),
+        ("data.jsonl --part 1/2 --out data.jsonl", "data.jsonl: is a file; name a folder"),
+        ("corpus --part 1/2 --out ./corpus", "is the folder that is read from"),
+        ("corpus --out made", "give either --part K/N or --ray"),
+        ("corpus --out made --part 1/2 --ray", "give either --part K/N or --ray"),
+        ("corpus --out made --part 1/2 --address auto", "address is for --ray alone"),
+        ("corpus --out made --part 1/2 --split dev", "a folder without a file for any split"),
         (
-            "empty",
+            "empty --out made --part 1/2",
             "empty: a folder without a file for any split; JSON lines and parquet files may have any names",
         ),
-        ("data.jsonl --merge made", "leave out DATA"),
-        ("--merge made --max-tokens 3", "--merge takes what was generated: --max-tokens does not apply"),
     ],
 )
 def test_what_does_not_go_together_is_refused(place, arguments, told):
     write_lines("data.jsonl", ROWS[0])
     write_lines("corpus/a.jsonl", ROWS[0])
     Path("empty").mkdir()
-    assert told in refused(*arguments.split())
+    assert told in running.refused("shard", "run", *arguments.split())

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pipedec_cli.data.writing import write_json
 from pipedec_cli.jobs.generate import GenerateSettings
-from pipedec_cli.jobs.generate import run as run_generate
+from pipedec_cli.jobs.generate import generate as run_generate
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.view.terminal import Terminal
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
@@ -57,7 +57,7 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("", "pipelined-delay2"),
         ("--delay 1", "pipelined-delay1"),
         ("--delay wait", "pipelined-wait"),
-        ("--decoder sequential", "sequential"),
+        ("--model sequential", "sequential"),
         ("--empty-rows stop", "pipelined-delay2-stop"),
         ("--min-start-prob 0.60", "pipelined-delay2-retract-minprob0.6"),
         ("--min-start-prob 0", "pipelined-delay2-retract"),
@@ -77,7 +77,7 @@ def test_a_file_is_called_after_all_that_is_unusual_about_it(place, options, nam
 
 
 def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_them_in_turn(place):
-    whole = written("whole.jsonl", "--decoder", "sequential")
+    whole = written("whole.jsonl", "--model", "sequential")
     assert [row["prediction"] for row in whole] == [" ".join(told) for _, told in TOLD * 2]
     waiting = written("waiting.jsonl", "--delay", "wait")
     assert whole[0]["segments"] == waiting[0]["segments"] == SEGMENTS[0]
@@ -88,7 +88,7 @@ def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_
 def test_exact_mode_writes_the_plain_texts_in_fewer_calls_and_goes_on_as_it_was_begun(
     place: Path, draft: str
 ) -> None:
-    plain = written("plain.jsonl", "--decoder", "sequential")
+    plain = written("plain.jsonl", "--model", "sequential")
     exact = ("--exact", place / "models" / "sequential", "--draft", draft, "--out", "exact.jsonl")
     assert "exact, drafted by" in done(*exact).stderr
     made = lines(Path("exact.jsonl"))
@@ -169,7 +169,7 @@ def test_a_t5_from_elsewhere_has_its_texts_cut_as_the_workspaces_targets_were(pl
 
     write_json(place / "data" / "segmentation.json", settings["segmentation"])
     cut = [row["segments"] for row in written("cut.jsonl", "--model", plain)]
-    assert cut == [row["segments"] for row in written("ours.jsonl", "--decoder", "sequential")]
+    assert cut == [row["segments"] for row in written("ours.jsonl", "--model", "sequential")]
     assert max(map(len, cut)) > 1
 
 

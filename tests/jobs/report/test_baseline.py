@@ -68,7 +68,7 @@ def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baselin
     assert "is not the teacher that it was" in reported("--delays", "1").stderr
     content, decoders = report_of(workspace)
     assert content["baseline"]["description"].startswith("the teacher (pipedec-workspace/models/sequential)")
-    assert options_of(decoders["sequential"]) == "--decoder sequential"
+    assert options_of(decoders["sequential"]) == "--model sequential"
     for name, made in (("./nowhere", None), ("my/run", "0" * 64)):  # a hub model could be called so
         taught_by({"name": name, "sha256": made})
         assert f"is no longer at {name}: --baseline says where it is" in reported("--delays", "1").stderr

@@ -65,7 +65,7 @@ def test_values_that_are_none_are_a_usage_error(options, said):
 
 @pytest.mark.parametrize("written", ["2", '"2,1,wait"', '[2, 1, "wait"]'])
 def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
-    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda settings: "")
+    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda *_: "")
     asked = []
 
     def compare(settings, *_):

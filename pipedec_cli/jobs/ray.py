@@ -1,0 +1,293 @@
+"""All shards of a job by the workers of a Ray cluster.
+
+Ray Data hands each worker a shard at a time, and hands the shard of a worker that died to another worker. A shard is
+written by the same job as with ``--part``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from io import TextIOBase
+from pathlib import Path
+from secrets import token_hex
+from tempfile import gettempdir
+from time import perf_counter
+from typing import Any, Final
+
+import msgspec
+
+from pipedec_cli.data.artifact import Artifact, settings_diff
+from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.inputs import Inputs
+from pipedec_cli.data.merging import begin_job, whole_parts
+from pipedec_cli.data.places import STDIN
+from pipedec_cli.data.predictions import PredictionsFile
+from pipedec_cli.data.shards import Shard
+from pipedec_cli.data.wording import many
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.writing import write_text
+from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.loading import load_model, read_inputs
+from pipedec_cli.jobs.predicting import report_tally
+from pipedec_cli.jobs.run import plan_run
+from pipedec_cli.jobs.shard import ShardSettings, write_part
+from pipedec_cli.jobs.tally import GenerateResult, Tally
+from pipedec_cli.jobs.threads import settle_threads
+from pipedec_cli.model.decoder import Decoder
+
+#: Enough shards for the workers to end at about the same time, and enough records in each to be worth a start.
+SHARDS_A_WORKER, FEWEST_RECORDS = 16, 64
+#: How often a shard is tried whose worker dies behind the same line. Ray itself would never stop.
+TRIES: Final = 3
+#: Seconds in which a cluster's machine has to answer. Ray itself would try for minutes in silence.
+CONNECTING: Final = 10
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a shard: its counts, or what went wrong. Workers send it as JSON."""
+
+    shard: str
+    tally: Tally = msgspec.field(default_factory=Tally)
+    error: str = ""
+
+
+@dataclass
+class ShardWorker:
+    """What runs in each Ray worker: one loaded decoder, and the records in a temporary file."""
+
+    settings: ShardSettings
+    place: str  # the working folder, for relative paths
+    job: Mapping[str, Any]  # the manifest
+    run: str  # names this command, for the tries of a shard
+
+    def __post_init__(self) -> None:
+        settle_threads(self.settings.threads)
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """All records, on this machine's disk: each shard finds its first record at once."""
+        return read_inputs(self.settings, Notify(), keep=Path(gettempdir()))
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """Loaded with the first shard, so that an error is an error of a shard."""
+        return load_model(self.settings, Notify())
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, list[bytes]]:
+        """Write one shard; gives its `Outcome` as JSON, in the form of Ray's batches."""
+        shard, error = Shard(int(row["number"][0]), int(row["of"][0])), ""
+        tally = Tally()
+        try:
+            tally = self.write(shard)
+        except UserError as problem:
+            error = str(problem)
+        except Exception as problem:  # the trouble of one shard does not stop the others
+            error = f"{type(problem).__name__}: {first_line(problem)}"
+        return {"outcome": [msgspec.json.encode(Outcome(str(shard), tally, error))]}
+
+    def write(self, shard: Shard) -> Tally:
+        """Write the file of a shard; a `UserError` if this worker sees other data or another model."""
+        os.chdir(self.place)
+        with self._counted_try(PredictionsFile(Path(self.settings.out or "") / shard.file)):
+            made = write_part(self.settings, self.decoder, self.inputs, shard, Notify(), self._check)
+            return made.counts
+
+    def _check(self, manifest: Mapping[str, Any]) -> None:
+        if changed := "; ".join(settings_diff(self.job, {**manifest, "shard": None})):
+            what = f"{socket.gethostname()} has another job: {changed}"
+            raise UserError(what, todo="is it the same data and model?")
+
+    @contextmanager
+    def _counted_try(self, file: PredictionsFile) -> Iterator[None]:
+        """Count the tries of a shard in a hidden file. It stays only if the worker is killed."""
+        note = file.path.with_name(f".{file.path.stem}.tries")
+        lines, tries = file.count() if file.begun else 0, 0
+        with suppress(FileNotFoundError, ValueError):
+            run, behind, count = note.read_text().split()
+            tries = int(count) if (run, behind) == (self.run, str(lines)) else 0
+        if tries >= TRIES:
+            what = f"its worker died {tries} times behind line {lines:,}"
+            raise UserError(what, todo="was there memory enough?")
+        write_text(note, f"{self.run} {lines} {tries + 1}")
+        try:
+            yield
+        finally:
+            note.unlink()
+
+
+def run_on_ray(settings: ShardSettings, folder: Path, notify: Notify) -> GenerateResult:
+    """Write all shards of a job that are not whole yet."""
+    if settings.data == STDIN:
+        raise UserError("--ray takes files, not standard input", todo="save the records in a file")
+    # Workers have another environment. Without a number each worker would take all threads.
+    place, threads = Workspace.find(settings.workspace).root, settings.threads or 1
+    settings = replace(settings, workspace=place, threads=threads)
+    inputs = read_inputs(settings, notify)
+    job, artifact = _manifest(settings, inputs, notify), Artifact.job(folder)
+    with ExitStack() as stack:
+        stack.enter_context(artifact.lock(notify.warn))
+        begun = artifact.manifest.get("shards")
+        if begun:  # refused before Ray is started, which tells the device
+            todo = "name another folder with --out"
+            artifact.check_same({**job, "shards": begun}, todo=todo, free={"device"})
+        ray = stack.enter_context(_ray(settings, notify))
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
+        workers = settings.workers or gpus or max(1, int(resources.get("CPU", 1)) // threads)
+        job["settings"]["device"] = "cuda" if gpus else "cpu"
+        count = begun or max(1, min(workers * SHARDS_A_WORKER, inputs.count // FEWEST_RECORDS))
+        begin_job(folder, job, count)
+        shards = Shard.all_of(count)
+        missing = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
+        device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
+        where = "this machine" if settings.address is None else "the cluster"
+        work = f"{many(inputs.count, 'record')} in {many(count, 'shard')}"
+        notify.say(f"{work}, by {many(workers, 'worker')} of {where}, {device}")
+        if len(missing) < count:
+            notify.say(f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already")
+        if not settings.workers and (needed := workers * threads) > resources.get("CPU", 0):
+            notify.warn(f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}")
+        tally, errors = _gather(_run(ray, settings, job, missing, workers, gpus), len(missing), notify)
+    left = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
+    if left:
+        why = errors.get(str(left[0]), "Ray lost it")
+        what = f"{len(left):,} of {many(count, 'shard')} could not be made; the first, {left[0]}: {why}"
+        raise UserError(what, where=str(folder), todo="the same command goes on with them")
+    return _end(folder, tally, notify)
+
+
+def _manifest(settings: ShardSettings, inputs: Inputs, notify: Notify) -> dict[str, Any]:
+    """The manifest of the job. The model is loaded on a CPU: this machine may be no worker."""
+    here = replace(settings, device="cpu", dtype="float32")
+    manifest = plan_run(here, load_model(here, notify), inputs).manifest
+    return {**manifest, "settings": {**manifest["settings"], "dtype": settings.dtype}}
+
+
+def _gather(outcomes: Iterator[bytes], total: int, notify: Notify) -> tuple[Tally, dict[str, str]]:
+    """The counts of all shards, and the errors of those that could not be made."""
+    began, tally, errors = perf_counter(), Tally(), dict[str, str]()
+    try:
+        with notify.stage("shards", total) as advance:
+            for encoded in outcomes:
+                outcome = msgspec.json.decode(encoded, type=Outcome)
+                advance()
+                if outcome.error:
+                    errors[outcome.shard] = outcome.error
+                    notify.warn(f"shard {outcome.shard}: {outcome.error}")
+                else:
+                    tally.include(outcome.tally)
+    except KeyboardInterrupt:
+        notify.warn("stopped: the same command goes on with the shards that are not whole")
+        raise
+    tally.seconds = perf_counter() - began
+    return tally, errors
+
+
+def _end(folder: Path, tally: Tally, notify: Notify) -> GenerateResult:
+    """Check what the workers have left, finish the job and say what came of it."""
+    parts, job = whole_parts(folder), Artifact.job(folder)
+    count, invalid = job.manifest["examples"], sum(1 for part in parts for _ in part.invalid())
+    job.finish({"examples": count, "invalid": invalid})
+    report_tally(tally, job.settings, notify)
+    if invalid:
+        notify.warn(f"{many(invalid, 'invalid record')} skipped, listed in {folder}/part-*.invalid.jsonl")
+    notify.say(f"{many(count, 'prediction')} in {folder}; next: `pipedec shard merge {quoted(str(folder))}`")
+    return GenerateResult(
+        out=str(folder), rows=count, counts=tally, settings=job.settings, invalid=invalid, shards=len(parts)
+    )
+
+
+# ---- Ray ---------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _ray(settings: ShardSettings, notify: Notify) -> Iterator[Any]:
+    """Ray, connected to a cluster or to a cluster of its own on this machine. It sends no usage reports."""
+    quiet = {"USAGE_STATS_ENABLED": "0", "BACKEND_LOG_LEVEL": "fatal", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    for name, value in quiet.items():
+        os.environ.setdefault(f"RAY_{name}", value)
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise UserError("Ray is not installed here", todo="pip install '.[ray]'") from None
+    address = settings.address or os.environ.get("RAY_ADDRESS")
+    cores = settings.workers * (settings.threads or 1) if settings.workers else None
+    here = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
+    terminate = signal.getsignal(signal.SIGTERM)
+    notify.say("starting Ray …" if address is None else f"connecting to Ray at {address} …")
+    try:
+        try:
+            if address and (host := re.fullmatch(r"([^/:]+):(\d+)", address)):
+                socket.create_connection((host[1], int(host[2])), timeout=CONNECTING).close()
+            with _muted():
+                ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+        except (OSError, OverflowError, ValueError) as error:
+            what = f"no Ray cluster at {address}: {first_line(error)}"
+            raise UserError(what, todo="see `ray status` there") from None
+        signal.signal(signal.SIGTERM, terminate)  # Ray sets its own
+        with redirect_stdout(_Quoted(notify)):
+            yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Discard what Ray's C++ libraries write to stderr while they are loaded."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+class _Quoted(TextIOBase):
+    """Standard output while Ray runs. Ray writes long lines about workers that died; their beginnings become messages."""
+
+    def __init__(self, notify: Notify) -> None:
+        self.notify = notify
+
+    def write(self, text: str) -> int:
+        for line in re.sub(r"\x1b\[\d*m", "", text).splitlines():
+            if line.strip():
+                self.notify.say(f"Ray: {line[:150]}{' …' if len(line) > 150 else ''}")
+        return len(text)
+
+
+def _run(
+    ray: Any, settings: ShardSettings, job: Mapping[str, Any], missing: list[Shard], workers: int, gpus: int
+) -> Iterator[bytes]:
+    """The outcome of each shard, as they end."""
+    if not missing:
+        return
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    context.max_errored_blocks = -1  # a block that Ray loses does not stop the others
+    for name in ("ray.data", "ray"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    rows = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
+    made = rows.map_batches(
+        ShardWorker,
+        fn_constructor_args=(settings, str(Path.cwd()), job, token_hex(8)),
+        batch_size=1,
+        compute=ray.data.ActorPoolStrategy(size=min(workers, len(missing)), max_tasks_in_flight_per_actor=1),
+        num_cpus=settings.threads,
+        num_gpus=1 if gpus else 0,
+    )
+    for row in made.iter_rows():
+        yield row["outcome"]

@@ -1,0 +1,186 @@
+"""A run: one decoder on some records, with every setting resolved, before anything is generated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from msgspec import to_builtins
+
+from pipedec_cli.data.inputs import Inputs
+from pipedec_cli.data.places import STDIN
+from pipedec_cli.data.predictions import line
+from pipedec_cli.data.reading import real
+from pipedec_cli.data.records import Generated
+from pipedec_cli.data.wording import many
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.writing import manifest
+from pipedec_cli.jobs.generate import RunSettings
+from pipedec_cli.jobs.loading import WORKSPACE_MODELS
+from pipedec_cli.model.batch_size import choose_batch_size
+from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.exact import ExactDecoder
+from pipedec_cli.pipeline.grid import Limits, Method
+from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is decoded, by what and how. Inputs and decoder may serve several runs."""
+
+    settings: RunSettings
+    decoder: Decoder
+    inputs: Inputs
+    method: Method
+    batch_size: int
+    name: (
+        str  # of the file in the workspace: decoder, delay, and all that is unusual, such as pipelined-delay2
+    )
+    manifest: dict[str, Any]
+
+    @property
+    def path(self) -> Path:
+        """The file in the workspace."""
+        return Workspace.find(self.settings.workspace).generations(self.name)
+
+    @property
+    def exact(self) -> ExactDecoder | None:
+        """The decoder, in exact mode."""
+        return self.decoder if isinstance(self.decoder, ExactDecoder) else None
+
+    @property
+    def trace(self) -> bool:
+        """Whether lines hold the grid."""
+        return bool(self.manifest["settings"]["trace"])
+
+    def with_trace(self, trace: bool) -> Self:
+        """The same run, with the grid in its lines or without it."""
+        settings = {**self.manifest["settings"], "trace": trace}
+        return replace(self, manifest={**self.manifest, "settings": settings})
+
+    def line(self, generated: Generated) -> dict[str, Any]:
+        """The line of a file for what was generated."""
+        return line(generated, self.inputs.names, trace=self.trace)
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The keys of the rows, where each row is a field."""
+        fields = None if self.exact else self.decoder.fields
+        return [field.name for field in fields.fields] if fields and self.method.openings else ()
+
+    @property
+    def description(self) -> str:
+        """The method in words, such as ``Δt = 2, empty rows retry``."""
+        if self.exact and not self.exact.drafter:
+            return f"exact, drafted by {self.exact.kind}"
+        method = self.method
+        if isinstance(method.schedule, Whole):
+            return "sequential decoder"
+        if isinstance(method.schedule, Together):
+            free = ", unconstrained" if self.decoder.unconstrained else ""
+            words = f"{many(len(method.openings), 'field')} at a time{free}"
+        else:
+            is_fixed = isinstance(method.schedule, Fixed)
+            words = f"Δt = {method.schedule.delay}" if is_fixed else "waiting schedule"  # type: ignore[attr-defined]
+            words += f", empty rows {method.empty_rows}"
+            words += ", stop on repeat" if method.stop_on_repeat else ""
+            words += f", min start prob {method.min_start_prob:g}" if method.min_start_prob else ""
+        return f"exact, drafted by {words}" if self.exact else words
+
+
+def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
+    """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
+    how = settings.some("empty_rows", "stop_on_repeat", "min_start_prob", "force")
+    choose = partial(decoder.method, settings.delay, **how)
+    method = choose(**settings.some("time_max", "sub_max", "max_tokens"))
+    batch_size = settings.batch_size
+    if batch_size == "auto":
+        tokens = min(decoder.text.max_source_tokens, inputs.longest + decoder.text.longest_around)
+        model = decoder.checkpoint.model
+        batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
+    draft = decoder.kind if isinstance(decoder, ExactDecoder) else None
+    name = _name(settings, method, choose().limits, draft)
+    made_with = _manifest(settings, decoder, inputs, method, batch_size)
+    return Run(settings, decoder, inputs, method, batch_size, name, made_with)
+
+
+def _manifest(
+    settings: RunSettings, decoder: Decoder, inputs: Inputs, method: Method, batch_size: int
+) -> dict[str, Any]:
+    import torch
+
+    checkpoint, schedule = decoder.checkpoint, method.schedule
+    exact = decoder if isinstance(decoder, ExactDecoder) else None
+    is_sequential = isinstance(schedule, Whole)
+    has_starts = not isinstance(schedule, Whole | Together)
+    delay = schedule.delay if isinstance(schedule, Fixed) else None if is_sequential else schedule.name
+    in_workspace = not (settings.out or settings.text)
+    resolved = {
+        "decoder": decoder.settings.decoder,
+        "delay": delay,
+        "empty_rows": method.empty_rows if has_starts else None,
+        "stop_on_repeat": method.stop_on_repeat if has_starts else None,
+        "min_start_prob": method.min_start_prob or None,
+        "exact": exact.kind if exact else None,
+        **({"unconstrained": decoder.unconstrained} if decoder.fields else {}),
+        **asdict(method.limits),
+        **decoder.text.described,
+        "dtype": settings.dtype,
+        "device": checkpoint.device.type,
+        "source_field": inputs.names.source,
+        "target_field": inputs.names.target,
+        "id_field": inputs.names.id,
+        "limit": settings.limit,
+        "trace": in_workspace if settings.trace is None else settings.trace,
+        "batch_size": batch_size,
+        "threads": torch.get_num_threads(),
+    }
+    made: dict[str, Any] = {
+        "examples": inputs.count,
+        "segmentation": to_builtins(decoder.settings.segmentation) if checkpoint.settings else None,
+        "model": {"name": checkpoint.name, "sha256": decoder.sha256},
+        "data": {"name": inputs.file["path"], "sha256": inputs.sha256},
+        **manifest(resolved),
+        "inputs": [inputs.file],
+    }
+    if inputs.shard:
+        made["shard"] = {**asdict(inputs.shard), "records": inputs.total}
+    if exact and exact.drafter:
+        made["drafter"] = {"name": exact.drafter.checkpoint.name, "sha256": exact.drafter.sha256}
+    return made
+
+
+def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | None) -> str:
+    """Such as ``pipelined-delay2-stop-first60``. In exact mode the method is that of the `draft`."""
+    data = None
+    if settings.text:
+        data = "text"
+    elif settings.data == STDIN:
+        data = "stdin"
+    elif settings.data is not None:  # a file's name without its endings, a data set's without its owner
+        name = real(settings.data).name
+        data = name.removesuffix(".gz").rpartition(".")[0] or name
+    is_sequential = isinstance(method.schedule, Whole)
+    kind = (draft or "sequential") if is_sequential else f"pipelined-{method.schedule.name}"
+    limits = asdict(method.limits).items()
+    models = [name for name in (settings.model, settings.exact) if name]
+    parts = [
+        draft and "exact",
+        kind,
+        method.empty_rows if method.empty_rows != "retry" else None,
+        "norepeat" if method.stop_on_repeat else None,
+        f"minprob{method.min_start_prob:g}" if method.min_start_prob else None,
+        *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
+        "unconstrained" if settings.unconstrained else None,
+        settings.max_source_tokens and f"source{settings.max_source_tokens}",
+        settings.dtype if settings.dtype != "float32" else None,
+        *(real(name).name for name in models if name not in WORKSPACE_MODELS),
+        data,
+        settings.split if settings.split != "test" else None,
+        settings.limit and f"first{settings.limit}",
+    ]
+    return re.sub(r"[^\w.-]+", "-", "-".join(map(str, filter(None, parts))))

@@ -1,0 +1,167 @@
+"""The jobs of `pipedec shard`: generate a part of a large corpus on each machine, then merge the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from pipedec_cli.data.artifact import Artifact
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.inputs import Inputs
+from pipedec_cli.data.merging import begin_job, whole_parts
+from pipedec_cli.data.predictions import PredictionsFile
+from pipedec_cli.data.reading import real
+from pipedec_cli.data.shards import Shard
+from pipedec_cli.data.wording import many
+from pipedec_cli.data.writing import write_json_lines
+from pipedec_cli.jobs import settings as common
+from pipedec_cli.jobs.commands import command_line, quoted
+from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.generate import RunSettings, check_out, check_settings, usual_for_model
+from pipedec_cli.jobs.settings import Settings, argument, key, option, parse_shard
+from pipedec_cli.jobs.tally import GenerateResult
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.decoder import Decoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSettings(RunSettings):
+    """The settings of `pipedec shard run`. All other settings of `generate` are keys here."""
+
+    shown = frozenset(
+        {"data", "part", "ray", "address", "model", "delay", "dtype", "out"}
+        | {"workspace", "config", "set_keys", "as_json", "quiet"}
+    )
+
+    part: Shard | None = option(
+        None,
+        "Generate part K of N of the records. After a stop the same command goes on.",
+        parser=parse_shard,
+        metavar="K/N",
+    )
+    ray: bool = option(
+        False, "Generate all parts with Ray, on this machine or a cluster that shares the folder."
+    )
+    address: str | None = option(
+        None,
+        "The Ray cluster \\[default: $RAY_ADDRESS, else one on this machine].",
+        metavar="HOST:PORT|auto",
+    )
+    workers: int | None = key(
+        None,
+        "Ray workers, each with a decoder of its own \\[default: as many as there is room for].",
+        min=1,
+        max=100_000,
+    )
+    out: str | None = common.general(
+        None, "The folder of the job. Each part is a file in it.", metavar="FOLDER"
+    )
+    skip_invalid: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeSettings(Settings):
+    """The settings of `pipedec shard merge`."""
+
+    folder: Path = argument("The folder of the job.", MISSING)
+    out: str | None = common.general(
+        None, "The file, or - for stdout \\[default: predictions.jsonl in the folder].", metavar="FILE|-"
+    )
+    as_json: bool = common.json_option()
+    quiet: bool = common.quiet_option()
+
+
+class MergeResult(Struct, frozen=True):
+    """What was merged."""
+
+    out: str
+    rows: int
+    shards: int
+    invalid: int
+
+
+def run(settings: ShardSettings, notify: Notify) -> GenerateResult:
+    """Generate one part of a job, or all parts with Ray, into the folder of the job."""
+    if settings.out in (None, "-"):
+        raise UserError("each part is a file in a folder", todo="name the folder with --out")
+    assert settings.out is not None
+    folder = Path(settings.out)
+    if folder.exists() and not folder.is_dir():
+        raise UserError("is a file", where=settings.out, todo="name a folder, in which each part has a file")
+    if settings.data is not None and real(folder) == real(settings.data):
+        raise UserError("is the folder that is read from", where=settings.out, todo="give another --out")
+    if (settings.part is None) != settings.ray:
+        raise UserError("give either --part K/N or --ray", todo="--ray makes all parts")
+    if not settings.ray and (given := settings.typed & {"workers", "address"}):
+        raise UserError(f"{min(given)} is for --ray alone", todo="leave it out")
+    check_settings(settings)
+    settings = usual_for_model(settings)
+    if settings.part is None:
+        from pipedec_cli.jobs.ray import run_on_ray
+
+        return run_on_ray(settings, folder, notify)
+    check_out(settings, folder / settings.part.file)
+
+    from pipedec_cli.jobs.loading import load_model, read_inputs
+
+    inputs, decoder = read_inputs(settings, notify), load_model(settings, notify)
+    result = write_part(settings, decoder, inputs, settings.part, notify)
+    notify.say(f"next: `pipedec shard merge {quoted(str(folder))}`, once all parts are there")
+    return result
+
+
+def write_part(
+    settings: ShardSettings,
+    decoder: Decoder,
+    inputs: Inputs,
+    shard: Shard,
+    notify: Notify,
+    check: Callable[[Mapping[str, Any]], None] = lambda _: None,
+) -> GenerateResult:
+    """Write the file of a shard, or go on with it. `check` may refuse the manifest before."""
+    from pipedec_cli.jobs.predicting import announce, write
+    from pipedec_cli.jobs.run import plan_run
+
+    folder = Path(settings.out or "")
+    planned = plan_run(settings, decoder, inputs.part(shard))
+    check(planned.manifest)
+    announce(planned, notify)
+    begin_job(folder, planned.manifest, shard.of)
+    return write(planned, folder / shard.file, notify, resume=True)
+
+
+def merge(
+    settings: MergeSettings, notify: Notify, emit: Callable[[Mapping[str, Any]], None]
+) -> MergeResult | None:
+    """Put the parts of a job together, as one run would have written them. Returns None if the lines went to `emit`."""
+    folder = settings.folder
+    parts = whole_parts(folder)
+    lines = chain.from_iterable(part.lines() for part in parts)
+    if settings.out == "-":
+        for line in lines:
+            emit(line)
+        return None
+    merged = PredictionsFile(Path(settings.out or folder / "predictions.jsonl"))
+    if real(merged.path) in (real(part.path) for part in parts):
+        raise UserError("is a part that is to be merged", where=str(merged.path), todo="choose another --out")
+    manifest = Artifact.job(folder).manifest
+    del manifest["shards"]
+    manifest.pop("result", None)
+    with merged.lock(notify.warn):
+        if kept := merged.start(manifest):
+            notify.say(f"what stood in {merged.path.name} is kept as {kept.name}")
+        count = manifest["examples"]
+        write_json_lines(merged.path, notify.track(lines, count, "merging"))
+        invalid = merged.write_invalid(chain.from_iterable(part.invalid() for part in parts))
+        merged.finish_lines()
+    notify.say(f"{many(count, 'prediction')} of {many(len(parts), 'shard')} in {merged.path}")
+    if invalid:
+        notify.warn(f"{many(invalid, 'invalid record')} skipped, listed in {merged.invalid_path}")
+    notify.say(f"next: {command_line('score', merged.path)}")
+    return MergeResult(str(merged.path), count, len(parts), invalid)
