@@ -6,7 +6,7 @@ from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.jobs import bench as job
 from pipedec_cli.jobs.bench import BenchSettings
 from pipedec_cli.view.console import make_console, write_stdout
-from pipedec_cli.view.tables import show_sheet
+from pipedec_cli.view.printing import show_sheet
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """

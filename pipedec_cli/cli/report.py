@@ -26,9 +26,9 @@ def report(settings: ReportSettings) -> None:
     from pipedec_cli.data.writing import to_json, write_json, write_text
     from pipedec_cli.view.page.page import show_page
     from pipedec_cli.view.page.report_page import report_page
-    from pipedec_cli.view.sheets.report import markdown, show_report
+    from pipedec_cli.view.sheets.report import report_markdown, show_report
 
-    shown = {"report.md": markdown(made.report), "report.html": report_page(made.report, made.curves)}
+    shown = {"report.md": report_markdown(made.report), "report.html": report_page(made.report, made.curves)}
     # All are made by now: none is left without the others.
     write_json(made.folder / "report.json", made.content)
     for name, text in shown.items():

@@ -8,8 +8,8 @@ from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.jobs import segment as job
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.view.console import write_stdout
+from pipedec_cli.view.printing import show_sheet
 from pipedec_cli.view.sheets.segment import segment_sheets
-from pipedec_cli.view.tables import show_sheet
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """

@@ -105,6 +105,16 @@ class Timing:
     example_seconds: tuple[float, ...]
     outputs: tuple[Output, ...]
 
+    @property
+    def calls_per_example(self) -> float:
+        """Decoder calls for each example; a call serves a whole batch."""
+        return self.decoder_calls / self.examples
+
+    def seconds_per_example(self, part: str = "seconds") -> float | None:
+        """Seconds for each example: of all its time, or of a part by the name of its attribute."""
+        seconds: float | None = getattr(self, part)
+        return None if seconds is None else seconds / self.examples
+
     @classmethod
     def of(cls, batch_size: int, passes: Sequence[Pass]) -> Timing:
         """Sum up passes over the same sources."""

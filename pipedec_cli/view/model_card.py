@@ -20,7 +20,8 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.view.console import Talk
-from pipedec_cli.view.tables import Section, Sheet, as_markdown, plain, points, written
+from pipedec_cli.view.markdown import escaped, markdown_lines
+from pipedec_cli.view.sheet import Section, Sheet, count, number, points
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -117,13 +118,13 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         start=start,
         examples=many(examples, "example"),
         written=f", with the texts of {_called(teacher)} for targets" if teacher else "",
-        data=plain(given if hub else Path(given).name),
+        data=escaped(given if hub else Path(given).name),
         level=to_builtins(checkpoint.settings)["segmentation"]["level"],
         purpose=_purpose(checkpoint),
         use=use,
         licence=terms,
         sheets="\n".join(
-            line for sheet in training_sheets(checkpoint, record) for line in as_markdown(sheet)
+            line for sheet in training_sheets(checkpoint, record) for line in markdown_lines(sheet)
         ),
     )
 
@@ -140,7 +141,7 @@ def _prompt_literal(checkpoint: Checkpoint) -> str:
 
 def _called(model: str) -> str:
     """A folder's own name, or that of a hub model."""
-    return plain(real(model).name if Path(model).is_dir() else model)
+    return escaped(real(model).name if Path(model).is_dir() else model)
 
 
 def _purpose(checkpoint: Checkpoint) -> str:
@@ -152,7 +153,7 @@ def _purpose(checkpoint: Checkpoint) -> str:
     chat = " in its chat template" if text.prompt and text.prompt.chat else ""
     return (
         "It writes from sources like those of its training data what stands there as targets, and was taught nothing else. "
-        f"A source is read as {plain(json.dumps(around, ensure_ascii=False))}{chat}, and cut so that all of it is "
+        f"A source is read as {escaped(json.dumps(around, ensure_ascii=False))}{chat}, and cut so that all of it is "
         f"{text.max_source_tokens:,} tokens at most; pipedec sees to both. What it writes may be wrong about its source."
     )
 
@@ -167,9 +168,9 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
     metric = measure.headline[measure.primary]
     scores = {
         "training loss a token, over all updates": f"{result['loss']:.3f}",
-        "dev loss a token": written("{:.3f}", result.get("dev_loss")),
+        "dev loss a token": number("{:.3f}", result.get("dev_loss")),
         f"dev {metric}{', against the teacher' if teacher else ''}": points(result.get("dev_score")),
-        "updates made by then": written("{:,}", result.get("dev_update")),
+        "updates made by then": count(result.get("dev_update")),
     }
     untold = (*_UNTOLD, "epochs") if settings.get("max_steps") else _UNTOLD
     told = {

@@ -109,7 +109,7 @@ def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_
         assert title in drawn
     for words in (
         "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4",
-        "decoding, ms a call",
+        "decoding, ms per call",
         "over sequential",
         "limit ÷",
         "the probe (",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pipedec_cli.data.preparation import TargetStatistics
     from pipedec_cli.evaluate.comparison import Comparison
     from pipedec_cli.evaluate.estimate import Estimate
-    from pipedec_cli.view.tables import Sheet
+    from pipedec_cli.view.sheet import Sheet
 
 
 def segment_page(

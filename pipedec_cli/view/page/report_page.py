@@ -14,7 +14,7 @@ from pipedec_cli.view.sheets.report import report_sheets
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Comparison
     from pipedec_cli.view.page.plots import Plot
-    from pipedec_cli.view.tables import Sheet
+    from pipedec_cli.view.sheet import Sheet
 
 
 def report_page(report: Comparison, curves: Curves) -> str:

@@ -10,7 +10,7 @@ from pipedec_cli.evaluate.breakdown import MANY
 from pipedec_cli.evaluate.estimate import WORTHWHILE
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.page.plots import Interval, Plot, Series, bars, cloud, lines
-from pipedec_cli.view.tables import parts as told_parts
+from pipedec_cli.view.sheet import time_parts
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.breakdown import SizeRow
@@ -71,13 +71,13 @@ def time_plot(comparison: Comparison, size: int) -> Plot:
     """Where the time of an example goes, for everyone who was timed at a batch size."""
     timed = [(one.name, timing) for one in comparison.entries if (timing := one.timings.get(size))]
     before = "reading the prompt" if comparison.conditions.prompted else "encoder and source keys"
-    known = told_parts(comparison)
-    parts: dict[str, list[float]] = {label: [] for label in (*known, "not told apart")}
+    known = time_parts(comparison)
+    parts: dict[str, list[float]] = {name: [] for name in (*known, "not measured apart")}
     for _, timing in timed:
-        told = {label: getattr(timing, name) or 0.0 for label, name in known.items()}
-        told["not told apart"] = timing.seconds if timing.decoding_seconds is None else 0.0
-        for label, seconds in told.items():
-            parts[label].append(1000 * seconds / timing.examples)
+        for name, attribute in known.items():
+            parts[name].append(1000 * (timing.seconds_per_example(attribute) or 0.0))
+        whole = timing.seconds_per_example() if timing.decoding_seconds is None else None
+        parts["not measured apart"].append(1000 * (whole or 0.0))
     return bars(
         f"Where the time goes, batch size {size}",
         f"Medians of the repeats; whatever is outside {before} is decoding.",

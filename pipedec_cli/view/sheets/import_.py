@@ -1,4 +1,4 @@
-"""What `import` counted in the targets of a data set, beside the paper's figures."""
+"""The counts of an imported data set as a sheet, beside the paper's figures."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipedec_cli.data.paper import TARGET_LENGTHS
-from pipedec_cli.view.tables import Section, Sheet
+from pipedec_cli.view.sheet import Section, Sheet, cells, count
+from pipedec_cli.view.sheets.segment import LENGTHS
 
 
 def import_sheet(files: Sequence[Any], dataset: str) -> Sheet:
     """A row for each file, and the paper's row."""
-    columns, rows = ("examples", "words a target", "subseqs a target", "words a subseq"), []
-    for path, _, tally, row in files:
-        shown = (f"{mean:.1f}" if row.examples else "no targets" for mean in _means(row))
-        rows.append((path, f"{tally.examples:,}", *shown))
-    if (paper := TARGET_LENGTHS.get(dataset)) is not None:
-        shown = (f"{mean:.1f}" for mean in _means(paper))
-        rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *shown))
+    rows = []
+    for path, _, tally, lengths in files:
+        means = [cell if lengths.examples else "no targets" for _, cell in cells(lengths, LENGTHS)]
+        rows.append((path, count(tally.examples), *means))
+    paper = TARGET_LENGTHS.get(dataset)
+    if paper is not None:
+        means = [cell for _, cell in cells(paper, LENGTHS)]
+        rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *means))
         rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
+    columns = ("examples", *(heading for heading, *_ in LENGTHS))
     return Sheet("", columns, (Section("", tuple(rows)),), corner="targets")
-
-
-def _means(row: Any) -> tuple[float, float, float]:
-    return row.words_per_target, row.subsequences_per_target, row.words_per_subsequence

@@ -1,8 +1,8 @@
-"""A report as tables of words, the same for the terminal and for report.md. Nothing is computed here."""
+"""A report as sheets, the same for the terminal, for report.md and for the page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -12,172 +12,211 @@ from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
 from pipedec_cli.evaluate.breakdown import MANY
 from pipedec_cli.evaluate.comparison import Comparison, Entry, Quality
 from pipedec_cli.evaluate.scoring import LABELS
-from pipedec_cli.view import tables
-from pipedec_cli.view.tables import Label, Section, Sheet, points, rate, times, told, under
+from pipedec_cli.view.markdown import escaped, markdown_lines
+from pipedec_cli.view.printing import show_lines, show_sheet
+from pipedec_cli.view.sheet import (
+    NONE,
+    Label,
+    Line,
+    Section,
+    Sheet,
+    bar,
+    cells,
+    count,
+    failure_cells,
+    figure,
+    interval,
+    megabytes,
+    milliseconds,
+    number,
+    points,
+    precision_cells,
+    rate,
+    settings_sheet,
+    side_by_side,
+    time_parts,
+    times,
+    with_section,
+)
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
-# Labels, and what stands behind them: of `Totals`, `Timing`, `Gain`, `Memory` and `Failures`.
-_TOTALS: Final = {
-    "steps an example": "steps_per_example",
-    "tokens an example": "tokens_per_example",
-    "tokens a step": "tokens_per_step",
-}
-_EXACT: Final = {
-    "steps that draft": "draft_steps_per_example",
-    "steps that check": "checks_per_example",
-    "tokens a check": "tokens_per_check",
-}
-_GAINS: Final = {
-    "fewer calls (schedule)": "fewer_calls",
-    "cheaper calls (kernels)": "faster_calls",
-    "decoding, both together": "decoding",
-}
-_MEMORY: Final = {"peak, MB": "peak_bytes", "  of it before decoding": "ready_bytes"}
+# Row names, attributes and formats: of `Difference`, `TextAgreement`, `Totals`, `Timing`, `Gain` and `Memory`.
+_DIFFERENCE: Final[list[Line]] = [("  over the baseline", "value", partial(number, "{:+.1f}"))]
+_AGREEMENT: Final[list[Line]] = [("ROUGE-L", "rouge_l", points)]
+_TOTALS: Final[list[Line]] = [
+    ("steps per example", "steps_per_example", points),
+    ("tokens per example", "tokens_per_example", points),
+    ("tokens per step", "tokens_per_step", points),
+]
+_EXACT: Final[list[Line]] = [
+    ("steps that draft", "draft_steps_per_example", points),
+    ("steps that check", "checks_per_example", points),
+    ("tokens per check", "tokens_per_check", points),
+]
+_CALLS: Final[list[Line]] = [
+    ("calls per example", "calls_per_example", points),
+    ("tokens per call", "tokens_per_step", points),
+    ("ms per call", "seconds_per_call", milliseconds),
+]
+_GAINS: Final[list[Line]] = [
+    ("fewer calls (schedule)", "fewer_calls", times),
+    ("cheaper calls (kernels)", "faster_calls", times),
+    ("decoding, both together", "decoding", times),
+]
+_MEMORY: Final[list[Line]] = [
+    ("peak, MB", "peak_bytes", megabytes),
+    ("  of it before decoding", "ready_bytes", megabytes),
+]
 
 
 def show_report(console: Console, report: Comparison) -> None:
     """Print every table, and the advice at the end."""
     for sheet in report_sheets(report):
-        tables.show_sheet(console, sheet)
+        show_sheet(console, sheet)
     assert report.advice is not None
-    tables.show_lines(console, [report.advice.text], "bold")
-    tables.show_lines(console, report.advice.cautions)
+    show_lines(console, [report.advice.text], "bold")
+    show_lines(console, report.advice.cautions)
 
 
-def markdown(report: Comparison) -> str:
+def report_markdown(report: Comparison) -> str:
     """The whole report as Markdown: the advice first, then every table with its notes."""
     assert report.advice is not None
-    lines = ["# Decoders compared", "", f"**{tables.plain(report.advice.text)}**", ""]
-    lines += [f"- {tables.plain(caution)}" for caution in report.advice.cautions]
+    lines = ["# Decoders compared", "", f"**{escaped(report.advice.text)}**", ""]
+    lines += [f"- {escaped(caution)}" for caution in report.advice.cautions]
     for sheet in report_sheets(report):
-        lines += ["", *tables.as_markdown(sheet)]
+        lines += ["", *markdown_lines(sheet)]
     return "\n".join(lines).strip() + "\n"
 
 
 def report_sheets(report: Comparison) -> list[Sheet]:
     """Every table of a report, in order."""
-    made = [_side_by_side(report)]
+    sheets = [_decoders(report)]
     if len(report.pipelined) > 1:
-        made.append(_by_delay(report))
+        sheets.append(_by_delay(report))
     if any(report.by_subsequences.values()):
-        made.append(_by_subsequences(report))
-    return [*made, tables.settings_sheet("What was compared", report, report.dtype, report.notes)]
+        sheets.append(_by_subsequences(report))
+    return [*sheets, settings_sheet("What was compared", report, report.dtype, report.notes)]
 
 
-def _side_by_side(report: Comparison) -> Sheet:
-    """Quality, speed, where the speed comes from, memory, and what goes wrong; the paper's figures beside them."""
-    papers: dict[str, dict[Label, str]] = {}
-    if report.paper is not None:
-        row, speed = report.paper.row, "speed, batch size 1"  # the paper measured one example at a time
-        peak = (f"memory, batch size {report.batch_sizes[0]}", "peak, MB")
-        both = ((row.sequential, "sequential", 1.0), (row.pipelined, f"Δt = {PAPER_DELAY}", row.speedup))
-        for figures, name, speedup in both:
-            published = {"train": {}, "dev": figures.dev_quality}
-            papers[f"paper: {name}"] = {
-                **{
-                    (f"quality{on}", LABELS[metric]): points(value)
-                    for on, split, _ in _qualities(report.first, report)
-                    for metric, value in published.get(split or "", figures.quality).items()
-                    if metric in LABELS
-                },
-                (speed, "examples/s"): f"{figures.throughput:.1f}",
-                (speed, "speedup"): times(speedup),
-                peak: f"{figures.memory_mb:,}" if figures.memory_mb else NOT_AVAILABLE,
-            }
+def _decoders(report: Comparison) -> Sheet:
+    """Quality, speed and its causes, memory, and what goes wrong; the paper's figures beside them."""
+    papers = _paper_columns(report)
     return Sheet(
         "Decoders side by side",
-        (*(one.name for one in report.entries), *papers),
-        tables.columns_side_by_side([_column(one, report) for one in report.entries], list(papers.values())),
+        (*(entry.name for entry in report.entries), *papers),
+        side_by_side([_column(entry, report) for entry in report.entries], list(papers.values())),
         notes=tuple(_notes(report)),
     )
 
 
-def _qualities(one: Entry, report: Comparison) -> Iterator[tuple[str, str | None, Quality]]:
-    """The quality on each split, the one that all else is measured on last, with its heading's end and the split's name."""
-    first, mine = map(report.qualities, (report.first, one))
-    for split, quality in first.items():
-        named, scored = f", {split}" if len(first) > 1 else "", quality.scored
-        on = f"{named}, {len(scored.items) if scored else 0:,} examples"
-        yield on, split, mine.get(split, Quality())
+def _paper_columns(report: Comparison) -> dict[str, dict[Label, str]]:
+    """The paper's figures of both decoders, by the heading of the column."""
+    if report.paper is None:
+        return {}
+    columns = {}
+    row, speed = report.paper.row, "speed, batch size 1"  # the paper measured one example at a time
+    peak = (f"memory, batch size {report.batch_sizes[0]}", "peak, MB")
+    for name, figures, speedup in (
+        ("paper: sequential", row.sequential, 1.0),
+        (f"paper: Δt = {PAPER_DELAY}", row.pipelined, row.speedup),
+    ):
+        column = {
+            (speed, "examples/s"): points(figures.throughput),
+            (speed, "speedup"): times(speedup),
+            peak: count(figures.memory_mb) if figures.memory_mb else NOT_AVAILABLE,
+        }
+        other_splits: dict[str | None, Mapping[str, float]] = {"train": {}, "dev": figures.dev_quality}
+        for heading, split, _ in _qualities(report.first, report):
+            for metric, value in other_splits.get(split, figures.quality).items():
+                if metric in LABELS:
+                    column[heading, LABELS[metric]] = points(value)
+        columns[name] = column
+    return columns
 
 
-def _column(one: Entry, report: Comparison) -> Iterator[tuple[Label, str]]:
-    """All cells of a decoder, each with its section and label."""
-    yield from under("", tables.computed(one, report))
-    for on, _, quality in _qualities(one, report):
-        scored, agreement = quality.scored, quality.agreement
+def _qualities(entry: Entry, report: Comparison) -> Iterator[tuple[str, str | None, Quality]]:
+    """The heading, the split and the quality on it, for each split of the baseline."""
+    qualities, mine = report.qualities(report.first), report.qualities(entry)
+    for split, quality in qualities.items():
+        named, scored = f", {split}" if len(qualities) > 1 else "", quality.scored
+        examples = len(scored.items) if scored else 0
+        yield f"quality{named}, {examples:,} examples", split, mine.get(split, Quality())
+
+
+def _column(entry: Entry, report: Comparison) -> Iterator[tuple[Label, str]]:
+    """All cells of a decoder, each with its section and row name."""
+    yield from with_section("", precision_cells(entry, report))
+    for heading, _, quality in _qualities(entry, report):
+        scores = quality.scored.scores.values if quality.scored else {}
         for metric in _metrics(report):
-            found = quality.differences.get(metric)
-            over = f"{found.value:+.1f}" if found else ""
-            interval = f"{found.low:+.1f} to {found.high:+.1f}" if found and found.low is not None else ""
-            value = points(scored.scores.values[metric] if scored else None)
-            cells = [(LABELS[metric], value), ("  over the baseline", over), ("  95 % interval", interval)]
-            yield from under(f"quality{on}", cells)
+            difference = quality.differences.get(metric)
+            yield (heading, LABELS[metric]), points(scores.get(metric))
+            yield from with_section(heading, cells(difference, _DIFFERENCE))
+            yield (heading, "  95 % interval"), interval(difference, "{:+.1f}")
         if any(each.quality.agreement for each in report.entries):
-            none = "" if one.role == "baseline" else tables.NONE
-            rouge = points(agreement.rouge_l) if agreement else none
-            equal = f"{agreement.equal:,} of {agreement.of:,}" if agreement else none
-            cells = [("ROUGE-L", rouge), ("equal texts", equal)]
-            yield from under(f"agreement with the baseline{on}", cells)
-    exact = _EXACT if any(each.role == "exact" for each in report.entries) else {}
-    yield from under("decoder steps, the same examples", told(one.totals, points, _TOTALS | exact))
+            agreement, section = (
+                quality.agreement,
+                f"agreement with the baseline{heading.removeprefix('quality')}",
+            )
+            yield from with_section(section, cells(agreement, _AGREEMENT))
+            yield (section, "equal texts"), f"{agreement.equal:,} of {agreement.of:,}" if agreement else NONE
+    exact = _EXACT if any(each.role == "exact" for each in report.entries) else []
+    yield from with_section("decoder steps, the same examples", cells(entry.totals, _TOTALS + exact))
     for size in report.batch_sizes:
-        agreed = size == 1 and any(each.agreement for each in report.entries)
-        yield from under(f"speed, batch size {size}", _speed(one, size, report, agreed=agreed))
-    timing, gain = one.timings.get(size := report.batch_sizes[0]), one.gains.get(size)
-    cells = [("calls an example", points(timing.decoder_calls / timing.examples if timing else None))]
-    cells += told(timing, points, {"tokens a call": "tokens_per_step"})
-    cells += told(timing, tables.milliseconds, {"ms a call": "seconds_per_call"})
-    cells += told(gain, times if gain else lambda _: "", _GAINS)
-    yield from under(f"decoder calls of the {report.sample.timed} timed, batch size {size}", cells)
+        yield from with_section(f"speed, batch size {size}", _speed(entry, size, report))
+    size = report.batch_sizes[0]
+    heading = f"decoder calls of the {report.sample.timed} timed, batch size {size}"
+    yield from with_section(heading, cells(entry.timings.get(size), _CALLS))
+    yield from with_section(heading, cells(entry.gains.get(size), _GAINS))
     if report.paper or any(each.memory for each in report.entries):
-        yield from under(f"memory, batch size {size}", told(one.memory, tables.megabytes, _MEMORY))
-    failures = one.quality.scored.failures if one.quality.scored else None
-    cells = tables.what_goes_wrong(failures, report.part, rate, repeats=report.stopped_on_repeat)
-    cells += [("sub_max used up", rate(one.row_budget_exhausted))] if report.explored else []
-    yield from under("what goes wrong", cells)
+        yield from with_section(f"memory, batch size {size}", cells(entry.memory, _MEMORY))
+    failures = entry.quality.scored.failures if entry.quality.scored else None
+    wrong = failure_cells(failures, report.part, rate, repeats=report.stopped_on_repeat)
+    if report.explored:
+        wrong.append(("sub_max used up", rate(entry.row_budget_exhausted)))
+    yield from with_section("what goes wrong", wrong)
 
 
-def _metrics(report: Comparison) -> Iterable[str]:
-    """Those that there are scores of, on any split."""
-    return report.measure.headline if report.measure else ()
+def _metrics(report: Comparison) -> list[str]:
+    """The metrics that have scores on any split."""
+    return list(report.measure.headline) if report.measure else []
 
 
-def _speed(one: Entry, size: int, report: Comparison, *, agreed: bool) -> Iterator[tuple[str, str]]:
-    parts = {f"{label}, ms": name for label, name in tables.parts(report).items()}
-    timing, gain = one.timings.get(size), one.gains.get(size)
-    yield from told(timing, tables.figure, {"examples/s": "examples_per_second"})
-    yield "speedup", times(1.0 if one.role == "baseline" else gain.speedup if gain else None)
-    yield "  its range", f"{gain.low:.1f} to {gain.high:.1f}" if gain else ""
-    yield from told(timing, partial(tables.milliseconds, count=timing.examples if timing else 1), parts)
-    if agreed:
-        yield "same tokens", f"{one.agreement.equal} of {one.agreement.of}" if one.agreement else ""
+def _speed(entry: Entry, size: int, report: Comparison) -> Iterator[tuple[str, str]]:
+    timing, gain = entry.timings.get(size), entry.gains.get(size)
+    yield "examples/s", figure(timing.examples_per_second if timing else None)
+    yield "speedup", "1.0 ×" if entry.role == "baseline" else times(gain.speedup if gain else None)
+    yield "  its range", interval(gain)
+    for name, attribute in time_parts(report).items():
+        yield f"{name}, ms", milliseconds(timing.seconds_per_example(attribute) if timing else None)
+    if size == 1 and any(each.agreement for each in report.entries):
+        yield "same tokens", f"{entry.agreement.equal} of {entry.agreement.of}" if entry.agreement else NONE
 
 
 def _notes(report: Comparison) -> Iterator[str]:
     yield f"baseline: {report.baseline}"
-    yield "times are those of an example; a call is one of the decoder, which serves a whole batch"
+    yield "times are for one example; a call is a decoder call, which serves a whole batch"
     if report.subsequences_per_target is not None:
-        yield f"{report.part}s a text: of how many in its target"
+        yield f"{report.part}s per text: the second number is that of the targets"
     scored = report.first.quality.scored
-    unscored = scored is not None and scored.is_unscored
-    yield f"alike predictions: the same text for different sources{'' if unscored else ' with different right answers'}"
+    different = "" if scored is not None and scored.is_unscored else " with different right answers"
+    yield f"alike predictions: the same text for different sources{different}"
     if report.stopped_on_repeat:
-        yield "stopped on repeat: texts that end where they began to repeat themselves, by --stop-on-repeat"
+        yield "stopped on repeat: texts that end because they began to repeat themselves (--stop-on-repeat)"
     if report.explored:
-        yield "sub_max used up: examples in which failed explorations took up places of later subsequences"
-    if any(one.role == "exact" for one in report.entries):
-        yield "exact mode: steps at the --batch-size of the predictions; in a batch more rows cost more, and less is guessed"
-    if any(one.agreement for one in report.entries):
-        yield f"same tokens: timed examples with the very tokens of {report.first.name}"
-    if any(one.quality.agreement for one in report.entries):
-        yield "agreement: the baseline's texts taken for the right ones, as `rouge` scores; white space does not count"
+        yield "sub_max used up: examples in which empty rows took the places of later subsequences"
+    if any(entry.role == "exact" for entry in report.entries):
+        yield "exact mode: steps at the --batch-size of the predictions; in a batch rows cost more, so fewer are guessed"
+    if any(entry.agreement for entry in report.entries):
+        yield f"same tokens: timed examples with exactly the tokens of {report.first.name}"
+    if any(entry.quality.agreement for entry in report.entries):
+        yield "agreement: scores with the baseline's texts as right answers; white space does not count"
     if report.measure:
         yield f"signature: {report.measure.signature}"
     yield from (f"intervals: {report.significance}", f"speed: {report.sample.line}")
     if report.first.other_splits:
-        yield f"quality on {', '.join(report.first.other_splits)} as well; all else is that of {report.split}"
+        yield f"quality is also on {', '.join(report.first.other_splits)}; all else is on {report.split}"
     if report.paper:
         table, backbone = report.paper.row.table, report.paper.row.backbone
         trained = "one example at a time on one RTX 4090, trained on its own data"
@@ -186,54 +225,55 @@ def _notes(report: Comparison) -> Iterator[str]:
 
 
 def _by_delay(report: Comparison) -> Sheet:
-    """The paper's Table 5: quality and throughput at each delay, with the paper's own where there are any."""
-    size, metrics = (
-        report.batch_sizes[0],
-        () if report.split in report.unscored_splits else tuple(_metrics(report)),
-    )
-    paper = report.paper if report.split in (None, "test") else None  # as its Table 5 is
+    """The paper's Table 5: quality and throughput at each delay, with the paper's own if it has them."""
+    size = report.batch_sizes[0]
+    metrics = [] if report.split in report.unscored_splits else _metrics(report)
+    paper = report.paper if report.split in (None, "test") else None  # Table 5 is on test sets
     published: dict[object, DelayResult] = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
-    shown = [metric for metric in metrics if metric in METRIC_TITLES] if published else []
-    columns += [f"paper: {METRIC_TITLES[metric]}" for metric in shown]
+    in_paper = [metric for metric in metrics if metric in METRIC_TITLES] if published else []
+    columns += [f"paper: {METRIC_TITLES[metric]}" for metric in in_paper]
     columns += ["paper: examples/s"] if published else []
     rows = []
-    for one in report.pipelined:
-        scored, row = one.quality.scored, published.get(one.delay)
-        values = scored.scores.values if scored else {}
-        cells = [one.name, *(points(values.get(metric)) for metric in metrics)]
-        cells += [tables.figure(one.timings[size].examples_per_second), times(one.gains[size].speedup)]
-        cells.append(points(one.totals.steps_per_example if one.totals else None))
+    for entry in report.pipelined:
+        scored, row = entry.quality.scored, published.get(entry.delay)
+        scores = scored.scores.values if scored else {}
+        line = [entry.name, *(points(scores.get(metric)) for metric in metrics)]
+        line += [figure(entry.timings[size].examples_per_second), times(entry.gains[size].speedup)]
+        line.append(points(entry.totals.steps_per_example if entry.totals else None))
         if published:
-            cells += [points(row.quality.get(metric) if row else None) for metric in shown]
-            cells.append(points(row.throughput if row else None))
-        rows.append(tuple(cells))
+            line += [points(row.quality.get(metric) if row else None) for metric in in_paper]
+            line.append(points(row.throughput if row else None))
+        rows.append(tuple(line))
     return Sheet("By delay, as in the paper's Table 5", tuple(columns), (Section("", tuple(rows)),))
 
 
 def _by_subsequences(report: Comparison) -> Sheet:
     """The paper's Figures 4 and 5: speedup and quality by number of target subsequences."""
-    metric = LABELS[report.metric]
-    names = [name for name, rows in report.by_subsequences.items() if rows]
+    metric, tables = LABELS[report.metric], report.by_subsequences
+    names = [name for name, rows in tables.items() if rows]
     drawn = report.advised if report.advised in names else names[0]
     columns = ["targets", "timed", f"{metric}, {report.first.name}"]
     for name in names:
         columns += [f"fewer steps, {name}", f"speedup, {name}", f"{metric}, {name}"]
     curve = report.paper.curve if report.paper else None
-    ends, last = ({2: curve.at_2, 9: curve.at_9}, ["paper: speedup"]) if curve else ({}, [])
-    # the steps are left out first, then the bars, then the qualities from the right
+    ends = {2: curve.at_2, 9: curve.at_9} if curve else {}
+    last = ["paper: speedup"] if curve else []
+    # On a narrow terminal first the steps give way, then the bars, then the qualities from the right.
     spare = [*range(3, len(columns), 3), len(columns) + len(last), *range(len(columns) - 1, 3, -3)]
-    longest = max((row.speedup for row in report.by_subsequences[drawn] if row.speedup), default=1)
+    longest = max((row.speedup for row in tables[drawn] if row.speedup), default=1)
     rows = []
-    for place, first in enumerate(report.by_subsequences[names[0]]):
-        if not (first.examples or curve):  # its row is for the paper's figures alone
+    for place, first in enumerate(tables[names[0]]):
+        if not (first.examples or curve):  # such a row is for the paper's figures alone
             continue
-        count = f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
-        cells = [count, f"{first.examples:,}", str(first.timed), points(first.baseline_quality)]
-        for row in (report.by_subsequences[name][place] for name in names):
-            cells += [times(row.fewer_steps), times(row.speedup), points(row.quality)]
-        cells += [times(end) if (end := ends.get(first.subsequences)) else ""] if curve else []
-        rows.append((*cells, tables.bar(report.by_subsequences[drawn][place].speedup, longest)))
+        size = f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
+        line = [size, count(first.examples), str(first.timed), points(first.baseline_quality)]
+        for row in (tables[name][place] for name in names):
+            line += [times(row.fewer_steps), times(row.speedup), points(row.quality)]
+        if curve:
+            end = ends.get(first.subsequences)
+            line.append(times(end) if end else "")
+        rows.append((*line, bar(tables[drawn][place].speedup, longest)))
     more = "" if report.sample.timed == report.sample.of else "; timing_examples=all times every target"
     notes = [f"steps and quality: all targets; speedup: the timed ones, one at a time{more}"]
     if curve:

@@ -183,7 +183,7 @@ def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(w
     assert options_of(decoders["exact-pipelined"]) == f"--delay 1 {option} pipelined"
     assert content["advice"]["entry"] in (None, "Δt = 1", "Δt = 2")
     assert set(content["by_subsequences"]) == {"Δt = 1", "Δt = 2"}
-    assert "steps that draft" in result.stdout and "tokens a call" in result.stdout
+    assert "steps that draft" in result.stdout and "tokens per call" in result.stdout
     # what `generate` writes with these options is taken as it is
     run("generate", *f"{option} source --device cpu --quiet".split())
     assert (

@@ -13,10 +13,12 @@ from pipedec_cli.evaluate.breakdown import SizeRow
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.view.console import visible
+from pipedec_cli.view.markdown import escaped
 from pipedec_cli.view.page.report_page import report_page
-from pipedec_cli.view.sheets.report import markdown, show_report
+from pipedec_cli.view.printing import fit_columns, sheet_lines
+from pipedec_cli.view.sheet import Section, Sheet, bar, figure, times
+from pipedec_cli.view.sheets.report import report_markdown, show_report
 from pipedec_cli.view.sheets.report import report_sheets as sheets
-from pipedec_cli.view.tables import Section, Sheet, bar, drawn, figure, fitted, plain, times
 from tests.jobs.report.reports import ALL, CURVES, conditions, entry, make_report
 from tests.view.page.reports import scored_as_objects
 
@@ -43,23 +45,23 @@ def test_baseline_delay_and_peer_stand_side_by_side():
     report = make_report(peers=["transformers"], delays=(1,))
     shown = {
         "speedup": ("1.0 ×", "3.7 ×", "0.51 ×"),
-        "  its range": ("", "3.7 to 3.7", "0.5 to 0.5"),
-        "calls an example": ("10.0", "2.0", "10.0"),
-        "ms a call": ("40.0", "50.0", "80.0"),
-        "fewer calls (schedule)": ("", "5.0 ×", "1.0 ×"),
-        "cheaper calls (kernels)": ("", "0.80 ×", "0.50 ×"),
-        "decoding, both together": ("", "4.0 ×", "0.50 ×"),
-        "steps an example": ("100.0", "20.0", "–"),
-        "tokens a step": ("0.4", "2.0", "–"),
+        "  its range": ("–", "3.7 to 3.7", "0.5 to 0.5"),
+        "calls per example": ("10.0", "2.0", "10.0"),
+        "ms per call": ("40.0", "50.0", "80.0"),
+        "fewer calls (schedule)": ("–", "5.0 ×", "1.0 ×"),
+        "cheaper calls (kernels)": ("–", "0.80 ×", "0.50 ×"),
+        "decoding, both together": ("–", "4.0 ×", "0.50 ×"),
+        "steps per example": ("100.0", "20.0", "–"),
+        "tokens per step": ("0.4", "2.0", "–"),
         "ROUGE-L": ("100.0", "100.0", "–"),
         "peak, MB": ("250", "250", "250"),
         "  of it before decoding": ("100", "100", "100"),
         "duplicated subsequences": ("0.0%", "0.0%", "–"),
-        "subsequences a text": ("1.0 of 2.0", "1.0 of 2.0", "–"),
+        "subsequences per text": ("1.0 of 2.0", "1.0 of 2.0", "–"),
         "dropped subsequences": ("50.0%", "50.0%", "–"),
         "alike predictions": ("0.0%", "0.0%", "–"),
         "sub_max used up": ("–", "25.0%", "–"),
-        "same tokens": ("", "", "9 of 10"),
+        "same tokens": ("–", "–", "9 of 10"),
     }
     assert {row: side(report, row) for row in shown} == shown
     assert "decoder calls of the 10 timed, batch size 1" in {
@@ -94,14 +96,14 @@ def test_where_objects_are_compared_their_parts_are_called_fields():
     report = make_report(delays=("together",), metric="fields_f1")
     entries = [replace(scored_as_objects(one), row_budget_exhausted=None) for one in report.entries]
     shown = printed(replace(report, entries=tuple(entries)), 200)
-    assert "fields a text" in shown and "dropped fields" in shown and "target fields" in shown
+    assert "fields per text" in shown and "dropped fields" in shown and "target fields" in shown
     assert "subsequence" not in shown
 
 
 def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():
     report = make_report(delays=(1,), conditions=conditions(absent=(Absent("ctranslate2", "not installed"),)))
-    assert ("", "-1.2") in cells(report, "Decoders", "  over the baseline")
-    assert ("", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
+    assert ("–", "-1.2") in cells(report, "Decoders", "  over the baseline")
+    assert ("–", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
     notes = sheets(report)[0].notes
     assert {"baseline: the sequential model (models/sequential)", "ctranslate2 is absent: not installed"} <= {
         *notes
@@ -118,7 +120,7 @@ def test_agreement_with_the_baseline_is_a_section_of_its_own_where_there_is_one(
     report = make_report(entries=(base, replace(ours[0], quality=quality)))
     (section,) = [each for each in sheets(report)[0].sections if each.heading.startswith("agreement")]
     assert section.heading == "agreement with the baseline, 1 examples"
-    assert section.rows == (("ROUGE-L", "", "93.1"), ("equal texts", "", "12 of 25"))
+    assert section.rows == (("ROUGE-L", "–", "93.1"), ("equal texts", "–", "12 of 25"))
     assert report.values()["decoders"][1]["text_agreement"] == {"rouge_l": 93.14, "equal": 12, "of": 25}
 
 
@@ -165,7 +167,7 @@ def test_a_table_fits_the_terminal_in_one_part_with_the_columns_named_that_have_
     assert sum("─" in line for line in lines) == len(sheets(report)), "no table is cut into parts"
     text = " ".join(" ".join(lines).split())
     for sheet in sheets(report):
-        fits, left_out = fitted(sheet, width)
+        fits, left_out = fit_columns(sheet, width)
         assert sorted([*fits.columns, *left_out]) == sorted(sheet.columns)
         assert not left_out or f"no room for {'; '.join(left_out)}: a wider terminal" in text
     assert ("no room" in text) == (width < 250)
@@ -173,10 +175,10 @@ def test_a_table_fits_the_terminal_in_one_part_with_the_columns_named_that_have_
 
 def test_what_matters_most_is_left_out_last():
     main, by_delay, by_number, _ = sheets(make_report(**ALL))
-    assert fitted(main, 80)[0].columns == ("sequential", "Δt = 1", "Δt = 2", "Δt = 3")
-    assert fitted(main, 55)[0].columns == ("sequential", "Δt = 1")
-    assert fitted(by_delay, 80)[0].columns[-1] == "decoder steps"
-    speedups = [name for name in fitted(by_number, 80)[0].columns if "speedup" in name]
+    assert fit_columns(main, 80)[0].columns == ("sequential", "Δt = 1", "Δt = 2", "Δt = 3")
+    assert fit_columns(main, 55)[0].columns == ("sequential", "Δt = 1")
+    assert fit_columns(by_delay, 80)[0].columns[-1] == "decoder steps"
+    speedups = [name for name in fit_columns(by_number, 80)[0].columns if "speedup" in name]
     assert speedups == [f"speedup, Δt = {n}" for n in (1, 2, 3)]
 
 
@@ -193,7 +195,7 @@ def test_off_a_terminal_nothing_is_left_out_or_broken_whatever_the_width(monkeyp
 def test_a_heading_stands_out_over_the_columns_beside_it_and_figures_stand_to_the_right():
     rows = (("one", "1.0", "word"), ("two", "10.0", "longer"))
     sheet = Sheet("", ("a heading", "text"), (Section("a section that is long", rows),))
-    assert [line.plain for line in drawn(sheet)] == [
+    assert [line.plain for line in sheet_lines(sheet)] == [
         "             a",
         "       heading  text",
         "─" * 22,
@@ -210,13 +212,13 @@ def test_text_of_the_users_is_shown_as_it_is():
 
 
 def test_markdown_holds_the_advice_first_and_every_table_and_signs_in_text_stay_text():
-    text = markdown(make_report())
+    text = report_markdown(make_report())
     assert text.startswith("# Decoders compared\n\n**Take it.**\n\n- Mind the gap.\n")
     for title in ("## Decoders side by side", "## By delay", "## By number", "## What was compared"):
         assert title in text
     main = text.split("## By delay")[0].splitlines()
     assert len({line.count(" | ") for line in main if line.startswith("| ")}) == 1
-    assert plain("a|b*c\n<d>") == r"a\|b\*c \<d\>"
+    assert escaped("a|b*c\n<d>") == r"a\|b\*c \<d\>"
 
 
 def test_numbers_have_three_figures_and_bars_one_scale():

@@ -85,4 +85,4 @@ def test_without_right_answers_agreement_stands_for_quality_and_untold_parts_are
     one = replace(one, quality=Quality(agreement=TextAgreement(93.14, 12, 25)))
     trade, time = report_plots(replace(report, entries=(first, one)))
     assert "ROUGE-L with the baseline" in trade.svg and "down to 90" in trade.note
-    assert "not told apart" in time.svg and ">400<" in time.svg
+    assert "not measured apart" in time.svg and ">400<" in time.svg
