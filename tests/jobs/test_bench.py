@@ -102,7 +102,7 @@ def test_tables_and_page_name_the_lengths_the_limit_and_the_machine(folder, tmp_
     )
     drawn = page.read_text(encoding="utf-8")
     for title in (
-        "Where the time goes, batch size 1",
+        "Time by part, batch size 1",
         "One decoder step",
         "Forced lengths: 12 source tokens",
     ):

@@ -1,9 +1,9 @@
-"""What a report measured, drawn. Nothing is computed here but differences of what stands in it."""
+"""The plots of a report, of a bench and of a training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from pipedec_cli.evaluate.advice import SAME_TEXT, TOLERANCE
 from pipedec_cli.evaluate.breakdown import MANY
@@ -13,10 +13,9 @@ from pipedec_cli.view.page.plots import Interval, Plot, Series, bars, cloud, lin
 from pipedec_cli.view.sheet import time_parts
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.breakdown import SizeRow
     from pipedec_cli.evaluate.comparison import Comparison, Entry
 
-#: By model, what its training.json keeps of how its losses and scores went, a point each.
+#: By model, the points of a training's losses and scores, as its training.json has them.
 Curves = Mapping[str, Sequence[Mapping[str, float]]]
 
 
@@ -28,37 +27,36 @@ def report_plots(report: Comparison) -> Iterator[Plot]:
         yield time_plot(report, size)
     if any(report.by_subsequences.values()):
         yield from _by_subsequences(report)
-    if len({one.delay for one in report.pipelined if one.delay}) > 1:
+    if len({entry.delay for entry in report.pipelined if entry.delay}) > 1:
         yield from _by_delay(report)
 
 
 def _trade(report: Comparison, size: int) -> Plot:
-    """Speed against quality: which to take, at a glance."""
+    """Speed against quality."""
     first, points = report.first, dict[str, tuple[Interval, Interval]]()
     scored = bool(first.quality.scored and not first.quality.scored.is_unscored)
     base, least = (0.0, -TOLERANCE) if scored else (100.0, SAME_TEXT)
-    for one in report.entries:
-        gain, found = one.gains.get(size), one.quality.differences.get(report.metric)
-        if one is not first and gain is None:
+    for entry in report.entries:
+        gain, difference = entry.gains.get(size), entry.quality.differences.get(report.metric)
+        if entry is not first and gain is None:
             continue
-        quality = Interval(base)  # a peer's texts are the baseline's
-        if scored and found:
-            quality = Interval(found.value, found.low, found.high)
-        elif not scored and one.quality.agreement and one.quality.agreement.rouge_l is not None:
-            quality = Interval(one.quality.agreement.rouge_l)
-        points[one.name] = Interval(gain.speedup, gain.low, gain.high) if gain else Interval(1.0), quality
+        agreement, quality = entry.quality.agreement, Interval(base)  # a peer writes the baseline's texts
+        if scored and difference:
+            quality = Interval(difference.value, difference.low, difference.high)
+        elif not scored and agreement and agreement.rouge_l is not None:
+            quality = Interval(agreement.rouge_l)
+        speed = Interval(gain.speedup, gain.low, gain.high) if gain else Interval(1.0)
+        points[entry.name] = (speed, quality)
     advice = report.advice
     chosen = advice.entry if advice is not None and advice.verdict == "take" else None
-    label = (
-        f"{LABELS[report.metric]} over the baseline, points"
-        if scored
-        else "ROUGE-L with the baseline's texts"
-    )
-    what = f"as good as the baseline (down to {least:g}) and at least {WORTHWHILE:g} times as fast"
-    bands = "95 % intervals upwards, and the range of the repeats across"
+    label, bars_mean = "ROUGE-L with the baseline's texts", "Across: the range of the repeats"
+    if scored:
+        label = f"{LABELS[report.metric]} over the baseline, points"
+        bars_mean = "Upwards: 95 % intervals; across: the range of the repeats"
+    shaded = f"as good as the baseline (down to {least:g}) and at least {WORTHWHILE:g} times as fast"
     return cloud(
         f"Speed against quality, batch size {size}",
-        f"Shaded: {what}. {bands if scored else 'Across: the range of the repeats'}.",
+        f"Shaded: {shaded}. {bars_mean}.",
         "times as fast as the baseline",
         label,
         points,
@@ -68,118 +66,106 @@ def _trade(report: Comparison, size: int) -> Plot:
 
 
 def time_plot(comparison: Comparison, size: int) -> Plot:
-    """Where the time of an example goes, for everyone who was timed at a batch size."""
-    timed = [(one.name, timing) for one in comparison.entries if (timing := one.timings.get(size))]
+    """The parts of an example's time, for each decoder that was timed at a batch size."""
+    timed = {entry.name: entry.timings[size] for entry in comparison.entries if size in entry.timings}
     before = "reading the prompt" if comparison.conditions.prompted else "encoder and source keys"
     known = time_parts(comparison)
     parts: dict[str, list[float]] = {name: [] for name in (*known, "not measured apart")}
-    for _, timing in timed:
+    for timing in timed.values():
         for name, attribute in known.items():
             parts[name].append(1000 * (timing.seconds_per_example(attribute) or 0.0))
         whole = timing.seconds_per_example() if timing.decoding_seconds is None else None
         parts["not measured apart"].append(1000 * (whole or 0.0))
     return bars(
-        f"Where the time goes, batch size {size}",
-        f"Medians of the repeats; whatever is outside {before} is decoding.",
-        "milliseconds an example",
-        [name for name, _ in timed],
-        {label: values for label, values in parts.items() if any(values)},
+        f"Time by part, batch size {size}",
+        f"Medians of the repeats; all time outside {before} is decoding.",
+        "milliseconds per example",
+        list(timed),
+        {name: values for name, values in parts.items() if any(values)},
     )
 
 
 def _by_subsequences(report: Comparison) -> Iterator[Plot]:
     """The paper's Figures 4 and 5."""
-    places = {one.name: place for place, one in enumerate(report.entries)}
-    rows = {
-        name: found for name, found in report.by_subsequences.items() if any(row.examples for row in found)
+    places = {entry.name: place for place, entry in enumerate(report.entries)}
+    tables = {
+        name: rows for name, rows in report.by_subsequences.items() if any(row.examples for row in rows)
     }
-    title, across = f"{{}} by number of {report.part}s", f"{report.part}s of the target ({MANY}: or more)"
+    across = f"{report.part}s of the target ({MANY}: or more)"
 
     def series(attribute: str) -> list[Series]:
-        return [
-            Series(name, places[name], [(row.subsequences, getattr(row, attribute)) for row in found])
-            for name, found in rows.items()
-        ]
+        return _known(
+            Series(name, places[name], [(row.subsequences, getattr(row, attribute)) for row in rows])
+            for name, rows in tables.items()
+        )
 
     baseline = Series(report.first.name, 0, [(0, 1.0)], ":")
     curve = report.paper.curve if report.paper else None
     paper = [Series("the paper", 7, [(2, curve.at_2), (9, curve.at_9)], "--")] if curve else []
-    for name, attribute, note, more in (
-        (
-            "Fewer steps",
-            "fewer_steps",
-            "Decoder steps of the baseline over those of each, all targets.",
-            [baseline],
-        ),
+    steps_note = "Decoder steps of the baseline over those of each decoder, all targets."
+    for title, attribute, note, more in (
+        ("Fewer steps", "fewer_steps", steps_note, [baseline]),
         ("Speedup", "speedup", "The timed targets, one at a time.", [baseline, *paper]),
     ):
-        if found := _known(series(attribute)):
-            yield lines(title.format(name), note, across, "times", [*more, *found])
-    metric = LABELS[report.metric]
-    firsts: Sequence[SizeRow] = next(iter(rows.values()), ())
-    usual = Series(report.first.name, 0, [(row.subsequences, row.baseline_quality) for row in firsts])
-    if found := _known([usual, *series("quality")]):
-        yield lines(title.format(metric), "All targets.", across, metric, found, from_zero=False)
+        if found := series(attribute):
+            yield lines(f"{title} by number of {report.part}s", note, across, "times", [*more, *found])
+    metric, rows = LABELS[report.metric], next(iter(tables.values()), ())
+    usual = Series(report.first.name, 0, [(row.subsequences, row.baseline_quality) for row in rows])
+    if found := [*_known([usual]), *series("quality")]:
+        title = f"{metric} by number of {report.part}s"
+        yield lines(title, "All targets.", across, metric, found, from_zero=False)
 
 
 def _by_delay(report: Comparison) -> Iterator[Plot]:
-    """The paper's Table 5: quality, speed and steps by Δt, a line for each rule that was tried."""
-    size = report.batch_sizes[0]
+    """The paper's Table 5: quality, speed and steps by Δt, a line for each rule of decoding."""
+    size, metric = report.batch_sizes[0], LABELS[report.metric]
 
-    def quality(one: Entry) -> float | None:
-        return one.quality.scored.scores.values.get(report.metric) if one.quality.scored else None
+    def quality(entry: Entry) -> float | None:
+        return entry.quality.scored.scores.values.get(report.metric) if entry.quality.scored else None
 
-    def speed(one: Entry) -> float | None:
-        return one.timings[size].examples_per_second if size in one.timings else None
+    def speed(entry: Entry) -> float | None:
+        return entry.timings[size].examples_per_second if size in entry.timings else None
 
-    def steps(one: Entry) -> float | None:
-        return one.totals.steps_per_example if one.totals else None
+    def steps(entry: Entry) -> float | None:
+        return entry.totals.steps_per_example if entry.totals else None
 
-    ways: dict[str, list[Entry]] = {}
-    for one in report.pipelined:
-        if one.delay:
-            ways.setdefault(one.name.partition(", ")[2] or "pipelined", []).append(one)
-    metric = LABELS[report.metric]
-    kinds: list[tuple[str, str, Any]] = [
+    rules: dict[str, list[Entry]] = {}
+    for entry in report.pipelined:
+        if entry.delay:
+            rules.setdefault(entry.name.partition(", ")[2] or "pipelined", []).append(entry)
+    plots: list[tuple[str, str, Callable[[Entry], float | None]]] = [
         (metric, metric, quality),
-        ("Speed", f"examples a second, batch size {size}", speed),
-        ("Decoder steps", "steps an example", steps),
+        ("Speed", f"examples per second, batch size {size}", speed),
+        ("Decoder steps", "steps per example", steps),
     ]
-    for name, label, value in kinds:
-        tried = [
-            Series(way, 1 + place, [(float(one.delay or 0), value(one)) for one in members])
-            for place, (way, members) in enumerate(ways.items())
-        ]
-        found = _known([Series(report.first.name, 0, [(0, value(report.first))], ":"), *tried])
-        if found:
-            yield lines(
-                f"{name} by Δt", "Dotted: the baseline.", "Δt", label, found, from_zero=name != metric
-            )
+    for name, label, value in plots:
+        series = [Series(report.first.name, 0, [(0, value(report.first))], ":")]
+        for place, (rule, entries) in enumerate(rules.items(), start=1):
+            series.append(Series(rule, place, [(float(entry.delay or 0), value(entry)) for entry in entries]))
+        if found := _known(series):
+            zero = name != metric
+            yield lines(f"{name} by Δt", "Dotted: the baseline.", "Δt", label, found, from_zero=zero)
 
 
 def training_plots(curves: Curves) -> Iterator[Plot]:
-    """How losses and dev scores went, each model by its updates."""
+    """Losses and dev scores of each model by its updates."""
 
-    def series(key: str, name: str, style: Literal["-", "--"] = "-") -> list[Series]:
-        return [
-            Series(f"{model}{name}", place, [(one["update"], one.get(key)) for one in curve], style)
+    def series(key: str, suffix: str = "", style: Literal["-", "--"] = "-") -> list[Series]:
+        return _known(
+            Series(f"{model}{suffix}", place, [(point["update"], point.get(key)) for point in curve], style)
             for place, (model, curve) in enumerate(curves.items())
-        ]
-
-    losses = _known([*series("loss", ""), *series("dev_loss", ", dev", "--")])
-    note = "A token's, each model against what it learns: right answers, or its teacher's texts."
-    if losses:
-        yield lines("Loss in training", note, "updates", "loss", losses)
-    if scores := _known(series("dev_score", "")):
-        yield lines(
-            "Dev score in training",
-            "Of some dev examples, against the same: ROUGE-L, or the F1 of objects' fields.",
-            "updates",
-            "dev score",
-            scores,
         )
 
+    loss_note = "Per token, each model against its own targets: right answers, or the texts of its teacher."
+    score_note = (
+        "On some dev examples, against the same targets: ROUGE-L, or the F1 of the fields of objects."
+    )
+    if losses := [*series("loss"), *series("dev_loss", ", dev", "--")]:
+        yield lines("Loss in training", loss_note, "updates", "loss", losses)
+    if scores := series("dev_score"):
+        yield lines("Dev score in training", score_note, "updates", "dev score", scores)
 
-def _known(series: Sequence[Series]) -> list[Series]:
-    """Those that have any figure."""
-    return [one for one in series if any(value is not None for _, value in one.points)]
+
+def _known(series: Iterable[Series]) -> list[Series]:
+    """The series that have any point."""
+    return [one for one in series if one.known]

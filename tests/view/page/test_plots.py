@@ -63,12 +63,12 @@ def test_a_report_is_drawn_for_each_batch_size_and_by_what_there_is():
     titles = [plot.title for plot in report_plots(make_report(**ALL))]
     by = ["Fewer steps", "Speedup", "ROUGE-L"]
     assert titles == [
-        *("Speed against quality, batch size 1", "Where the time goes, batch size 1"),
+        *("Speed against quality, batch size 1", "Time by part, batch size 1"),
         *(f"{what} by number of subsequences" for what in by),
         *(f"{what} by Δt" for what in ("ROUGE-L", "Speed", "Decoder steps")),
     ]
     titles = [plot.title for plot in report_plots(make_report(delays=(1,), by_subsequences={}))]
-    assert titles == ["Speed against quality, batch size 1", "Where the time goes, batch size 1"]
+    assert titles == ["Speed against quality, batch size 1", "Time by part, batch size 1"]
 
 
 @pytest.mark.parametrize("verdict", ["take", "trade"])
