@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.trained import FRESH, start_of
 from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.jobs import predicting
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Message, Notify
 from pipedec_cli.jobs.train_data import TrainingData, load_data
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.checkpoint import load_checkpoint
@@ -30,14 +31,25 @@ WHOLE = {source: " ".join(told) for source, told in TOLD}
 ROWS = [{"source": source, "target": f"{n}. No."} for n, (source, _) in enumerate(TOLD * 4)]
 
 
-@pytest.fixture
-def teacher(tmp_path: Path) -> Path:
-    return tiny_checkpoint(tmp_path / "my-t5", decoder="sequential", level="sentence")
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sequential model. Not to be changed."""
+    folder = tmp_path_factory.mktemp("teacher") / "my-t5"
+    return tiny_checkpoint(folder, decoder="sequential", level="sentence")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, teacher: Path) -> Path:
+    """A workspace with data and the teacher's texts. Not to be changed."""
+    workspace = segmented(tmp_path_factory.mktemp("made"), *ROWS)
+    data_of(workspace, teacher)
+    return workspace
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, teacher: Path) -> Path:
-    return segmented(tmp_path, *ROWS)
+def workspace(made: Path, tmp_path: Path) -> Path:
+    """A copy of that workspace."""
+    return Path(shutil.copytree(made, tmp_path / "work"))
 
 
 def segmented(folder: Path, *rows: dict[str, Any], more: tuple[str, ...] = ()) -> Path:
@@ -50,9 +62,14 @@ def train(workspace: Path, *more: object, **options: Any) -> str:
     return run("train", "-w", workspace, *UNCHANGED, *more, **options).stderr
 
 
-def lessons_of(workspace: Path, teacher: Path, **more: Any) -> TrainingData:
-    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, **more)
-    return load_data(settings, workspace / "data", Notify())
+def data_of(workspace: Path, teacher: Path, said: list[Any] | None = None, **more: Any) -> TrainingData:
+    """The data of a training; the events go to `said`."""
+    settings = TrainSettings(teacher=str(teacher), workspace=workspace, device="cpu", **more)
+    return load_data(settings, workspace / "data", Notify(None if said is None else said.append))
+
+
+def texts_of(said: list[Any]) -> str:
+    return "\n".join(event.text for event in said if isinstance(event, Message))
 
 
 def written(workspace: Path) -> Path:
@@ -60,7 +77,8 @@ def written(workspace: Path) -> Path:
     return workspace / "generations" / "sequential-my-t5-train.jsonl"
 
 
-def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspace, teacher):
+def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(tmp_path, teacher):
+    workspace = segmented(tmp_path, *ROWS)
     talk = train(workspace, "--teacher", teacher)
     kept = written(workspace)
     assert all(line["prediction"] == WHOLE[line["source"]] for line in lines_of(kept))
@@ -74,25 +92,25 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(workspa
     assert read_json(student / "config.json")["pipedec"]["stop_on_repeat"] is True
     made = run("generate", "-w", workspace, "--delay", "1", "--limit", "1", "--device", "cpu").stderr
     assert "empty rows stop, stop on repeat" in made and "pipelined-delay1-stop-norepeat-first1.jsonl" in made
-    paper = ("--recipe", "paper", "--limit", "1", "--device", "cpu")
-    told = run("generate", "-w", workspace, *paper).stderr
-    assert "empty rows retry" in told and "stop on repeat" not in told
+    paper = run("generate", "-w", workspace, "--recipe", "paper", "--limit", "1", "--device", "cpu").stderr
+    assert "empty rows retry" in paper and "stop on repeat" not in paper
     card = (student / "README.md").read_text()
     assert "started from its teacher's weights" in card and "with the texts of my-t5 for targets" in card
-    assert f"loading the teacher {teacher} …" in talk
-    assert "predictions in" in talk and "sequential decoder" in talk
-    lessons = lessons_of(workspace, teacher, limit=3)
-    assert all(dict(TOLD)[one.source] == one.target_segments for one in lessons.train)
-    assert len(lessons.train) == 3 and lessons.dev
+    words = (f"loading the teacher {teacher} …", "predictions in", "sequential decoder")
+    assert all(one in talk for one in words)
+    data = data_of(workspace, teacher, limit=3)
+    assert all(dict(TOLD)[one.source] == one.target_segments for one in data.train)
+    assert len(data.train) == 3 and data.dev
 
 
 def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, teacher, monkeypatch):
-    train(workspace, "--teacher", teacher)
-    kept = written(workspace)
+    kept, said = written(workspace), list[Any]()
     whole = kept.read_bytes()
-    assert "the teacher's texts for train: all" in train(workspace, "--teacher", teacher, "--overwrite")
+    data_of(workspace, teacher, said)
+    assert "the teacher's texts for train: all" in texts_of(said)
     kept.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]) + b'{"id"')
-    assert "goes on: 2 of" in train(workspace, "--teacher", teacher, "--overwrite")
+    data_of(workspace, teacher, said)
+    assert "goes on: 2 of" in texts_of(said)
     lines = (re.sub(rb'"seconds": [^,]+', b"", text) for text in (whole, kept.read_bytes()))
     assert len(set(lines)) == 1
 
@@ -102,31 +120,28 @@ def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, tea
 
     kept.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
     monkeypatch.setattr(predicting, "JsonLinesAppender", Interrupted)
-    stopped = run("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite", exit_code=130)
+    stopped = run("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, exit_code=130)
     assert "the same command goes on" in stopped.stderr, "and knows no --resume before a first checkpoint"
 
 
 def test_texts_that_repeat_themselves_are_learnt_up_to_there_and_those_that_were_cut_before_left_out(
     workspace, teacher
 ):
-    train(workspace, "--teacher", teacher)
     first, second, third, *rows = lines_of(written(workspace))
     repeats = {**second, "prediction": " ".join([second["prediction"]] * 3)}
     cut = {**third, "prediction": " ".join([third["prediction"]] * 30), "truncated": "max_tokens"}
     write_lines(written(workspace), {**first, "truncated": "max_tokens"}, repeats, cut, *rows)
-    talk = train(workspace, "--teacher", teacher, "--overwrite")
+    data = data_of(workspace, teacher, said := [])
     texts = f"of the teacher's {len(rows) + 3} texts for train"
-    assert f"1 {texts} were cut short: left out" in talk
-    assert f"2 {texts} began to repeat themselves: learnt up to there" in talk
-    assert "had said before" not in talk
-    assert f"{len(rows) + 2} examples, 1 updates" in talk
-    lessons = lessons_of(workspace, teacher).train
+    assert f"1 {texts} were cut short: left out" in texts_of(said)
+    assert f"2 {texts} began to repeat themselves: learnt up to there" in texts_of(said)
+    assert "had said before" not in texts_of(said)
     told = {row["id"]: dict(TOLD)[row["source"]] for row in (second, third, *rows)}
-    assert {one.id: one.target_segments for one in lessons} == told
-    assert all(one.target == " ".join(told[one.id]) for one in lessons)
+    assert {one.id: one.target_segments for one in data.train} == told
+    assert all(one.target == " ".join(told[one.id]) for one in data.train)
     every = (first, second, third, *rows)
     write_lines(written(workspace), *({**row, "truncated": "max_tokens"} for row in every))
-    told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher, "--overwrite")
+    told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", teacher)
     assert "none of the teacher's texts can be learnt from" in told and str(written(workspace)) in told
 
 
@@ -149,13 +164,12 @@ def test_limits_hold_the_datas_own_targets_too_of_which_a_teachers_that_end_may_
 
 def test_a_clause_that_the_teacher_says_again_is_learnt_once(tmp_path, teacher):
     workspace = segmented(tmp_path, *ROWS, more=("--level", "clause"))
-    train(workspace, "--teacher", teacher)
+    once = {one.id: one.target_segments for one in data_of(workspace, teacher).train}
     first, *rows = lines_of(written(workspace))
-    once = {one.id: one.target_segments for one in lessons_of(workspace, teacher).train}
     write_lines(written(workspace), {**first, "prediction": " ".join([first["prediction"]] * 3)}, *rows)
-    talk = train(workspace, "--teacher", teacher, "--overwrite")
-    assert f"{2 * len(once[first['id']])} subsequences that the teacher had said before" in talk
-    assert {one.id: one.target_segments for one in lessons_of(workspace, teacher).train} == once
+    again = data_of(workspace, teacher, said := [])
+    assert f"{2 * len(once[first['id']])} subsequences that the teacher had said before" in texts_of(said)
+    assert {one.id: one.target_segments for one in again.train} == once
 
 
 def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_path, teacher):
@@ -163,16 +177,16 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_pat
     workspace = segmented(tmp_path, *rows, more=("--sources-only",))
     assert "--teacher" in running.refused("train", "-w", workspace, *UNCHANGED)
     train(workspace, "--teacher", teacher)
-    lessons = lessons_of(workspace, teacher)
-    assert lessons.segmentation.joiner == " "
-    assert all(" ".join(one.target_segments or ()) == WHOLE[one.source] for one in lessons.train)
-    assert max(len(one.target_segments or ()) for one in lessons.train) > 2
+    data = data_of(workspace, teacher)
+    assert data.segmentation.joiner == " "
+    assert all(" ".join(one.target_segments or ()) == WHOLE[one.source] for one in data.train)
+    assert max(len(one.target_segments or ()) for one in data.train) > 2
     first, *kept = lines_of(written(workspace))
 
     def ends_if_cut(prediction):
         cut = {**first, "prediction": prediction, "truncated": "max_tokens"}
         write_lines(written(workspace), cut, *kept)
-        return lessons_of(workspace, teacher).segmenter.cut("The Brt. Mill is cheap. It is near.")
+        return data_of(workspace, teacher).segmenter.cut("The Brt. Mill is cheap. It is near.")
 
     abbreviated = "It is by the brt. river " * 50
     assert ends_if_cut(abbreviated) == ends_if_cut("A.")  # what was cut teaches no abbreviation
@@ -185,33 +199,24 @@ def test_sources_suffice_and_the_teachers_texts_tell_where_sentences_end(tmp_pat
 def test_a_teachers_text_is_read_as_the_object_that_it_says(tmp_path, teacher):
     rows = ({"source": source} for source, _ in TOLD * 4)
     workspace = segmented(tmp_path, *rows, more=("--sources-only", "--level", "field", "--fields", "A,B"))
-    lessons_of(workspace, teacher, limit=4)
+    data_of(workspace, teacher, limit=4)
     kept = workspace / "generations" / "sequential-my-t5-train-first4.jsonl"
     write_lines(kept, *({**row, "prediction": "B: b; C: c", "fields": {"B": "b"}} for row in lines_of(kept)))
-    lessons = lessons_of(workspace, teacher, limit=4)
-    assert [field.name for field in lessons.segmentation.fields] == ["A", "B"]
-    assert {one.target_segments for one in lessons.train} == {("", "b")}
-    assert lessons.segmenter.cut("A: a; B: x;; y") == ("a", "x; y")
+    data = data_of(workspace, teacher, limit=4)
+    assert [field.name for field in data.segmentation.fields] == ["A", "B"]
+    assert {one.target_segments for one in data.train} == {("", "b")}
+    assert data.segmenter.cut("A: a; B: x;; y") == ("a", "x; y")
 
 
 def test_texts_of_a_teacher_from_elsewhere_are_cut_as_the_data_that_were_given(tmp_path, teacher):
+    teacher = Path(shutil.copytree(teacher, tmp_path / "elsewhere"))
     change(teacher / "config.json", "pipedec")
     rows = ({"source": source, "target": {"A": "a"}} for source, _ in TOLD * 4)
-    objects, texts = (
-        segmented(tmp_path / "o", *rows, more=("--level", "field")),
-        segmented(tmp_path / "t", *ROWS),
-    )
+    objects = segmented(tmp_path / "o", *rows, more=("--level", "field"))
+    texts = segmented(tmp_path / "t", *ROWS)
     settings = TrainSettings(data=texts / "data", teacher=str(teacher), workspace=objects)
-    lessons = load_data(settings, texts / "data", Notify())
-    assert all(one.target == WHOLE[one.source] and one.target_fields is None for one in lessons.train)
-
-
-def test_a_folder_may_be_called_scratch_something(workspace, teacher):
-    named = teacher.rename(teacher.with_name("scratch-t5"))
-    assert start_of(str(named)) == "published"
-    with contextlib.chdir(named.parent):
-        assert "loading the teacher scratch-t5" in train(workspace, "--teacher", named.name)
-    assert "started from its teacher's weights" in (workspace / "models/pipelined/README.md").read_text()
+    data = load_data(settings, texts / "data", Notify())
+    assert all(one.target == WHOLE[one.source] and one.target_fields is None for one in data.train)
 
 
 def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(workspace, teacher):
@@ -222,9 +227,8 @@ def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(workspac
     assert shapes[0] == shapes[1]
     name = "decoder.block.0.layer.0.SelfAttention.q.weight"
     assert not weights_of(known)[name].allclose(weights_of(fresh)[name], atol=1e-2)
-    assert "scratch with --teacher" in running.refused(
-        "train", "-w", workspace, "--model", "scratch", "--overwrite"
-    )
+    alone = ("train", "-w", workspace, "--model", "scratch", "--overwrite")
+    assert "scratch with --teacher" in running.refused(*alone)
 
 
 def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
@@ -240,7 +244,9 @@ def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
 
 
 def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
-    pipelined = tiny_checkpoint(tmp_path / "pipelined")
+    pipelined = Path(shutil.copytree(teacher, tmp_path / "pipelined"))
+    settings = read_json(pipelined / "config.json")["pipedec"]
+    change(pipelined / "config.json", pipedec={**settings, "decoder": "pipelined"})
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", pipelined)
     assert (
         told == f"{pipelined} is a pipelined decoder, and no teacher; name a sequential model with --teacher"
@@ -251,26 +257,27 @@ def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
 
 
 def test_several_processes_take_texts_that_one_has_written(workspace, teacher, monkeypatch):
-    settings = TrainSettings(data=None, teacher=str(teacher), workspace=workspace, dev_examples=2)
-    folder, quiet = workspace / "data", Notify()
-    with monkeypatch.context() as patch:
-        patch.setenv("WORLD_SIZE", "2")
-        for split in ("train", "dev"):
-            with pytest.raises(
-                Exception, match=f"the teacher's texts for {split} are not all there"
-            ) as refusal:
-                load_data(settings, folder, quiet)
-            (command,) = re.findall("`pipedec (.*)`", str(refusal.value))
-            run(*shlex.split(command), "--device", "cpu")
-        assert len(load_data(settings, folder, quiet).dev) == 2
+    shutil.rmtree(workspace / "generations")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for split in ("train", "dev"):
+        with pytest.raises(UserError, match=f"the teacher's texts for {split} are not all there") as refusal:
+            data_of(workspace, teacher, dev_examples=2)
+        (command,) = re.findall("`pipedec (.*)`", str(refusal.value))
+        run(*shlex.split(command), "--device", "cpu")
+    assert len(data_of(workspace, teacher, dev_examples=2).dev) == 2
 
 
-def test_what_a_start_came_of_is_told_by_its_training_wherever_it_was_moved(workspace, teacher, tmp_path):
+def test_a_training_tells_what_a_model_started_from_wherever_it_was_moved_and_whatever_it_is_called(
+    workspace, teacher, tmp_path
+):
     student = workspace / "models" / "pipelined"
     assert {*map(start_of, FRESH)} == {"fresh"} and {*FRESH} == {"scratch", *SHAPES}
     assert start_of("google-t5/t5-base") == start_of(str(teacher)) == "published"
-    train(workspace, "--teacher", teacher)
-    assert start_of(str(student)) == "published"
+    named = Path(shutil.copytree(teacher, tmp_path / "scratch-t5"))
+    with contextlib.chdir(tmp_path):
+        assert "loading the teacher scratch-t5" in train(workspace, "--teacher", named.name)
+        assert start_of(named.name) == start_of(str(student)) == "published"
+    assert "started from its teacher's weights" in (student / "README.md").read_text()
     train(workspace, "--teacher", teacher, "--model", "scratch", "--overwrite")
     moved = student.rename(tmp_path / "moved")
     train(workspace, "--model", moved, "--out", tmp_path / "more")
