@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError
@@ -21,19 +21,11 @@ from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import RunSettings
 
 if TYPE_CHECKING:
+    from pipedec_cli.jobs.report import ReportSettings
     from pipedec_cli.model.decoder import Decoder
 
 #: The models of a workspace, and the commands that make them.
 WORKSPACE_MODELS: Final = {"pipelined": "pipedec train", "sequential": "pipedec train --decoder sequential"}
-
-
-class PromptSettings(Protocol):
-    """Settings that may ask for another prompt than a model's own."""
-
-    @property
-    def prompt_template(self) -> str | None: ...  # noqa: D102
-    @property
-    def chat(self) -> bool | None: ...  # noqa: D102
 
 
 # ---- records -----------------------------------------------------------------------------------------------------------
@@ -188,14 +180,14 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
     return decoder
 
 
-def apply_prompt(settings: PromptSettings, *decoders: Decoder) -> None:
+def apply_prompt(settings: RunSettings | ReportSettings, *decoders: Decoder) -> None:
     """Give the prompt of the settings to those decoders that have one; a `UserError` if no decoder has one."""
     prompted = [decoder for decoder in decoders if decoder.text.prompt is not None]
     for decoder in prompted or decoders[:1]:
         decoder.read_sources(settings.prompt_template, chat=settings.chat)
 
 
-def inherit_prompt(settings: PromptSettings, sequential: Decoder, pipelined: Decoder) -> None:
+def inherit_prompt(settings: RunSettings | ReportSettings, sequential: Decoder, pipelined: Decoder) -> None:
     """Give a model that `pipedec train` has not made the prefix, the source limit and the prompt of a pipelined decoder.
 
     What the settings ask for stays.

@@ -239,6 +239,8 @@ def _shards(whole: Mapping[str, bytes]) -> Mapping[str, bytes]:
             "shard": {"number": number, "of": 3, "records": 3},
             "result": {"examples": 1, "sha256": hashlib.sha256(line).hexdigest()},
         }
+        job = manifest | {"examples": 3, "shard": None, "shards": 3, "result": None}
+        parts["made/manifest.json"] = json.dumps(job).encode()
         parts[f"made/part-{number}-of-3.jsonl"] = line
         parts[f"made/part-{number}-of-3.manifest.json"] = json.dumps(manifest).encode()
     return parts

@@ -122,8 +122,6 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
     ("options", "what"),
     [
         ("--delay 3", "delay was 2 and is now 3"),
-        ("--trace", "trace was false and is now true"),
-        ("--dtype bfloat16", 'dtype was "float32" and is now "bfloat16"'),
         ("--limit 2", "limit was null and is now 2; the data changed"),
         ("--empty-rows stop --sub-max 9", 'empty_rows was "retry" and is now "stop"; sub_max was 20'),
         (
