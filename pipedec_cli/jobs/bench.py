@@ -69,7 +69,7 @@ class BenchSettings(Settings):
     threads: int | None = common.threads_key()
     seed: int = key(0, "The seed of fresh weights and random sources.")
     html: Path | None = key(None, "Write a page with plots to this file, too.")
-    out: Path | None = option(None, "Save the measurements in this JSON file.")
+    out: Path | None = key(None, "Save the measurements in this JSON file.")
     config: Path | None = common.config_option()
     set_keys: tuple[str, ...] = common.set_option()
     quiet: bool = common.quiet_option()

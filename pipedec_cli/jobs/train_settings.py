@@ -61,7 +61,7 @@ class TrainSettings(WorkflowSettings):
     max_source_tokens: int | None = option(
         None, "Cut longer sources \\[default: the teacher's, else 2048].", min=2, max=65_536
     )
-    limit: int | None = option(None, "Train on the first N examples only.", min=1)
+    limit: int | None = key(None, "Train on the first N examples only.", min=1)
     seed: int = option(0, "Of weights, order, dropout and random schedules.")
     device: str = device_option()
     resume: bool = option(False, "Go on after a stop, from the last checkpoint-N.")
