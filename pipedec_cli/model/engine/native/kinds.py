@@ -25,7 +25,9 @@ from pipedec_cli.model.engine.native.structures import ModelStruct
 
 Way = Literal["wide", "pairs", "tiles"]
 WEIGHTS: Final = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-_INT8, _PAIRS, _TILES = 1, 2, 4
+#: The number in `Library.kinds` of int8, and of each way to multiply bfloat16.
+_INT8: Final = 1
+_WAYS: Final[dict[Way, int]] = {"wide": 0, "pairs": 2, "tiles": 4}
 #: Rows, inputs and outputs of the trial's product, and how often it is made: some milliseconds in all.
 _TRIAL, _ROUNDS = (32, 768, 512), 5
 
@@ -47,12 +49,7 @@ def make_kind(dtype: torch.dtype, way: Way) -> ModelStruct:
 
 def ways(kernels: Library) -> list[Way]:
     """The ways to multiply bfloat16 that these kernels have."""
-    found: list[Way] = ["wide"]
-    if kernels.kinds & _PAIRS:
-        found.append("pairs")
-    if kernels.kinds & _TILES:
-        found.append("tiles")
-    return found
+    return [way for way, number in _WAYS.items() if kernels.kinds & number == number]
 
 
 @cache

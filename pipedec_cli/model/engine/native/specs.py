@@ -124,8 +124,8 @@ def _t5_layer(layer: Layer, bias: Tensor) -> LayerSpec:
 
 def _llama(model: Any) -> ModelSpec:
     """Llama, Qwen3 and SmolLM3, which may have norms of the heads, layers without positions, or windows."""
-    specs, rotary = list[LayerSpec](), model.model.rotary_emb
-    for layer in model.model.layers:
+    stack, specs = model.model, list[LayerSpec]()
+    for layer in stack.layers:
         own = layer.self_attn
         norms = {"self_norm": layer.input_layernorm, "feed_norm": layer.post_attention_layernorm}
         if hasattr(own, "q_norm"):
@@ -133,9 +133,9 @@ def _llama(model: Any) -> ModelSpec:
         turned, window = getattr(own, "use_rope", True), getattr(own, "sliding_window", None) or 0
         specs.append(LayerSpec(_matrices(layer), norms, rotary=0 if turned else -1, window=window))
     sizes = _causal_sizes(model, specs, model.config.hidden_act)
-    ropes = _ropes(rotary, {"": rotary.rope_type}, sizes["head_width"])
+    ropes = _ropes(stack.rotary_emb, {"": stack.rotary_emb.rope_type}, sizes["head_width"])
     sizes |= {"query_scale": sizes["head_width"] ** -0.5, "rotaries": 1}
-    return ModelSpec(model.model, model.lm_head, model.model.norm, specs, sizes, 0.0, *ropes)
+    return ModelSpec(stack, model.lm_head, stack.norm, specs, sizes, 0.0, *ropes)
 
 
 def _gemma(model: Any) -> ModelSpec:

@@ -81,7 +81,6 @@ class TorchStepper:
             self._calls.clear()
         for sequence, source in newcomers:
             self.release(sequence)
-            self.prompts.begin(sequence, 0)
             self.source_length[sequence] = len(source)
             self.cache.source_hidden[sequence, : len(source)] = False
         numbers = [sequence for sequence, _ in newcomers]
@@ -157,6 +156,7 @@ class TorchStepper:
     def release(self, sequence: int) -> None:
         """Forget a sequence's grid and source."""
         self.take_back(sequence, self.filled[sequence])
+        self.prompts.begin(sequence, 0)
         self.source_length[sequence] = 0
         self.cache.source_hidden[sequence] = True
 
