@@ -28,10 +28,10 @@ def write_data(place: Path, told: Sequence[tuple[str, Sequence[str]]], recipe: s
     write_lines(place / "data/segmentation.json", segmentation)
 
 
-def train_for(model: Path, delay: int) -> None:
-    """Have a checkpoint say that it was trained for one delay."""
+def trained_with(model: Path, **settings: Any) -> None:
+    """Let a checkpoint say that it was trained with these settings."""
     path = model / "config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "delay": delay})
+    change(path, pipedec={**read_json(path)["pipedec"], **settings})
 
 
 def remove(path: Path) -> None:

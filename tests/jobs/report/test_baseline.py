@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import change
-from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported
+from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported, trained_with
 from tests.running import read_json, refused, write_lines
 
 
@@ -38,8 +38,7 @@ def test_the_waiting_schedule_follows_the_rule_that_the_delays_beside_it_do(
     workspace, own, asked, options, stops
 ):
     remove(workspace / "models/sequential")
-    path = workspace / "models/pipelined/config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "empty_rows": "stop", "stop_on_repeat": own})
+    trained_with(workspace / "models/pipelined", empty_rows="stop", stop_on_repeat=own)
     reported("--delays", "1", *(asked or "").split())
     content, decoders = report_of(workspace)
     assert options_of(decoders["waiting schedule"]) == f"--delay wait{options}"
@@ -79,8 +78,7 @@ def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baselin
 
 def test_a_baseline_from_elsewhere_reads_what_the_pipelined_decoder_reads(workspace):
     change(workspace / "models/sequential/config.json", "pipedec")
-    path = workspace / "models/pipelined/config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "source_prefix": "say: ", "max_source_tokens": 30})
+    trained_with(workspace / "models/pipelined", source_prefix="say: ", max_source_tokens=30)
     reported("--delays", "1")
     for name in ("sequential", "pipelined-delay1"):
         settings = read_json(workspace / f"generations/{name}.manifest.json")["settings"]

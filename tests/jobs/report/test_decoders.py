@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 import pipedec_cli as pipedec
 from tests.checkpoints import TOLD, tiny_checkpoint
-from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported, train_for, write_data
+from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported, trained_with, write_data
 from tests.running import read_json, refused, run, write_lines
 
 
@@ -35,6 +35,10 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     first = decoders["Δt = 1"]
     assert [speed["batch_size"] for speed in first["speed"]] == [1, 2]
     assert [speed["batch_size"] for speed in decoders["prompt-lookup"]["speed"]] == [1]
+    for name in ("transformers", "prompt-lookup"):
+        peer = decoders[name]
+        assert (peer["agreement"], peer["role"]) == ({"equal": 3, "of": 3}, "peer")
+        assert peer["settings"]["version"].startswith("transformers")
     assert first["quality"]["signature"].startswith("rouge|")
     assert set(first["differences"]["rougeL"]) == {"value", "low", "high"}
     # 12 examples: what they have learnt to say is known, and so are the steps of the grid
@@ -143,8 +147,8 @@ def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_rec
 
 def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(workspace):
     shutil.copytree(workspace / "models/pipelined", workspace / "models/pipelined-delay3")
-    train_for(workspace / "models/pipelined", 1)
-    train_for(workspace / "models/pipelined-delay3", 3)
+    trained_with(workspace / "models/pipelined", delay=1)
+    trained_with(workspace / "models/pipelined-delay3", delay=3)
     said = " ".join(reported("--recipe", "pubmed").stderr.split())
     assert "Δt = 2: left out, since pipedec-workspace/models/pipelined was trained for delay 1 only" in said
     assert "train --delay 2 --out pipedec-workspace/models/pipelined-delay2` a model beside it" in said
@@ -153,16 +157,6 @@ def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained
     assert options_of(decoders["Δt = 3"]) == "--model pipedec-workspace/models/pipelined-delay3 --delay 3"
     assert [row["delay"] for row in content["paper"]["delays"]] == [1, 2, 3]
     assert "trained for delay 1 only" in refused("report", "--recipe", "pubmed", "--delays", "1,2", *QUICK)
-
-
-def test_peers_make_the_tokens_of_our_sequential_decoder(workspace):
-    pytest.importorskip("ctranslate2")
-    reported("--compare", "transformers,prompt-lookup,ctranslate2")
-    _, decoders = report_of(workspace)
-    for name in ("transformers", "prompt-lookup", "ctranslate2"):
-        peer = decoders[name]
-        assert (peer["agreement"], peer["role"]) == ({"equal": 3, "of": 3}, "peer")
-        assert peer["settings"]["version"].split()[0] in ("transformers", "ctranslate2")
 
 
 def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(workspace):
@@ -214,29 +208,21 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace)
     assert "waiting schedule" not in content["advice"]["text"]
 
 
-def test_exploration_rules_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):
-    result = reported(
-        "--delays", "1", "--empty-rows", "retry,stop", "--json", "--quiet", "--out", "elsewhere"
-    )
+def test_rules_and_starts_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):
+    ways = ("--empty-rows", "retry,stop", "--set", "min_start_probs=0.6,0,1")
+    result = reported("--delays", "1", *ways, "--json", "--quiet", "--out", "elsewhere")
     content = json.loads(result.stdout)
-    _, _, once = content["decoders"]
-    names = [entry["name"] for entry in content["decoders"]]
-    assert names == ["sequential", "Δt = 1, retry", "Δt = 1, stop"]
-    assert (options_of(once), once["row_budget_exhausted"]) == ("--delay 1 --empty-rows stop", 0.0)
-    assert content == read_json("elsewhere/report.json")
-    assert not (workspace / "report").exists()
-    assert "timing" not in result.stderr
-
-
-def test_starts_stand_beside_the_rule_with_the_options_that_give_them(workspace):
-    result = reported("--delays", "1", "--set", "min_start_probs=0.6,0,1", "--json", "--quiet")
-    decoders = json.loads(result.stdout)["decoders"][1:]
-    assert {entry["name"]: options_of(entry) for entry in decoders} == {
+    _, retry, stop, *starts = content["decoders"]
+    assert {one["name"]: options_of(one) for one in (retry, stop, *starts)} == {
         "Δt = 1, retry": "--delay 1",
+        "Δt = 1, stop": "--delay 1 --empty-rows stop",
         "Δt = 1, min start prob 0": "--delay 1 --min-start-prob 0",
         "Δt = 1, min start prob 0.6": "--delay 1 --min-start-prob 0.6",
         "Δt = 1, min start prob 1": "--delay 1 --min-start-prob 1",
     }
-    steps = [entry["totals"]["steps"] for entry in decoders[1:]]
-    assert steps == sorted(steps)
-    assert steps[-1] > steps[0]
+    assert stop["row_budget_exhausted"] == 0.0
+    steps = [entry["totals"]["steps"] for entry in starts]
+    assert steps == sorted(steps) and steps[-1] > steps[0]
+    assert content == read_json("elsewhere/report.json")
+    assert not (workspace / "report").exists()
+    assert "timing" not in result.stderr

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from tests.checkpoints import change
-from tests.jobs.report.running import options_of, report_of, reported, train_for
+from tests.jobs.report.running import options_of, report_of, reported, trained_with
 from tests.running import read_json, run
 
 TELLING = ("decoder", "delay", "empty_rows", "exact", "source_prefix", "max_source_tokens")
@@ -31,16 +31,8 @@ def options_of_all(place):
 def test_the_workspace_and_the_dtype_are_among_the_options(workspace):
     workspace.rename("other place")
     shown = "--dtype bfloat16 --workspace 'other place'"
-    reported(
-        "--delays",
-        "1",
-        "--compare",
-        "exact-source,exact-pipelined",
-        "--workspace",
-        "other place",
-        "--dtype",
-        "bfloat16",
-    )
+    given = ("--workspace", "other place", "--dtype", "bfloat16")
+    reported("--delays", "1", "--compare", "exact-source,exact-pipelined", *given)
     _, decoders = report_of(Path("other place"))
     assert options_of(decoders["Δt = 1"]) == f"--delay 1 {shown}"
     assert options_of(decoders["exact-pipelined"]).endswith(f"--draft pipelined {shown}")
@@ -50,9 +42,8 @@ def test_the_workspace_and_the_dtype_are_among_the_options(workspace):
 def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(workspace):
     other = workspace / "models/pipelined-delay2"
     shutil.copytree(workspace / "models/pipelined", other)
-    train_for(workspace / "models/pipelined", 1)
-    path = other / "config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "delay": 2, "empty_rows": "stop"})
+    trained_with(workspace / "models/pipelined", delay=1)
+    trained_with(other, delay=2, empty_rows="stop")
     reported("--delays", "1,2")
     two = f"--model {other} --delay 2"
     options = options_of_all(workspace)
@@ -67,8 +58,7 @@ def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(work
 def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told(workspace):
     shutil.move(workspace / "models/sequential", "hf-t5")
     change(Path("hf-t5/config.json"), "pipedec")
-    path = workspace / "models/pipelined/config.json"
-    change(path, pipedec={**read_json(path)["pipedec"], "source_prefix": "say: ", "max_source_tokens": 30})
+    trained_with(workspace / "models/pipelined", source_prefix="say: ", max_source_tokens=30)
     reported("--baseline", "hf-t5", "--delays", "1", "--compare", "exact-pipelined,exact-source")
     alike = "--source-prefix 'say: ' --max-source-tokens 30"
     assert options_of_all(workspace) == {

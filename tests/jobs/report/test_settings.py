@@ -5,7 +5,7 @@ import shutil
 import pytest
 import typer
 
-from tests.jobs.report.running import QUICK, remove, train_for
+from tests.jobs.report.running import QUICK, remove, trained_with
 from tests.running import refused, run
 
 
@@ -39,7 +39,7 @@ def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, opt
 
 
 def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
-    train_for(workspace / "models/pipelined", 1)
+    trained_with(workspace / "models/pipelined", delay=1)
     assert "trained for delay 1 only" in refused("report", "--delays", "1,3", *QUICK)
     assert not (workspace / "generations").exists()
     shutil.rmtree(workspace / "models/sequential")
