@@ -145,7 +145,7 @@ def compare(
             probe.measure()
 
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
-        measured = measure(
+        measured, conditions = measure(
             *(settings, planned, peers, first, longest, notify),
             forced=True,
             rest=rest,
@@ -154,10 +154,10 @@ def compare(
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
         shape = shape_of(settings.model, settings.family)
         fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
-        baseline, size = measured.entries[0], max(settings.batch_sizes)
+        baseline, size = measured[0], max(settings.batch_sizes)
         return Comparison(
-            entries=tuple(Entry(**promoted(one), gains=one.gains_over(baseline)) for one in measured.entries),
-            conditions=measured.conditions,
+            entries=tuple(Entry(**promoted(one), gains=one.gains_over(baseline)) for one in measured),
+            conditions=conditions,
             sample=Sample(size, size, settings.repeats),
             model=f"{settings.model}, {millions:.0f} M parameters{fresh}",
             lengths=lengths,

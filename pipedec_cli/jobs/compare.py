@@ -51,16 +51,16 @@ def compare(
     baseline = plan.entries[0].runs[0]
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     try:
-        measured = measure(settings, planned, peers, baseline.decoder.checkpoint, most, notify)
+        measured, conditions = measure(settings, planned, peers, baseline.decoder.checkpoint, most, notify)
     except KeyboardInterrupt:
         notify.warn(
             "stopped while timing: the same command times again, and takes the predictions as they are"
         )
         raise
     return files, assemble(
-        measured.entries,
+        measured,
         qualities,
-        measured.conditions,
+        conditions,
         [record.id for record in timed],
         metric=first.scores.measure.primary,
         called=plan.called,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -39,14 +38,6 @@ def parse_compared(value: str) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]
     return tuple(peer for peer in PEERS if peer in names), tuple(drafts)
 
 
-@dataclass(frozen=True, slots=True)
-class Measurements:
-    """Entries with timings and memory, and the conditions of measuring them."""
-
-    entries: tuple[MeasuredEntry, ...]
-    conditions: Conditions
-
-
 def measure(
     settings: ReportSettings | BenchSettings,
     planned: Sequence[PlannedEntry],
@@ -58,7 +49,7 @@ def measure(
     forced: bool = False,
     rest: Callable[[], None] = pause,
     then: Callable[[], None] = lambda: None,
-) -> Measurements:
+) -> tuple[list[MeasuredEntry], Conditions]:
     """Measure the speed and, if the settings say so, the memory of our decoders and the peers.
 
     The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text. With
@@ -116,7 +107,7 @@ def measure(
         disturbed=disturbed,
         prompted=checkpoint.backbone.prompted,
     )
-    return Measurements(tuple(measured), conditions)
+    return measured, conditions
 
 
 def _measure_memory(
