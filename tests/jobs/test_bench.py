@@ -60,7 +60,7 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     assert calls == {"sequential": 13, "Δt = 1": 7, "transformers": 13, "ctranslate2": 13}
     assert {speed["setup_seconds"] for speed in decoders.values()} == {None}
     assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
-    assert "whatever is outside reading the prompt is decoding" in page.read_text(encoding="utf-8")
+    assert "reading the prompt" in page.read_text(encoding="utf-8")
 
 
 def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, monkeypatch):
