@@ -126,7 +126,7 @@ def test_the_documented_command_trains_on_two_cores(tmp_path):
     how = (Segmentation("phrase", (";",), "; "), PhraseSegmenter(), {})
     save_segmented(tmp_path / "data", {"train": toy_records()}, *how)
     documented = (Path(__file__).parents[3] / "docs" / "scale.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^torchrun (.* --device cpu) +# a CPU's core each$", documented, re.MULTILINE)
+    (line,) = re.findall(r"^torchrun (.* --device cpu) +# a CPU core each$", documented, re.MULTILINE)
     ended = torchrun(*line.split(), tmp_path / "data", "--out", tmp_path / "out", "--max-steps", "2")
     assert ended.returncode == 0, ended.stderr
     assert "2 updates of 24 in 2 processes" in ended.stderr
