@@ -49,9 +49,7 @@ class ShardSettings(RunSettings):
         False, "Generate all parts with Ray, on this machine or a cluster that shares the folder."
     )
     address: str | None = option(
-        None,
-        "The Ray cluster \\[default: $RAY_ADDRESS, else one on this machine].",
-        metavar="HOST:PORT|auto",
+        None, "The Ray cluster \\[default: $RAY_ADDRESS, else one on this machine].", metavar="HOST:PORT|auto"
     )
     workers: int | None = key(
         None,

@@ -225,10 +225,7 @@ MOVED = {**changed(batch_size=1, threads=1), "model": {"name": "elsewhere", "sha
 
 @pytest.mark.parametrize(
     ("lines", "before", "now"),
-    [
-        *((lines, MANIFEST, MANIFEST) for lines in (0, 1, 3)),
-        (3, MANIFEST, MOVED),
-    ],
+    [*((lines, MANIFEST, MANIFEST) for lines in (0, 1, 3)), (3, MANIFEST, MOVED)],
     ids=["none", "one", "all", "a moved model and another speed"],
 )
 def test_whole_lines_of_the_same_run_are_counted(tmp_path, lines, before, now):
