@@ -63,7 +63,7 @@ def test_a_second_writer_is_refused_and_a_kill_leaves_whole_lines_that_are_resum
         time.sleep(0.01)
     process.send_signal(signal.SIGSTOP)
     told = refused("--batch-size", "2", "--out", out, "--resume")
-    assert f"is being written by process {process.pid} since" in told
+    assert f"is being written by process {process.pid} on " in told
     assert "(pipedec generate --batch-size 2 --out killed.jsonl)" in told
     process.kill()
     process.wait()
