@@ -58,6 +58,53 @@ def test_a_library_that_others_can_write_is_compiled_anew(cache, mode):
     assert len(calls(cache)) == 2
 
 
+def torn(made):
+    made.write_bytes(made.read_bytes()[:3])
+
+
+def emptied(made):
+    made.write_bytes(b"")
+
+
+def without_its_checksum(made):
+    made.with_name(f"{made.name}.sha256").unlink()
+
+
+def link(made):
+    made.rename(elsewhere := made.parent.parent / "elsewhere")
+    made.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("harm", [torn, emptied, without_its_checksum, link])
+def test_a_library_without_the_bytes_that_were_compiled_is_compiled_anew(cache, harm):
+    made = compiled()
+    harm(made)
+    assert not is_compiled()
+    assert compiled() == made
+    assert is_compiled()
+    assert made.read_text() == "library\n"
+    assert not made.is_symlink()
+    assert compiled() == made
+    assert len(calls(cache)) == 2
+
+
+def test_a_umask_that_lets_a_group_write_is_no_reason_to_compile_each_time(cache):
+    before = os.umask(0o002)
+    try:
+        cache.mkdir(parents=True, mode=0o700)
+        compiled()
+    finally:
+        os.umask(before)
+    assert is_compiled()
+
+
+def test_a_library_is_on_disk_before_it_has_its_name(cache, monkeypatch):
+    on_disk, fsync = [], os.fsync
+    monkeypatch.setattr(build.os, "fsync", lambda file: (on_disk.append(os.fstat(file).st_ino), fsync(file)))
+    made = compiled()
+    assert {made.stat().st_ino, made.with_name(f"{made.name}.sha256").stat().st_ino} == set(on_disk)
+
+
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
 def test_a_folder_that_others_can_write_is_not_used(cache, mode):
     compiled()

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from pipedec_cli.data.writing import file_sha256
+
 #: More flags for the compiler, such as ``-g -fsanitize=address``. Each set of flags has a library of its own.
 FLAGS_VARIABLE: Final = "PIPEDEC_NATIVE_FLAGS"
 SOURCE: Final = Path(__file__).with_name("kernels.cpp")
@@ -40,7 +42,7 @@ def is_compiled() -> bool:
     """Whether nothing will be compiled: the library is there, or it cannot be made at all."""
     try:
         place = _place(find_compiler())
-        return _is_safe(place) or (place.parent.exists() and not _is_safe(place.parent))
+        return _is_whole(place) or (place.parent.exists() and not _is_safe(place.parent))
     except (BuildError, OSError, RuntimeError):
         return True
 
@@ -48,8 +50,9 @@ def is_compiled() -> bool:
 def compiled() -> Path:
     """The shared library for this source, compiler and CPU, compiled now if it is not there; else a BuildError.
 
-    A library is code. It is compiled again if another user may have written it, and it is not kept in a folder where
-    other users can write. Several processes may compile at once: each moves its own file into place.
+    A library is code. It is compiled again if another user may have written it, or if its bytes are not those that were
+    compiled. It is not kept in a folder where other users can write. Several processes may compile at once: each moves
+    its own library into place, and its SHA-256 after it.
     """
     compiler = find_compiler()
     try:
@@ -57,17 +60,41 @@ def compiled() -> Path:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not _is_safe(place.parent):
             raise BuildError(f"{place.parent} is another user's, or others can write there (`chmod go-w` it)")
-        if _is_safe(place):
+        if _is_whole(place):
             return place
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             made = Path(folder) / place.name
             for extra in EXTRAS:
                 if _run([compiler, *FLAGS, *extra, *_more_flags(), str(SOURCE), "-o", str(made)]) is not None:
-                    made.chmod(0o700)
-                    return made.replace(place)
+                    checksum = _checksum(made)
+                    checksum.write_text(file_sha256(made), encoding="utf-8")
+                    for path in (made, checksum):
+                        path.chmod(0o700)
+                        with path.open("rb") as file:
+                            os.fsync(file.fileno())  # a power cut must not leave a name without its bytes
+                    made.replace(place)
+                    checksum.replace(_checksum(place))
+                    return place
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         raise BuildError(f"the compiled kernels cannot be kept: {error}") from error
     raise BuildError(f"{Path(compiler).name} cannot compile the kernels")
+
+
+def _checksum(library: Path) -> Path:
+    """The file beside a library that holds its SHA-256."""
+    return library.with_name(f"{library.name}.sha256")
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether a library is safe to load and has the bytes that were compiled: a torn one ends the process (SIGBUS).
+
+    A link is not taken: others may write where it leads to.
+    """
+    checksum = _checksum(library)
+    for path in (library, checksum):
+        if path.is_symlink() or not _is_safe(path):
+            return False
+    return checksum.read_bytes() == file_sha256(library).encode()
 
 
 def _is_safe(path: Path) -> bool:
