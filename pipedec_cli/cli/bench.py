@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipedec_cli.data.writing import to_json, write_text
+from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import bench as job
 from pipedec_cli.jobs.bench import BenchSettings
 from pipedec_cli.view.console import make_console, write_stdout
@@ -24,15 +24,10 @@ def bench(settings: BenchSettings) -> None:
     """
     terminal = Terminal(quiet=settings.quiet)
     measured, content = job.bench(settings, terminal.notify)
-    from pipedec_cli.view.page.command_pages import bench_page
     from pipedec_cli.view.sheets.bench import bench_sheets
 
-    sheets = bench_sheets(measured)
-    if settings.html is not None:
-        write_text(settings.html, bench_page(measured, sheets))
-        terminal.talk.say(f"saved {settings.html}, to be looked at in a browser")
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
-        for sheet in sheets:
+        for sheet in bench_sheets(measured):
             show_sheet(make_console(stderr=False), sheet)

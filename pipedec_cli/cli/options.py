@@ -61,7 +61,8 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
         found = recipe | config | typed_keys
         settings = kind(**given, **found, typed=frozenset(typed | set(typed_keys)))
         if values.get("config"):
-            written = (Path(path) for name in ("out", "html") if (path := getattr(settings, name, None)))
+            out = getattr(settings, "out", None)
+            written = [Path(out)] if out else []
             keep_apart([values["config"]], written, "name another file")
         if hasattr(settings, "threads"):
             settle_threads(settings.threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import to_builtins
 
-from pipedec_cli.data.writing import to_json, write_text
+from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import segment as job
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.view.console import write_stdout
@@ -28,18 +28,9 @@ def segment(settings: SegmentSettings) -> None:
     """
     terminal = Terminal(quiet=settings.quiet)
     made = job.segment(settings, terminal.notify)
-    if made.statistics:
-        sheets = segment_sheets(made.statistics, made.estimates, made.unit, made.segmentation.fields)
-        if not settings.quiet and not settings.as_json:
-            for sheet in sheets:
-                show_sheet(terminal.talk.console, sheet)
-        if settings.html is not None:
-            from pipedec_cli.view.page.command_pages import segment_page
-
-            write_text(
-                settings.html, segment_page(made.statistics["train"], made.estimates, made.unit, sheets)
-            )
-            terminal.talk.say(f"wrote {settings.html}, to be looked at in a browser")
+    if made.statistics and not settings.quiet and not settings.as_json:
+        for sheet in segment_sheets(made.statistics, made.estimates, made.unit, made.segmentation.fields):
+            show_sheet(terminal.talk.console, sheet)
     if settings.as_json:
         content = {"out": str(made.out), **to_builtins(made.segmentation), **made.details}
         write_stdout(to_json(content, indent=2) + "\n")

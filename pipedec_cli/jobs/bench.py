@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import keep_apart, require_place
+from pipedec_cli.data.reading import require_place
 from pipedec_cli.data.records import Family
 from pipedec_cli.data.wording import many
 from pipedec_cli.jobs import settings as common
@@ -68,7 +68,6 @@ class BenchSettings(Settings):
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
     seed: int = key(0, "The seed of fresh weights and random sources.")
-    html: Path | None = key(None, "Write a page with plots to this file, too.")
     out: Path | None = key(None, "Save the measurements in this JSON file.")
     config: Path | None = common.config_option()
     set_keys: tuple[str, ...] = common.set_option()
@@ -86,10 +85,7 @@ def bench(settings: BenchSettings, notify: Notify) -> tuple[Comparison, dict[str
         what = "--compare: the speed of exact mode and prompt lookup depends on the text, and here texts mean nothing"
         raise UserError(what, todo="run `pipedec report --compare exact,prompt-lookup` on a trained model")
     lengths = _chosen_lengths(settings)
-    out, html = ([path] if path else [] for path in (settings.out, settings.html))
-    for path in out + html:
-        require_place(path)
-    keep_apart(out, html, "name another file")
+    require_place(settings.out)
     made = compare(settings, lengths, peers, notify)
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.recorded}
     content = made.values() | {"manifest": manifest(resolved)}

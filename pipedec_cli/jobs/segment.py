@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from pipedec_cli.data.artifact import SEGMENTATION_FILE
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.lines import FieldNames
@@ -25,7 +24,7 @@ from pipedec_cli.data.preparation import (
     describe_targets,
     token_counter,
 )
-from pipedec_cli.data.reading import keep_apart, real, require_place
+from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
@@ -33,7 +32,6 @@ from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_h
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import (
-    SENTENCES_FILE,
     Workspace,
     read_split,
     save_segmented,
@@ -92,7 +90,6 @@ class SegmentSettings(WorkflowSettings):
         None, "Count the tokens of this checkpoint folder or hub model \\[default: count words]."
     )
     limit: int | None = option(None, "Read the first N records of each file.", min=1)
-    html: Path | None = key(None, "Write the figures, drawn, to this HTML file.")
     out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
 
     @property
@@ -182,8 +179,6 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
 
 def _check_level(settings: SegmentSettings) -> None:
     """Refuse what was typed for another level than the one that was chosen."""
-    if settings.html is not None and settings.sources_only:
-        raise UserError("the key html draws what targets are like, and there are none", todo="leave it out")
     of_fields, of_others = ("fields", "schema", "keep"), ("joiner", "split_long", "sub_max")
     foreign = of_others if settings.level == "field" else of_fields
     if wrong := settings.typed.intersection(foreign):
@@ -233,21 +228,13 @@ def _promise(
 
 
 def _check_inputs(inputs: Sequence[str], folder: Path, settings: SegmentSettings) -> None:
-    """Refuse standard input twice, and to write over what is read, or over data with the page."""
+    """Refuse standard input twice, and to write over what is read."""
     if inputs.count("-") > 1:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
     require_place(settings.out, folder=True)
-    require_place(settings.html)
     written = [folder, *(folder / f"{name}.jsonl" for name in SPLITS)]
     keep_apart(inputs, written)
-    if (page := settings.html) is not None:
-        schema = filter(None, [settings.schema])
-        others = (folder / SEGMENTATION_FILE, folder / SENTENCES_FILE)
-        keep_apart([*inputs, *schema, *written, *others], [page], "give another file as html")
-        if real(page.parent) in map(real, inputs) and page.suffix != ".html":
-            what = "is in the folder that is read, and is not called .html"
-            raise UserError(what, where=str(page), todo="give another file as html")
 
 
 def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:

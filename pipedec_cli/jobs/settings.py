@@ -18,7 +18,7 @@ from pipedec_cli.data.shards import Shard
 from pipedec_cli.model.text import check_template
 
 #: Settings that say where results go and how they are shown. They do not change a result.
-_UNRECORDED = {"typed", "workspace", "config", "set_keys", "as_json", "quiet", "out", "html", "open"}
+_UNRECORDED = {"typed", "workspace", "config", "set_keys", "as_json", "quiet", "out", "open"}
 
 Dtype = Literal["float32", "bfloat16", "float16", "int8"]
 

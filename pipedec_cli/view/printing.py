@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pipedec_cli.view.console import visible
-from pipedec_cli.view.sheet import NONE, Section, Sheet
+from pipedec_cli.view.formats import NONE
+from pipedec_cli.view.sheet import Section, Sheet
 
 _BETWEEN: Final = 2  # cells between two columns
 _LEAST_LAST: Final = 30  # the least cells of a last column that is broken

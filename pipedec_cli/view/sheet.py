@@ -1,25 +1,19 @@
-"""A sheet: a table with its title and notes, as every medium shows it. And the formats of its numbers."""
+"""A sheet: a table with its title and notes, as every medium shows it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison, Entry
-    from pipedec_cli.evaluate.failures import Failures
+from pipedec_cli.view.formats import Format
 
-NONE: Final = "–"
 _FIGURE: Final = re.compile(r"[-+]?\d")
 _MOST_ROWS: Final = 60
-_BAR_PER_TIME, _LONGEST_BAR = 3, 30
 
 Row = tuple[str, ...]
 Label = tuple[str, str]  # the heading of a section, and the name of a row in it
-Format = Callable[[Any], str]  # of a value, which may be None
 Line = tuple[str, str, Format]  # a row name, an attribute, and its format
 
 
@@ -89,93 +83,3 @@ def side_by_side(
         row = (name, *(cell for _, cell in cells), *(column.get(label, "") for column in more))
         rows.append((heading, row))
     return grouped(rows)
-
-
-def failure_cells(
-    failures: Failures | None, part: str, form: Format, *, repeats: bool
-) -> list[tuple[str, str]]:
-    """What goes wrong with a decoder: its rates, and the lengths of its texts in `part`, a subsequence or a field.
-
-    `repeats` says whether there is a row for texts that were stopped because they repeated themselves.
-    """
-    lengths = NONE
-    if failures is not None and failures.expected_per_text is not None:
-        lengths = f"{failures.subsequences_per_text:.1f} of {failures.expected_per_text:.1f}"
-    rates: list[Line] = [
-        (f"duplicated {part}s", "duplicated_rate", form),
-        (f"dropped {part}s", "dropped_rate", form),
-        ("truncated predictions", "truncated_rate", form),
-        ("stopped on repeat", "stopped_on_repeat_rate", form),
-        ("alike predictions", "alike_rate", form),
-    ]
-    if not repeats:
-        del rates[3]
-    return [(f"{part}s per text", lengths), *cells(failures, rates)]
-
-
-def time_parts(comparison: Comparison) -> dict[str, str]:
-    """The parts of an example's time: row names, and the attributes of a `Timing`."""
-    if comparison.conditions.prompted:
-        return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
-    return {"encoder": "encoder_seconds", "source keys": "setup_seconds", "decoding": "decoding_seconds"}
-
-
-def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str]]:
-    """The dtype and the number of threads of a decoder."""
-    threads = entry.runner.settings.get("threads", str(comparison.conditions.machine.threads))
-    return [("dtype", entry.runner.settings["dtype"]), ("threads", threads)]
-
-
-def settings_sheet(title: str, comparison: Comparison, measured: str, notes: Row) -> Sheet:
-    """Version and settings of each decoder, and the machine that it was `measured` on."""
-    rows = [
-        (entry.name, ", ".join(map(" ".join, entry.runner.settings.items()))) for entry in comparison.entries
-    ]
-    where = comparison.conditions
-    versions = (f"{name} {version or 'not installed'}" for name, version in where.versions.items())
-    notes = (f"{measured} on {where.device}; {where.machine.line}", ", ".join(versions), *notes)
-    return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
-
-
-def number(pattern: str, value: float | None) -> str:
-    """A number in a format, or a dash for None."""
-    return NONE if value is None else pattern.format(value)
-
-
-def interval(thing: Any, pattern: str = "{:.1f}") -> str:
-    """The `low` and `high` of a thing, or a dash if it has none."""
-    if thing is None or thing.low is None:
-        return NONE
-    return f"{pattern.format(thing.low)} to {pattern.format(thing.high)}"
-
-
-count = partial(number, "{:,}")
-points = partial(number, "{:.1f}")  # a score of 100
-rate = partial(number, "{:.1%}")  # a share of 1
-
-
-def times(ratio: float | None) -> str:
-    """A ratio, with two places where it is below 1."""
-    return number("{:.1f} ×" if ratio is None or ratio >= 0.995 else "{:.2f} ×", ratio)
-
-
-def figure(value: float | None) -> str:
-    """A number with three figures."""
-    places = 0 if value is None or value >= 100 else 1 if value >= 10 else 2
-    return number(f"{{:.{places}f}}", value)
-
-
-def milliseconds(seconds: float | None) -> str:
-    """Seconds as milliseconds."""
-    return figure(None if seconds is None else 1000 * seconds)
-
-
-def megabytes(size: int | None) -> str:
-    """Bytes in millions."""
-    return number("{:,.0f}", None if size is None else size / 1e6)
-
-
-def bar(ratio: float | None, largest: float = 1) -> str:
-    """A bar as long as a ratio is large. Bars up to the `largest` ratio have one scale."""
-    scale = min(_BAR_PER_TIME, _LONGEST_BAR / largest)
-    return "" if ratio is None else "█" * max(1, round(scale * ratio))

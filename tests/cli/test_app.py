@@ -281,7 +281,7 @@ def test_a_config_file_that_does_not_fit_is_refused(tmp_path, content, told):
 def test_a_config_file_is_not_written_over(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text("seed = 1\n", encoding="utf-8")
-    for command, option in (("segment data.jsonl", "--html"), ("score", "--out"), ("bench", "--out")):
+    for command, option in (("score", "--out"), ("bench", "--out")):
         told = refused(*command.split(), "--config", path, option, path)
         assert told == f"{path}: would be written over; name another file"
     assert path.read_text(encoding="utf-8") == "seed = 1\n"
@@ -325,7 +325,7 @@ def test_what_a_config_file_says_wrong_is_looked_for_in_that_file(tmp_path):
         ("dev_fraction=2", "dev_fraction: 2.0 is not from 0.0 to 1.0"),
         ("dev_fraction=nan", "dev_fraction: nan cannot be used"),
         ("seed=many", "seed: Expected `int`, got `str`"),
-        ("html=a\0b", "cannot be used"),
+        ("joiner=a\0b", "cannot be used"),
     ],
 )
 def test_a_key_that_is_typed_wrong_is_refused_in_one_line(pair, wrong):

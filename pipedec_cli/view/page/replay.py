@@ -1,10 +1,11 @@
-"""A report's stored grids to be played back: what each decoder call of an example made, beside the baseline's."""
+"""The grids of a report to replay: the tokens of each decoder call of an example, beside the baseline's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.runners import EngineRunner
@@ -12,55 +13,58 @@ from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.view.console import one_line
 from pipedec_cli.view.grid_drawing import AFTER_PROMPT, BOS, EOS, RowText, Words
 from pipedec_cli.view.page.page import Section, template
-from pipedec_cli.view.page.shown import shortened, shown_places, size
+from pipedec_cli.view.page.shown import shortened, shown_first, shown_places, size
 
 if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
     from pipedec_cli.evaluate.comparison import Comparison, Entry
 
-#: Bytes of all examples together, and of any one.
+#: The most bytes of all examples together, and of one.
 BUDGET: Final = 450_000
 MOST: Final = BUDGET // 10
-#: Characters of a source that tell an example.
+#: Characters of a source in the heading of an example.
 HEADING: Final = 300
 #: Stands between the tokens of a row.
 BETWEEN: Final = "\n"
 
 
-class _Traced(NamedTuple):
-    """A decoder whose grids are stored: what it made by the example's place, and how a token looks behind another one."""
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A decoder whose grids are stored. `piece` is the text of a token, given the token before it.
 
-    name: str
-    role: str
+    `openings` are the given starts of rows. The clock has the milliseconds before the first call, and of a call.
+    """
+
+    entry: Entry
     made: Sequence[Generated]
     piece: Callable[[int | None, int], str]
     eos: int
-    openings: Sequence[str]  # what rows begin with that are known to come
-    clock: list[float] | None  # milliseconds before the first call, and of a call
+    openings: Sequence[str]
+    clock: list[float] | None
 
     @classmethod
-    def of(cls, one: Entry) -> _Traced | None:
-        """None if there are no grids."""
-        made = one.quality.scored.run.predictions if one.quality.scored else ()
-        if not isinstance(one.runner, EngineRunner) or not any(each.grid for each in made):
+    def of(cls, entry: Entry) -> _Traced | None:
+        """The decoder of an entry; None if there are no grids."""
+        made = entry.quality.scored.run.predictions if entry.quality.scored else ()
+        if not isinstance(entry.runner, EngineRunner) or not any(each.grid for each in made):
             return None
-        words, method = one.runner.decoder.text.decode, one.runner.method
+        words, method = entry.runner.decoder.text.decode, entry.runner.method
         piece = _pieces(words, ({} if method.bos is None else {method.bos: BOS}) | {method.eos: EOS})
         openings = [one_line(words(opening.known).strip()) for opening in method.openings]
-        openings = openings if method.bos is not None else [AFTER_PROMPT]
-        return cls(one.name, one.role, made, piece, method.eos, openings, _clock(one))
+        if method.bos is None:
+            openings = [AFTER_PROMPT]
+        return cls(entry, made, piece, method.eos, openings, _clock(entry))
 
 
 def replay(report: Comparison) -> Section | None:
-    """The section in which examples are played back; None where no predictions hold their grids."""
-    found = [traced for one in report.entries if (traced := _Traced.of(one))]
-    first = report.first.quality.scored
-    if first is None or not found:
+    """The section that replays examples; None if no predictions have their grids."""
+    found = [traced for entry in report.entries if (traced := _Traced.of(entry))]
+    scored = report.first.quality.scored
+    if scored is None or not found:
         return None
-    left, examples, places = BUDGET, list[dict[str, Any]](), shown_places(report)
-    for number, place in enumerate(places):
-        item = first.items[place]
-        runs = [_trace(one.made[place], one) for one in found]
+    left, examples = BUDGET, list[dict[str, Any]]()
+    for number, place in enumerate(shown_places(report)):
+        item, runs = scored.items[place], [_trace(traced.made[place], traced) for traced in found]
         example = {
             "at": number,  # in the list of examples
             "place": place + 1,
@@ -68,27 +72,27 @@ def replay(report: Comparison) -> Section | None:
             "source": shortened(item.source, HEADING),
             "runs": runs,
         }
-        if any(runs) and (taken := size(example)) <= min(left, MOST):
+        taken = size(example)
+        if any(runs) and taken <= min(left, MOST):
             examples.append(example)
             left -= taken
     if not examples:
         return None
-    usual = [at for at, one in enumerate(found) if one.name == report.advised]
+    names = [traced.entry.name for traced in found]
     data = {
-        "decoders": [{"name": one.name, "role": one.role, "clock": one.clock} for one in found],
-        "usual": (usual or [min(1, len(found) - 1)])[0],
+        "decoders": [{"name": one.entry.name, "role": one.entry.role, "clock": one.clock} for one in found],
+        "usual": shown_first(names, report),
         "part": report.part,
         "between": BETWEEN,
         "examples": examples,
     }
-    lacking = {one.name for one in report.entries if one.quality.scored} - {one.name for one in found}
-    notes, of = list[str](), len(first.items)
+    notes, of = list[str](), len(scored.items)
     if len(examples) < of:
         notes.append(f"{many(len(examples), 'example')} of {of:,}: more would make this page too large")
-    if lacking:
-        without = "the predictions were made with --no-trace or by an older version"
-        notes.append(f"not {', '.join(sorted(lacking))}: {without}, and hold no grid")
-    if timed := any(one.clock for one in found):
+    if lacking := sorted({entry.name for entry in report.entries if entry.quality.scored} - {*names}):
+        notes.append(f"not {', '.join(lacking)}: the predictions have no grid (trace=false)")
+    timed = any(one.clock for one in found)
+    if timed:
         means = f"the means of {many(report.sample.timed, 'timed example')}, one at a time"
         notes.append(f"measured time: {means}, for the source and for each call")
     body = template("replay.html", notes=notes, timed=timed, part=report.part)
@@ -96,11 +100,11 @@ def replay(report: Comparison) -> Section | None:
 
 
 def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
-    """One example's grid for the script; None where there is none, it is endless, or does not add up, as in a file that was changed.
+    """The grid of one example for the script. None if there is none or if it is not consistent: a file may be damaged.
 
-    A row has its start, whether it has ended, its tokens, and what it begins with unless that is <bos>. `calls` has the time
-    after each, where that is not the next one; what was taken back has call, subsequence, time and text; so many calls before
-    (`draft`) made a draft.
+    A row has its start, whether it has ended, its tokens, and its opening unless that is <bos>. `calls` are the times after
+    the calls, if these are not 1, 2, 3, ...; `gone` has the call, row, time and text of each token that was taken back;
+    `draft` is the number of calls that made a draft.
     """
     rows, times = list[tuple[int, bool, str, *tuple[str, ...]]](), set[int]()
     for number, (start, tokens) in enumerate(made.grid):
@@ -111,24 +115,20 @@ def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
         times.update(range(start + 1, start + len(tokens) + 1))
     times.update(time + 1 for _, _, time, _ in made.taken_back if not made.calls)
     calls, draft = made.calls or tuple(sorted(times)), made.draft_steps or 0
-    fits = max((*times, *calls), default=0) < MOST and all(
-        row <= len(rows) + 1 for _, row, *_ in made.taken_back
-    )
-    if not rows or not fits or len(calls) != made.steps - draft:
+    endless = max((*times, *calls), default=0) >= MOST
+    foreign = any(row > len(rows) + 1 for _, row, *_ in made.taken_back)
+    if not rows or endless or foreign or len(calls) != made.steps - draft:
         return None
+    trace: dict[str, Any] = {"rows": rows, "steps": len(calls)}
+    if made.calls or calls[-1] != len(calls):
+        trace["calls"] = calls
     gone = [(call, row, time, by.piece(None, token)) for call, row, time, token in made.taken_back]
-    return {
-        "rows": rows,
-        "steps": len(calls),
-        **({"calls": calls} if calls[-1] != len(calls) or made.calls else {}),
-        **({"draft": draft} if draft else {}),
-        **({"gone": gone} if gone else {}),
-        **({"cut": made.truncated} if made.truncated else {}),
-    }
+    optional = {"draft": draft, "gone": gone, "cut": made.truncated}
+    return trace | {name: value for name, value in optional.items() if value}
 
 
 def _pieces(words: Words, special: Mapping[int, str]) -> Callable[[int | None, int], str]:
-    """How a token looks behind the one before it, as in the live view."""
+    """The text of a token after another token, as in the live view."""
 
     @cache
     def piece(before: int | None, token: int) -> str:
@@ -141,9 +141,9 @@ def _pieces(words: Words, special: Mapping[int, str]) -> Callable[[int | None, i
     return piece
 
 
-def _clock(one: Entry) -> list[float] | None:
-    """Milliseconds that an example takes before its first call, and a call, one example at a time; None if not measured."""
-    timing = one.timings.get(1)
+def _clock(entry: Entry) -> list[float] | None:
+    """Milliseconds of an example before its first call, and of a call, one example at a time; None if not measured."""
+    timing = entry.timings.get(1)
     if timing is None:
         return None
     before = (timing.encoder_seconds or 0.0) + (timing.setup_seconds or 0.0)

@@ -10,7 +10,7 @@ from pipedec_cli.evaluate.breakdown import MANY
 from pipedec_cli.evaluate.estimate import WORTHWHILE
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.page.plots import Interval, Plot, Series, bars, cloud, lines
-from pipedec_cli.view.sheet import time_parts
+from pipedec_cli.view.sheets.shared import time_parts
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Comparison, Entry

@@ -1,7 +1,8 @@
-"""What of a report's examples fits its page: which of them, and how much of their texts."""
+"""What fits on the page of a report: which examples, how much of their texts, and which decoder is shown first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.wording import many
@@ -11,7 +12,7 @@ from pipedec_cli.view.page.page import block
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Comparison
 
-#: The most examples on a page; of more, one drawn from each of as many equal parts.
+#: The most examples on a page. Of more, one is drawn from each of as many equal parts.
 MOST: Final = 300
 
 
@@ -21,13 +22,18 @@ def shown_places(report: Comparison) -> list[int]:
     return choose_sample(len(scored.items), MOST) if scored else []
 
 
+def shown_first(names: Sequence[str], report: Comparison) -> int:
+    """The place of the decoder that is shown first: the advised one, else the first after the baseline."""
+    return names.index(report.advised) if report.advised in names else min(1, len(names) - 1)
+
+
 def size(data: object) -> int:
     """Bytes of data on a page."""
     return len(block(data).encode())
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters of a text, and how much was left out."""
+    """The start of a text, of at most `most` characters, and how much was left out."""
     if len(text) <= most:
         return text
     start = text[: most + 1].rsplit(None, 1)[0] if " " in text[most // 2 : most] else text[:most]

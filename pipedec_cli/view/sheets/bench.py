@@ -6,25 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.wording import many
-from pipedec_cli.view.sheet import (
-    Label,
-    Line,
-    Sheet,
-    cells,
-    count,
-    figure,
-    grouped,
-    interval,
-    megabytes,
-    milliseconds,
-    number,
-    precision_cells,
-    settings_sheet,
-    side_by_side,
-    time_parts,
-    times,
-    with_section,
-)
+from pipedec_cli.view.formats import count, figure, interval, megabytes, milliseconds, number, times
+from pipedec_cli.view.sheet import Label, Line, Sheet, cells, grouped, side_by_side, with_section
+from pipedec_cli.view.sheets.shared import precision_cells, settings_sheet, time_parts
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Comparison, Entry

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipedec_cli.data.paper import TARGET_LENGTHS
-from pipedec_cli.view.sheet import Section, Sheet, cells, count
+from pipedec_cli.view.formats import count
+from pipedec_cli.view.sheet import Section, Sheet, cells
 from pipedec_cli.view.sheets.segment import LENGTHS
 
 

@@ -12,32 +12,22 @@ from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
 from pipedec_cli.evaluate.breakdown import MANY
 from pipedec_cli.evaluate.comparison import Comparison, Entry, Quality
 from pipedec_cli.evaluate.scoring import LABELS
-from pipedec_cli.view.markdown import escaped, markdown_lines
-from pipedec_cli.view.printing import show_lines, show_sheet
-from pipedec_cli.view.sheet import (
+from pipedec_cli.view.formats import (
     NONE,
-    Label,
-    Line,
-    Section,
-    Sheet,
-    bar,
-    cells,
     count,
-    failure_cells,
     figure,
     interval,
     megabytes,
     milliseconds,
     number,
     points,
-    precision_cells,
     rate,
-    settings_sheet,
-    side_by_side,
-    time_parts,
     times,
-    with_section,
 )
+from pipedec_cli.view.markdown import escaped, markdown_lines
+from pipedec_cli.view.printing import show_lines, show_sheet
+from pipedec_cli.view.sheet import Label, Line, Section, Sheet, cells, side_by_side, with_section
+from pipedec_cli.view.sheets.shared import failure_cells, precision_cells, settings_sheet, time_parts
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
@@ -252,16 +242,13 @@ def _by_subsequences(report: Comparison) -> Sheet:
     """The paper's Figures 4 and 5: speedup and quality by number of target subsequences."""
     metric, tables = LABELS[report.metric], report.by_subsequences
     names = [name for name, rows in tables.items() if rows]
-    drawn = report.advised if report.advised in names else names[0]
     columns = ["targets", "timed", f"{metric}, {report.first.name}"]
     for name in names:
         columns += [f"fewer steps, {name}", f"speedup, {name}", f"{metric}, {name}"]
     curve = report.paper.curve if report.paper else None
     ends = {2: curve.at_2, 9: curve.at_9} if curve else {}
-    last = ["paper: speedup"] if curve else []
-    # On a narrow terminal first the steps give way, then the bars, then the qualities from the right.
-    spare = [*range(3, len(columns), 3), len(columns) + len(last), *range(len(columns) - 1, 3, -3)]
-    longest = max((row.speedup for row in tables[drawn] if row.speedup), default=1)
+    # On a narrow terminal first the steps give way, then the qualities from the right.
+    spare = [*range(3, len(columns), 3), *range(len(columns) - 1, 3, -3)]
     rows = []
     for place, first in enumerate(tables[names[0]]):
         if not (first.examples or curve):  # such a row is for the paper's figures alone
@@ -273,7 +260,7 @@ def _by_subsequences(report: Comparison) -> Sheet:
         if curve:
             end = ends.get(first.subsequences)
             line.append(times(end) if end else "")
-        rows.append((*line, bar(tables[drawn][place].speedup, longest)))
+        rows.append(tuple(line))
     more = "" if report.sample.timed == report.sample.of else "; timing_examples=all times every target"
     notes = [f"steps and quality: all targets; speedup: the timed ones, one at a time{more}"]
     if curve:
@@ -281,7 +268,7 @@ def _by_subsequences(report: Comparison) -> Sheet:
         notes += [f"paper, {curve.quality}"] if curve.quality else []
     return Sheet(
         f"By number of target {report.part}s, as in the paper's Figures 4 and 5",
-        (*columns, *last, f"speedup, {drawn}, drawn"),
+        (*columns, *(["paper: speedup"] if curve else [])),
         (Section("", tuple(rows)),),
         spare=tuple(spare),
         notes=tuple(notes),

@@ -7,19 +7,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.view.console import make_console
+from pipedec_cli.view.formats import NONE, interval, number
 from pipedec_cli.view.printing import show_lines, show_sheet
-from pipedec_cli.view.sheet import (
-    NONE,
-    Row,
-    Section,
-    Sheet,
-    failure_cells,
-    first_rows,
-    interval,
-    number,
-    side_by_side,
-    with_section,
-)
+from pipedec_cli.view.sheet import Row, Section, Sheet, first_rows, side_by_side, with_section
+from pipedec_cli.view.sheets.shared import failure_cells
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.metrics.measure import Measure

@@ -11,7 +11,8 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.evaluate.estimate import Estimate
-from pipedec_cli.view.sheet import NONE, Line, Section, Sheet, cells, count, first_rows, points, rate
+from pipedec_cli.view.formats import NONE, count, points, rate
+from pipedec_cli.view.sheet import Line, Section, Sheet, cells, first_rows
 
 #: Targets in groups by their number of subsequences, and the largest number of each group.
 _GROUPS: Final = ("0", "1 to 2", "3 to 5", "6 to 10", "11 or more")

@@ -54,10 +54,8 @@ def test_objects_become_a_row_for_each_key_and_stay_as_they_were():
 def test_a_schema_may_be_chosen_given_or_thinned_out_and_what_it_leaves_out_is_said():
     on = (write("data.jsonl", *objects()), "--level", "field", "--target-field", "facts", *WHOLE)
     names = lambda: [field.name for field in segmentation().fields]  # noqa: E731
-    result = segment(*on, "--keep", "0.1", "--html", "page.html")
-    assert (
-        re.search(r"food +string +any +66\.7%", result.stderr) and "together" in Path("page.html").read_text()
-    )
+    result = segment(*on, "--keep", "0.1")
+    assert re.search(r"food +string +any +66\.7%", result.stderr)
     assert names() == ["name", "stars", "food"]
     assert "1 key left out, with 1 value in train: 'parking'" in result.stderr
     assert "1 value of keys that are not in the schema left out" in result.stderr

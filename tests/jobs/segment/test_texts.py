@@ -108,19 +108,6 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
     assert "nothing.jsonl: no such file" in refusal("nothing.jsonl")
     for over in ("pipedec-workspace/data/train.jsonl", "pipedec-workspace/data"):
         assert "would be written over" in refusal(over)
-    for page in (
-        "data.jsonl",
-        "pipedec-workspace/data/dev.jsonl",
-        "pipedec-workspace/data/segmentation.json",
-    ):
-        wrong = f"{page}: would be written over; give another file as html"
-        assert wrong in refusal("data.jsonl", "--html", page)
-    write("corpus/train.jsonl", *examples())
-    told = refusal("corpus", "--html", "corpus/train.jsonl")
-    assert told.startswith("corpus/train.jsonl: is in the folder that is read, and is not called .html")
-    Path("s.json").write_text('{"type": "object", "properties": {"a": {"type": "string"}}}')
-    told = refusal("data.jsonl", "--level", "field", "--schema", "s.json", "--html", "s.json")
-    assert told.startswith("s.json: would be written over")
     assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
     assert "was trained on other data" not in segment("data.jsonl").stderr
@@ -248,24 +235,14 @@ def test_data_that_will_not_be_helped_or_are_too_few_are_said_so_and_hostile_tex
     assert refusal("[red]x.jsonl").startswith("[red]x.jsonl:1: not JSON")
 
 
-def test_tables_and_page_have_the_papers_columns_and_the_steps_of_each_delay():
+def test_tables_have_the_papers_columns_and_the_steps_of_each_delay():
     train, dev = TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}), TargetStatistics(0, 0.0, 0.0, 0.0, {})
     console = Console(file=io.StringIO(), width=60)
     for sheet in segment_sheets({"train": train, "dev": dev}, [Estimate(1, 2, 9.0, 3.0, 0.25)], "words"):
         show_sheet(console, sheet)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert all(figure in shown for figure in ("25.0%", "3.0", "1 to 2: 50%, 3 to 5: 50%"))
-    said = segment(write("data.jsonl", *examples()), "--html", "page.html").stderr
-    page = Path("page.html").read_text(encoding="utf-8")
-    for shown in (
-        "Subsequences a target",
-        "Decoder steps a target",
-        "Table 1",
-        "words / subsequence",
-        "<svg",
-    ):
-        assert shown in page
-    assert "html draws what targets are like" in refusal("data.jsonl", "--sources-only", "--html", "p.html")
+    said = segment(write("data.jsonl", *examples())).stderr
     promise = "Decoder steps on the grid, in words"
     assert all(expected in said for expected in ("subsequences", promise, "sequential", "times"))
     # the examples in the help name options that there are

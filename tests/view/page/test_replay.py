@@ -46,7 +46,7 @@ def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_play
     for place, change in enumerate(odd):
         made[place] = structs.replace(made[place], **change)
     section = replay(report)
-    assert "not Δt = 1: the predictions were made with --no-trace or by an older version" in section.body
+    assert "not Δt = 1: the predictions have no grid" in section.body
     assert [one["name"] for one in section.data["decoders"]] == [
         "sequential",
         "Δt = 2, retract",
