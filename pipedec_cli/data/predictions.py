@@ -6,11 +6,10 @@ The file NAME.jsonl grows by one flushed line at a time, in input order. NAME.ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.artifact import Artifact, settings_diff
+from pipedec_cli.data.artifact import Artifact
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.lines import FieldNames, generated_of
 from pipedec_cli.data.records import Generated, Record
@@ -157,31 +156,6 @@ class PredictionsFile(Artifact):
         if not count:
             self.invalid_path.unlink()
         return count
-
-    def first_lines(
-        self, manifest: Mapping[str, Any], records: Iterable[Record]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-        """The manifest and the lines of a run over these first records, taken from this run over more of them.
-
-        None if this run has other settings, another model or other records. Lines with a trace serve as well.
-        """
-        before, now = self.manifest, manifest["settings"]
-        settings = {**self.settings, "limit": now["limit"]}
-        taken = {**before, **{name: manifest[name] for name in ("examples", "data", "inputs")}}
-        taken["settings"] = settings
-        taken.pop("result", None)
-        wanted = {**manifest, "settings": {**now, "trace": now["trace"] or settings.get("trace")}}
-        if any(settings_diff(taken, wanted)):
-            return None
-        records = list(records)
-        lines = list(islice(self.lines(), len(records)))
-        if len(lines) < len(records):
-            return None
-        for record, found in zip(records, lines, strict=True):
-            given = {name: value for name, value in record.fields.items() if name != "id"}
-            if str(found.get("id")) != record.id or not given.items() <= found.items():
-                return None
-        return taken, lines
 
     @property
     def _start_anew(self) -> str:

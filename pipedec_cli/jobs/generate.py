@@ -129,7 +129,8 @@ def generate(
         assert emit is not None, "the caller takes what goes to standard output"
         stream(run, notify, emit)
         return None
-    return write(run, Path(settings.out) if settings.out else run.path, notify)
+    path, again = Path(settings.out) if settings.out else run.path, "the same command with --resume"
+    return write(run, path, notify, resume=settings.resume, again=again)
 
 
 S = TypeVar("S", bound=RunSettings)

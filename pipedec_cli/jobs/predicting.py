@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
@@ -16,7 +15,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.writing import JsonLinesAppender, write_json_lines
+from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.jobs.events import Generating, GenerationEnded, Notify
 from pipedec_cli.jobs.run import Run
 from pipedec_cli.jobs.tally import GenerateResult, Tally
@@ -103,70 +102,59 @@ def stream(
     return tally
 
 
-def write(run: Run, path: Path, notify: Notify, *, resume: bool | None = None) -> GenerateResult:
+def write(
+    run: Run, path: Path, notify: Notify, *, resume: bool, again: str, todo: str = "choose another --out"
+) -> GenerateResult:
     """Write a run to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
 
-    With `resume`, by default that of the settings, it goes on behind the lines that are there: a `UserError` if another run
-    wrote them. Without it an earlier file is kept as FILE.bak. With a limit, a longer run in the workspace gives the lines,
-    unless the grid is to be shown.
+    With `resume` it goes on behind the lines that are there: a `UserError` if another run wrote them. Without it an earlier
+    file is kept as FILE.bak. `again` says how to go on after a stop; `todo` is for another writer of the file.
     """
     is_regular = path.is_file() or not path.exists()
-    file = PredictionsFile(path) if is_regular else None
-    resume = run.settings.resume if resume is None else resume
-    goes_on = file is not None and resume and file.begun
-    done, tally, invalid = 0, Tally(), 0
-    with file.lock(notify.warn) if file else nullcontext():
-        if file and goes_on:
+    file, done = PredictionsFile(path) if is_regular else None, None
+    invalid = 0
+    with file.lock(notify.warn, todo=todo) if file else nullcontext():
+        if file and resume and file.begun:
             run = _traced_as(run, file)
             done = file.done(run.manifest, run.inputs.read())
-        may_take = file and not goes_on and not run.settings.live and not run.inputs.shard
-        if file and may_take and _take_first_lines(run, file, path, notify):
-            done = run.inputs.count
-        else:
-            if file and resume and not goes_on and not file.shard:
-                notify.say(f"there is no {path} to go on with: starting at the beginning")
-            again = "the same command" + ("" if run.inputs.shard else " with --resume")
-            tally = _append(run, path, file, done if goes_on else None, notify, again)
+        elif file and resume and not file.shard:
+            notify.say(f"there is no {path} to go on with: starting at the beginning")
+        tally = _append(run, path, file, done, notify, again)
         if file:
             invalid = _list_invalid(run, file, notify)
             file.finish_lines()
-    return _result(run, path, tally, done, invalid)
+    return _result(run, path, tally, done or 0, invalid)
 
 
 def is_complete(run: Run) -> bool:
     """Whether all lines of a run are in the workspace's file. Lines that hold more serve as well."""
-    file = PredictionsFile(run.path)
-    if not file.begun:
-        return False
     with suppress(UserError):
-        return file.done(_traced_as(run, file).manifest, run.inputs.read()) == run.inputs.count
+        return _lines_there(run) == run.inputs.count
     return False
+
+
+def _lines_there(run: Run) -> int | None:
+    """How many lines of a run are in the workspace's file, None if there is no file; a `UserError` if another run wrote it."""
+    file = PredictionsFile(run.path)
+    return file.done(_traced_as(run, file).manifest, run.inputs.read()) if file.begun else None
 
 
 def complete(run: Run, label: str, notify: Notify) -> GenerateResult:
     """See to it that all lines of a run are in the workspace's file. Lines that are there are not generated again.
 
-    A stopped run goes on. With a limit, a longer run may give the lines. The `label` names the decoder in messages.
+    A stopped run goes on. The `label` names the decoder in messages.
     """
-    file, count = PredictionsFile(run.path), run.inputs.count
-    if is_complete(run):
-        notify.say(f"{label}: all {count:,} predictions are in {file.path}")
-        return _result(run, file.path, Tally(), count)
-    done, tally = None, Tally()
-    with file.lock(notify.warn, todo="choose another --workspace"):
-        if file.begun:
-            try:
-                goes_on = _traced_as(run, file)
-                done = file.done(goes_on.manifest, run.inputs.read())
-                run = goes_on
-            except UserError as error:
-                told = f"is of another run and is generated anew ({error.what})"
-                notify.say(f"{label}: {file.path} {told}")
-        if done or not _take_first_lines(run, file, label, notify):
-            announce(run, notify)
-            tally = _append(run, file.path, file, done, notify)
-        file.finish_lines()
-    return _result(run, file.path, tally, done or 0)
+    path, count, done = run.path, run.inputs.count, None
+    try:
+        done = _lines_there(run)
+    except UserError as error:
+        notify.say(f"{label}: {path} is of another run and is generated anew ({error.what})")
+    if done == count:
+        notify.say(f"{label}: all {count:,} predictions are in {path}")
+        return _result(run, path, Tally(), count)
+    announce(run, notify)
+    how = {"again": "the same command", "todo": "choose another --workspace"}
+    return write(run, path, notify, resume=done is not None, **how)
 
 
 def report_tally(tally: Tally, settings: Mapping[str, Any], notify: Notify) -> None:
@@ -187,25 +175,6 @@ def _result(run: Run, path: Path, tally: Tally, done: int, invalid: int = 0) -> 
 def _traced_as(run: Run, file: PredictionsFile) -> Run:
     """The run with a trace if the file has one, unless the settings ask for a trace."""
     return run.with_trace(file.settings.get("trace") is True or run.settings.trace is True)
-
-
-def _take_first_lines(run: Run, file: PredictionsFile, label: object, notify: Notify) -> bool:
-    """Take the lines from a longer run of the same settings, model and data in the workspace, if there is one."""
-    wanted = run.with_trace(run.settings.trace is True).manifest
-    for path in sorted(run.path.parent.glob("*.jsonl")):
-        longer, name = PredictionsFile(path), re.sub(r"-first\d+$", "", path.stem)
-        if path == file.path or f"{name}-first{run.settings.limit}" != run.name:
-            continue
-        if (found := longer.first_lines(wanted, run.inputs.read())) is None:
-            continue
-        made_with, lines = found
-        if changed := longer.version_changes(run.manifest):
-            notify.warn(f"other versions than when {path} was made: {', '.join(changed)}")
-        _start(file, made_with, notify)
-        write_json_lines(file.path, lines)
-        notify.say(f"{label}: the first {len(lines):,} predictions of {path} are taken")
-        return True
-    return False
 
 
 def _start(file: PredictionsFile, manifest: Mapping[str, Any], notify: Notify) -> None:
@@ -230,7 +199,7 @@ def _append(
     file: PredictionsFile | None,
     done: int | None,
     notify: Notify,
-    again: str = "the same command",
+    again: str,
 ) -> Tally:
     """Generate the lines behind those that are `done`, or all lines of a new file if that is None.
 

@@ -131,7 +131,7 @@ def write_part(
     check(planned.manifest)
     announce(planned, notify)
     begin_job(folder, planned.manifest, shard.of)
-    return write(planned, folder / shard.file, notify, resume=True)
+    return write(planned, folder / shard.file, notify, resume=True, again="the same command")
 
 
 def merge(

@@ -35,7 +35,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, models: Path) -> tuple[Ru
     options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3, resume=True)
     decoder, inputs = load_decoder(options, talk), read_inputs(options, talk)
     run = plan_run(options, decoder, inputs)
-    write(run, out, talk)
+    write(run, out, talk, resume=True, again="")
     return run, out, out.read_bytes()
 
 
@@ -45,7 +45,7 @@ def test_a_run_that_was_killed_at_any_byte_ends_as_an_undisturbed_one(prepared, 
     run, out, whole = prepared
     out.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="bytes")])
     left = out.read_bytes().count(b"\n")
-    result = write(run, out, Notify())
+    result = write(run, out, Notify(), resume=True, again="")
     assert lines(out) == lines(whole.decode())
     assert (result.resumed_from, result.counts.examples) == (left, len(ROWS) - left)
     assert out.read_bytes().startswith(b"".join(whole.splitlines(keepends=True)[:left]))  # not written again
@@ -178,7 +178,6 @@ def test_what_is_there_is_taken_without_a_decoder_step_and_what_is_missing_made(
     with monkeypatch.context() as patch:
         patch.delattr(Decoder, "run")
         path, made = complete(trace=False)  # lines that hold more than is needed serve as well
-        assert complete(limit=2)[1] == 0
     assert (path.name, made) == ("pipelined-delay2.jsonl", 0)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -210,46 +209,3 @@ def test_a_decoder_and_the_data_serve_several_runs(place):
         run = plan_run(GenerateSettings(delay=delay), decoder, inputs)
         result = predicting.complete(run, "", talk)
         assert lines(Path(result.out)) == written(f"{delay}.jsonl", "--delay", delay, "--trace")
-
-
-@pytest.mark.parametrize("longer", [(), ("--limit", "5"), ("--no-trace",)])
-def test_a_limited_run_takes_the_first_lines_of_a_longer_one(place, longer):
-    alone = written("alone.jsonl", "--limit", "3", *(longer if "--no-trace" in longer else ["--trace"]))
-    done(*longer, "--batch-size", "5")
-    path, made = complete(limit=3)
-    assert (path.name, made) == ("pipelined-delay2-first3.jsonl", 0)
-    assert lines(path) == alone
-    before, taken = manifest_of(Path("alone.jsonl")), manifest_of(path)
-    free = {"batch_size": 5, "threads": taken["settings"]["threads"]}
-    assert taken.pop("result")["examples"] == before.pop("result")["examples"] == 3
-    assert taken == {**before, "settings": {**before["settings"], **free}}
-    assert complete(limit=3) == (path, 0)
-
-
-def test_generate_takes_the_first_lines_of_a_longer_run_without_a_decoder_step(place, monkeypatch):
-    alone = written("alone.jsonl", "--limit", "3")
-    done("--quiet", "--no-trace")
-    with monkeypatch.context() as patch:
-        patch.delattr(Decoder, "run")
-        taken = done("--limit", "3")
-        assert written("out.jsonl", "--limit", "3") == lines(Path("out.jsonl")) == alone
-    path = "pipedec-workspace/generations/pipelined-delay2.jsonl"
-    assert f"the first 3 predictions of {path} are taken" in taken.stderr
-    assert lines(place / "generations" / "pipelined-delay2-first3.jsonl") == alone
-    for others in (["--trace"], ["--live"], ["--delay", "1"]):
-        assert "are taken" not in done("--limit", "3", *others).stderr
-    assert "grid" in written("traced.jsonl", "--limit", "3", "--trace")[0]
-    new_test_set(place, {**ROWS[0], "target": "Another."}, *ROWS[1:])
-    assert "are taken" not in done("--limit", "3").stderr
-
-
-@pytest.mark.parametrize("other", [["--empty-rows", "stop"], ["--limit", "2"], ["--sub-max", "5"]])
-def test_a_run_of_other_settings_or_too_few_lines_is_none_to_take_from(place, other):
-    done(*other, "--out", place / "generations" / "pipelined-delay2.jsonl")
-    assert complete(limit=3)[1] == 3
-
-
-def test_a_line_of_another_record_is_not_taken(place):
-    done()
-    new_test_set(place, ROWS[0], {**ROWS[1], "target": "Another."}, *ROWS[2:])
-    assert (complete(limit=1)[1], complete(limit=2)[1]) == (0, 2)
