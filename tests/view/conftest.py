@@ -1,8 +1,11 @@
-"""A clock for displays that stands still unless a test moves it."""
+"""A clock that stands still unless a test moves it, and displays that are stopped."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -26,3 +29,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(f"pipedec_cli.view.{module}.monotonic", lambda: clock.now)
     monkeypatch.setattr("pipedec_cli.view.live.sleep", clock.sleep)
     return clock
+
+
+@contextmanager
+def showing(display: Any) -> Iterator[Any]:
+    """The display, stopped at the end."""
+    try:
+        yield display
+    finally:
+        display.stop()

@@ -14,14 +14,13 @@ from pipedec_cli.jobs.events import Training, TrainingEnded
 from pipedec_cli.jobs.tally import Marked, Tally
 from pipedec_cli.model.training.result import TrainingProgress
 from pipedec_cli.pipeline.decode import Event, Finished, decode
-from pipedec_cli.pipeline.grid import Limits, Method
+from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.progress import LINE_EVERY, GenerationProgress
 from pipedec_cli.view.terminal import Terminal
 from tests.fakes import BOS, EOS, ScriptedModel
-from tests.view.conftest import Clock
-from tests.view.showing import showing
+from tests.view.conftest import Clock, showing
 
 
 def make_terminal(*, terminal: bool = False, quiet: bool = False, no_color: bool = False) -> Terminal:
@@ -158,22 +157,24 @@ def test_what_is_marked_is_counted_and_only_the_first_few_are_kept():
     ("steps", "drafts", "said"),
     [
         (12, 5, None),
-        (13, 5, "13 calls, the drafts' 5 among them, where the plain model alone makes 13"),
+        (13, 5, "13 calls, the drafts' 5 among them, where the sequential model alone makes 13"),
         (18, 5, "no guess has saved a decoder call: one more guess makes a call 3 times as long here"),
     ],
 )
 def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, said):
-    tally = Tally(unknown_id=None, examples=3, tokens=10, steps=steps, draft_steps=drafts)
+    tally = Tally(examples=3, tokens=10, steps=steps, draft_steps=drafts)
     told = tally.saved_none([1.0, 3.0])
     assert told is None if said is None else told is not None and told.startswith(said)
     assert tally.saved_none(None) is None
 
 
-def test_texts_that_were_ended_where_they_went_in_circles_are_counted_and_told():
-    tally = Tally(unknown_id=None)
+def test_texts_that_were_stopped_on_repeat_are_counted_and_named():
+    tally = Tally(seconds=1.0)
     for stopped_on_repeat in (True, False, True):
         tally.add(
-            Generated(text="a", segments=("a",), steps=2, tokens=1, stopped_on_repeat=stopped_on_repeat)
+            Generated(text="a", segments=("a",), steps=2, tokens=1, stopped_on_repeat=stopped_on_repeat),
+            None,
+            None,
         )
-    assert tally.as_json()["stopped_on_repeat"] == 2
-    assert "2 of 3 began to repeat themselves: each ends there" in [*tally.lines(1.0, Limits())]
+    assert tally.stopped_on_repeat == 2
+    assert "2 of 3 began to repeat themselves: each ends there" in [*tally.lines(None)]

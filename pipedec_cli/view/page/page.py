@@ -1,7 +1,7 @@
-"""The frame of every page: one HTML file that needs no other and no network, put together from sections.
+"""The frame of every page: one HTML file, made of sections, that needs no other file and no network.
 
-Whatever the data hold is text on it: templates escape what they are given and show what acts or hides as symbols,
-data for scripts cannot end their block, and the policy of the page lets run the scripts of this folder and nothing else.
+The data are only text on it. Templates escape strings and show invisible characters as symbols; data for scripts cannot end
+their block; and the policy of the page allows the scripts of this folder and nothing else.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from pipedec_cli.view.console import Talk
 
 _HERE: Final = Path(__file__).parent
-#: What would end a block of data or begin markup within it, and what no line of a script may hold.
+#: Characters that could end a block of data, begin markup in it, or break a line of a script.
 _ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page, the element ``#name``; its `body` is what `template` gives.
+    """A part of a page: the element ``#name`` with a `body` made by `template`.
 
-    `data`, plain values, stand in the block ``#data-name`` as JSON. `script` is a file in scripts/, which finds both
-    itself; several sections may name the same one.
+    `data` are plain values, which stand as JSON in the block ``#data-name``. `script` is a file in scripts/ that finds both;
+    several sections may have the same script.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Section:
 
 
 def render(title: str, sections: Sequence[Section]) -> str:
-    """The whole page, with contents where there are several sections."""
+    """The whole page, with a table of contents if there are several sections."""
     from markupsafe import Markup
 
     names = dict.fromkeys(section.script for section in sections if section.script)
@@ -57,21 +57,21 @@ def render(title: str, sections: Sequence[Section]) -> str:
         "page.html",
         title=title,
         policy="; ".join(rules),
-        style=Markup("".join(styles)),  # noqa: S704  # files of ours, as are scripts
+        style=Markup("".join(styles)),  # noqa: S704  # our own files, as are the scripts
         sections=[(one, None if one.data is None else block(one.data)) for one in sections],
         scripts=list(map(Markup, scripts)),
     )
 
 
 def template(name: str, **values: object) -> Markup:
-    """A template of templates/ filled in: strings are escaped, what acts or hides in them is shown, Markup is taken as it is."""
+    """A template of templates/ with its values: strings are escaped and made `visible`, Markup is taken as it is."""
     from markupsafe import Markup
 
     return Markup(_environment().get_template(name).render(values))  # noqa: S704
 
 
 def show_page(path: Path, talk: Talk) -> None:
-    """Open a page in the user's browser, or say that there is none."""
+    """Open a page in the user's browser, or warn that there is none."""
     import webbrowser
 
     if not webbrowser.open(path.resolve().as_uri()):
@@ -93,7 +93,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """The value with every string in it `visible`; markup stays."""
+    """The value with every string in it made `visible`; Markup stays."""
     if isinstance(value, str):
         return value if hasattr(value, "__html__") else visible(value)
     if isinstance(value, Mapping):
@@ -102,7 +102,7 @@ def _shown(value: Any) -> Any:
 
 
 def block(data: object) -> Markup:
-    """Data as JSON that a script element can hold, whatever they are."""
+    """Any data as JSON that a script element can hold."""
     from markupsafe import Markup
 
     text = json.dumps(_shown(data), ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""report.html: a report as a page. Nothing is computed here."""
+"""report.html: a report as a page."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def report_page(report: Comparison, curves: Curves) -> str:
-    """The advice, plots, training `curves` among them, every table, and what is known of examples, to play back and to read."""
+    """The page: the advice, the plots with those of the training `curves`, every table, the replay, and the examples."""
     notes = (
         f"baseline: {report.baseline}",
         f"{report.dtype} on {report.conditions.device}; {report.conditions.machine.line}",
         report.sample.line,
-        "the same figures for programs and for reading lie beside this file, in report.json and report.md",
+        "report.json and report.md beside this file have the same figures",
     )
     advice = Section("advice", "Which to take", template("advice.html", advice=report.advice, notes=notes))
     plots = [*report_plots(report), *training_plots(curves)]
@@ -32,7 +32,7 @@ def report_page(report: Comparison, curves: Curves) -> str:
 
 
 def figure_sections(plots: Sequence[Plot], sheets: Sequence[Sheet]) -> list[Section]:
-    """Plots, if there are any, and tables."""
+    """The sections of plots, if there are any, and of tables."""
     drawn = Section("plots", "At a glance", template("plots.html", plots=plots))
     tables = Section("tables", "In figures", template("tables.html", sheets=sheets))
     return [drawn, tables] if plots else [tables]

@@ -1,4 +1,4 @@
-"""A report that is read back from its folder, and its page in a notebook."""
+"""A report read from its folder, and its page in a notebook."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.view.page.page import template
 
 
-class _Told(Struct):
+class _Advice(Struct):
     text: str
 
 
 class _Reported(Struct):
-    """What is looked at of a report.json."""
+    """The part of a report.json that is checked."""
 
-    advice: _Told
+    advice: _Advice
 
 
 @dataclass(frozen=True, slots=True)
 class SavedReport:
-    """What `pipedec report` wrote: `advice` in words, all figures as report.json has them, and the page as HTML.
+    """The files of `pipedec report`: the advice in words, the content of report.json, and the page as HTML.
 
-    A notebook shows the page, in a frame that keeps its scripts to itself.
+    A notebook shows the page in a frame that isolates its scripts.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class SavedReport:
 
 
 def read_report(folder: Path | str | None = None) -> SavedReport:
-    """The report of a folder that `pipedec report` wrote, of the workspace's by default; a `UserError` if there is none."""
+    """The report in a folder, by default the workspace's. Raises `UserError` if there is none."""
     place = Workspace.find().report if folder is None else Path(folder)
     content = read_json(place / "report.json", _Reported, "pipedec report")
     page = place / "report.html"

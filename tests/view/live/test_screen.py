@@ -14,9 +14,8 @@ from pipedec_cli.view.live import LiveGrid, LiveScreen
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.running import write_lines
 from tests.trials.picture import draw_picture
-from tests.view.conftest import Clock
+from tests.view.conftest import Clock, showing
 from tests.view.live.scripts import FIGURE_2, Script, console
-from tests.view.showing import showing
 
 TWO = Script([["A", "B"]], [["C"]])
 
