@@ -157,7 +157,7 @@ def _purpose(checkpoint: Checkpoint) -> str:
     around = text.prompt.template if text.prompt else text.prefix + SOURCE
     chat = " in its chat template" if text.prompt and text.prompt.chat else ""
     return (
-        "It writes from sources like those of its training data the targets that belong to them, and was taught nothing else. "
+        "It was trained only to write targets from sources like those of its training data. "
         f"A source is read as {escaped(json.dumps(around, ensure_ascii=False))}{chat}, and cut to at most "
         f"{text.max_source_tokens:,} tokens in all; pipedec does both. The text may be wrong about its source."
     )

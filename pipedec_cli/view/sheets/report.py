@@ -188,7 +188,7 @@ def _notes(report: Comparison) -> Iterator[str]:
     yield f"baseline: {report.baseline}"
     yield "times are for one example; a call is a decoder call, which serves a whole batch"
     if report.subsequences_per_target is not None:
-        yield f"{report.part}s per text: the second number is that of the targets"
+        yield f"{report.part}s per text: the second number is for the targets"
     scored = report.first.quality.scored
     different = "" if scored is not None and scored.is_unscored else " with different right answers"
     yield f"alike predictions: the same text for different sources{different}"

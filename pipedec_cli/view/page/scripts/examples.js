@@ -1,5 +1,5 @@
-// Lists, filters and shows the examples of the block #data-examples in the element #examples. Whatever the data hold goes
-// into the page as text.
+// Lists, filters and shows the examples of the block #data-examples in the element #examples. All
+// data go into the page as text.
 "use strict";
 (() => {
   const section = document.getElementById("examples");
@@ -19,7 +19,7 @@
     const [usual, own] = [example.runs[0], example.runs[decoder()]].map(score);
     return usual === null || own === null ? null : own - usual;
   }
-  /* What is to be seen of a run beside its text, in words. */
+  /* The faults of a run in words. */
   function marks(run) {
     return [
       run.cut ? `✂ cut at ${run.cut}` : "",
@@ -53,7 +53,7 @@
     if (sort !== "place") {
       const sign = sort === "worst" ? 1 : -1;
       const by = new Map(state.shown.map((at) => [at, difference(data.examples[at])]));
-      // those that have no difference come last
+      // Examples without a difference come last.
       state.shown.sort((one, other) => (by.get(one) === null) - (by.get(other) === null) || sign * (by.get(one) - by.get(other)));
     }
     list.replaceChildren(...state.shown.map(option));
@@ -111,7 +111,7 @@
     }
     find(".scores").replaceChildren(...grid.children);
   }
-  /* Row by row what belongs together: the target's subsequences, else the baseline's, and beside each what says the same. */
+  /* A row for each subsequence of the target, or of the baseline, and beside it the texts that say the same. */
   function table(example, columns) {
     const grid = make("table");
     const head = grid.createTHead().insertRow();

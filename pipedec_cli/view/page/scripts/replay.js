@@ -1,5 +1,5 @@
-// Plays back the grids of the block #data-replay in the element #replay: the baseline above, a chosen decoder below,
-// both at one clock. Whatever the data hold goes into the page as text.
+// Replays the grids of the block #data-replay in the element #replay: the baseline above, a chosen decoder below,
+// both at one clock. All data go into the page as text.
 "use strict";
 (() => {
   const section = document.getElementById("replay");
@@ -13,7 +13,7 @@
   const sees = (one, other) => other.row <= one.row && other.time <= one.time;
 
   const timed = () => control("clock").value === "time";
-  // The clock after so many calls of a run, in calls or in milliseconds; those that made its draft come first.
+  // The clock after some calls of a run, in calls or in milliseconds. The calls that made its draft come first.
   const milliseconds = (run, calls) => (calls + run.draft ? run.timing[0] + (calls + run.draft) * run.timing[1] : 0);
   const clockAt = (run, calls) => (timed() ? milliseconds(run, calls) : calls + run.draft);
   function callsAt(run, clock) {
@@ -23,7 +23,7 @@
   }
   const end = () => Math.max(...state.runs.map((run) => clockAt(run, run.steps)));
 
-  /* One run as it is drawn: every token has its cell from the start, and shows itself when the clock has come to it. */
+  /* The drawing of a run: every token has its cell from the start, and is shown when the clock has reached it. */
   function draw(decoder, trace) {
     const run = { ...decoder, ...trace, draft: trace.draft || 0, gone: trace.gone || [], cells: [], labels: [], vain: [] };
     run.timing = decoder.clock;
@@ -141,7 +141,7 @@
     for (const name of ["step", "end"]) control(name).disabled = state.clock >= end() - 1e-9;
     tellSight();
   }
-  /* What the newest call fed in vain: attempts in their places; wrong guesses behind the text. */
+  /* The tokens that the newest call took back: attempts in their places, wrong guesses after the text. */
   function takeBack(run, calls, newest) {
     for (const one of run.vain) {
       if (!run.flows) one.element.classList.toggle("later", one.call !== calls);
@@ -212,13 +212,13 @@
     state.clock = Math.max(0, Math.min(end(), clock));
     update();
   }
-  /* To the next call of any run, or to the one before. */
+  /* Go to the next or the previous call of any run. */
   function step(forwards) {
     const marks = state.runs.flatMap((run) => Array.from({ length: run.steps + 1 }, (_, calls) => clockAt(run, calls)));
     const beyond = marks.filter((mark) => (forwards ? mark > state.clock + 1e-6 : mark < state.clock - 1e-6));
     if (timed() || beyond.length) go(beyond.length ? (forwards ? Math.min(...beyond) : Math.max(...beyond)) : state.clock);
   }
-  /* Clock units a second: calls, or milliseconds in which the baseline makes as many calls. */
+  /* Clock units per second: calls, or the milliseconds in which the baseline makes as many calls. */
   function pace() {
     const speed = Number(control("speed").value);
     const timing = state.runs[0].timing;
@@ -282,7 +282,7 @@
     play(false);
     step(event.key === "ArrowRight");
   });
-  // An example that is chosen elsewhere on the page, told by its place among those on it.
+  // An example chosen elsewhere on the page, by its place in the list.
   document.addEventListener("replay", ({ detail }) => {
     const at = data.examples.findIndex((example) => example.at === detail.at);
     if (at < 0) return;
@@ -292,7 +292,7 @@
     section.scrollIntoView();
     control("play").focus({ preventScroll: true });
   });
-  // Paper does not play: it has all of the grid, and the screen is as it was once it is printed.
+  // Paper shows the whole grid. After printing the screen is as before.
   let before = 0;
   addEventListener("beforeprint", () => { play(false); before = state.clock; if (state.runs.length) go(end()); });
   addEventListener("afterprint", () => { if (state.runs.length) go(before); });
