@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,7 +22,7 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.data.writing import manifest
+from pipedec_cli.data.writing import manifest, naming
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
@@ -282,20 +283,38 @@ def _dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[
 
 @contextmanager
 def _explain_stop(target: Path, notify: Notify) -> Iterator[None]:
-    """Say how to go on after Ctrl-C or the end of another process. Make a full disk an OSError that says so."""
+    """Say how to go on after Ctrl-C or the end of another process. Make a file that cannot be written an OSError."""
     try:
-        yield
+        with naming(target):
+            yield
     except KeyboardInterrupt:
         notify.say(f"stopped{_what_is_kept(target)}")
+        raise
+    except UserError:
         raise
     except Exception as error:
         if count() > 1 and any(words in str(error) for words in _PEER_GONE):
             notify.say(f"stopped, since another process has ended{_what_is_kept(target)}")
             raise SystemExit(1) from error  # the other process says why
-        # torch and safetensors wrap the system's error.
-        if shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
+        if unwrapped := _system_error(str(error), target):
+            raise unwrapped from error
         raise
+
+
+def _system_error(text: str, target: Path) -> OSError | None:
+    """The system's error that torch, safetensors or tokenizers wrap in an error with this text, if there is one."""
+    number = None
+    if found := re.search(r"\(os error (\d+)\)", text):
+        number = int(found[1])
+    elif shutil.disk_usage(target).free < 1 << 20 or "No space left" in text:
+        number = errno.ENOSPC
+    if number is not None:
+        return OSError(number, os.strerror(number), str(target))
+    if "unexpected pos" in text:  # torch.save does not say which error it was
+        return OSError(
+            None, "a file cannot be written: a quota, a limit of its size, or a broken disk", str(target)
+        )
+    return None
 
 
 def _what_is_kept(target: Path) -> str:

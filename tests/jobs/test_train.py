@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from pipedec_cli.data.locking import only_writer
+from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.scratch import SHAPES
 from tests import running
 from tests.checkpoints import change
@@ -201,6 +204,31 @@ def test_a_model_is_none_until_its_training_has_come_to_its_end(workspace, monke
     assert "killed left" not in train(workspace, "--seed", "1"), "the run that failed had cleaned up"
     assert not list(folder.glob(".*"))
     run("generate", "-w", workspace, "--device", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("saved", "why"),
+    [("weights", "File too large"), ("optimizer", "a file cannot be written: a quota, a limit")],
+)
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(workspace, monkeypatch, saved, why):
+    """Safetensors writes the weights and torch the optimizer: their errors hold the system's, or hide it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limited(*given: Any) -> None:
+        if saved == "optimizer":  # which is written after the weights
+            save_checkpoint(*given)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+        if saved == "weights":
+            save_checkpoint(*given)
+
+    monkeypatch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", limited)
+    try:
+        with pytest.raises(OSError, match=why) as raised:
+            train(workspace, "--overwrite")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(pipelined(workspace))
+    assert raised.value.errno in (errno.EFBIG, None), "the command ends with exit code 1"
 
 
 def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
