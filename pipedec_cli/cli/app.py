@@ -82,8 +82,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Generate text of several sentences or phrases from a context in fewer decoder calls: a [bold]pipelined "
-        "decoder[/bold] starts a new one every Δt time-steps and makes one token for each live one per call."
+        "Generate text of several sentences or phrases from a context in fewer decoder calls: a pipelined "
+        "decoder starts a new one every Δt time-steps and makes one token for each live one per call."
     ),
 )
 

@@ -41,9 +41,7 @@ class HelpfulCommand(TyperCommand):
             table.add_column(style="cyan", max_width=34)
             table.add_column()
             for name, text in records:
-                table.add_row(
-                    Text(name.replace("|", " | ") if len(name) > 34 else name), Text(text.replace("\\[", "["))
-                )
+                table.add_row(Text(name.replace("|", " | ") if len(name) > 34 else name), Text(text))
             console.print(Padding(table, (0, 0, 0, 2)))
         console.print("\n[bold]Examples[/bold]")
         for line in (self.epilog or "").split("\n"):

@@ -38,11 +38,11 @@ class BenchSettings(Settings):
     """The settings of one bench."""
 
     shape: Shape | None = _lengths(
-        None, "Lengths of a data set of the paper, or of an object with 12 keys \\[default: wikihowqa]."
+        None, "Lengths of a data set of the paper, or of an object with 12 keys [default: wikihowqa]."
     )
     subsequences: int | None = _lengths(None, "Or: the number of subsequences.", min=1)
     tokens: int | None = _lengths(None, "The tokens of each of these.", min=1)
-    source: int | None = _lengths(None, "Tokens of the source \\[default: 512; 300 for fields].", min=2)
+    source: int | None = _lengths(None, "Tokens of the source [default: 512; 300 for fields].", min=2)
     model: str = option(
         "scratch-base",
         "Fresh weights (scratch-tiny, -small, -base, -large, -qwen3-0.6b), a folder or a hub name.",

@@ -22,7 +22,6 @@ from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, uns
 from pipedec_cli.evaluate.significance import method
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.measuring import measure
-from pipedec_cli.jobs.predicting import complete
 from pipedec_cli.jobs.report_entries import ReportEntry, plan_entries
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
 
@@ -80,6 +79,8 @@ def _score(
 
     A split without right answers has the metric of those that have some.
     """
+    from pipedec_cli.jobs.predicting import complete  # late: it imports torch
+
     by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
     files: list[Path] = []
     found: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]

@@ -46,18 +46,18 @@ class ImportSettings(Settings):
     name: DataSet = argument("The data set: one of the paper's six, or a kind of file.", MISSING)
     location: str = argument("A file, a folder with its splits, or OWNER/NAME[:CONFIG] of the hub.", MISSING)
     # None comes first: to typing `SplitName | None` is the type of `generate --split`, in that one's order.
-    split: None | SplitName = option(None, "One split of a folder or hub data set \\[default: all].")  # noqa: RUF036
+    split: None | SplitName = option(None, "One split of a folder or hub data set [default: all].")  # noqa: RUF036
     out: Path | None = option(
         None,
-        "The file or folder to write, - for stdout \\[default: named after the data set].",
+        "The file or folder to write, - for stdout [default: named after the data set].",
         metavar="FILE|-",
     )
     limit: int | None = option(None, "The first N examples of each split.", min=1)
     targets: Path | None = option(
-        None, "parallel: the file of targets \\[default: the source's name with trg]."
+        None, "parallel: the file of targets [default: the source's name with trg]."
     )
     separator: str | None = option(
-        None, "parallel: ends a phrase of a target; '' for plain text \\[default: ;]."
+        None, "parallel: ends a phrase of a target; '' for plain text [default: ;]."
     )
     as_json: bool = json_option()
     quiet: bool = quiet_option()

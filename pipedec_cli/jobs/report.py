@@ -59,7 +59,7 @@ def parse_splits(value: Any) -> tuple[SplitName, ...]:
 class ReportSettings(WorkflowSettings):
     """The settings of one report; None leaves a setting to the checkpoint or the workspace."""
 
-    data: str | None = argument("Generate from these data and score against them \\[default: the test set].")
+    data: str | None = argument("Generate from these data and score against them [default: the test set].")
     compare: str = option(
         "sequential",
         "Decoders to compare with, commas between: sequential (always), exact (exact-pipelined, exact-source, exact-jacobi), "
@@ -68,42 +68,42 @@ class ReportSettings(WorkflowSettings):
     )
     delays: tuple[Delay, ...] | None = option(
         None,
-        "Δt to try, commas between, or 'wait' \\[default: as trained; 2 for a model that serves any].",
+        "Δt to try, commas between, or 'wait' [default: as trained; 2 for a model that serves any].",
         parser=parse_delays,
         metavar="N,N",
     )
     empty_rows: tuple[EmptyRows, ...] | None = option(
         None,
-        "Rules for empty rows to try, commas between: retry, stop, retract \\[default: as trained].",
+        "Rules for empty rows to try, commas between: retry, stop, retract [default: as trained].",
         parser=partial(names_of, known=get_args(EmptyRows)),
         metavar="RULES",
     )
-    stop_on_repeat: bool | None = key(None, "End a text when it repeats itself \\[default: as trained].")
+    stop_on_repeat: bool | None = key(None, "End a text when it repeats itself [default: as trained].")
     min_start_probs: tuple[float, ...] | None = key(
         None,
         "Values of generate's min_start_prob to try at every Δt, commas between.",
         parser=parse_min_start_probs,
         metavar="P,P",
     )
-    model: str | None = _input(None, "The pipelined model \\[default: the workspace's].")
+    model: str | None = _input(None, "The pipelined model [default: the workspace's].")
     baseline: str | None = _input(
-        None, "The sequential model \\[default: the model's teacher, else the workspace's]."
+        None, "The sequential model [default: the model's teacher, else the workspace's]."
     )
     prompt_template: str | None = key(
         None,
-        "The text around a source in the prompt; {source} stands for it \\[default: as trained].",
+        "The text around a source in the prompt; {source} stands for it [default: as trained].",
         parser=common.template_parser,
     )
-    chat: bool | None = key(None, "Put the prompt into the model's chat template \\[default: as trained].")
+    chat: bool | None = key(None, "Put the prompt into the model's chat template [default: as trained].")
     split: tuple[SplitName, ...] | None = _input(
         None,
-        "The split; of several, such as dev,test, the last is timed \\[default: test].",
+        "The split; of several, such as dev,test, the last is timed [default: test].",
         parser=parse_splits,
         metavar="NAMES",
     )
     limit: int | None = _input(None, "Compare on the first N examples only.", min=1)
-    task: Task | None = key(None, "The task to score \\[default: as the data suggest].")
-    protocol: ProtocolName | None = key(None, "The scoring protocol \\[default: the first of the task].")
+    task: Task | None = key(None, "The task to score [default: as the data suggest].")
+    protocol: ProtocolName | None = key(None, "The scoring protocol [default: the first of the task].")
     resamples: int = key(9999, "Bootstrap draws for the intervals.", min=99)
     seed: int = key(0, "The seed of these draws.", min=0)
     timing_examples: int | Literal["all"] = key(32, "How many examples to time, drawn evenly, or 'all'.")
@@ -116,7 +116,7 @@ class ReportSettings(WorkflowSettings):
     threads: int | None = common.threads_key()
     open: bool = common.general(False, "Show report.html in a browser at the end.")
     out: Path | None = common.general(
-        None, "The folder of report.json, .md and .html \\[default: report/ in the workspace]."
+        None, "The folder of report.json, .md and .html [default: report/ in the workspace]."
     )
 
 

@@ -21,10 +21,10 @@ from pipedec_cli.jobs.commands import settings_command, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.loading import apply_prompt, inherit_prompt, load_decoder, read_inputs
-from pipedec_cli.jobs.run import Run, plan_run
 
 if TYPE_CHECKING:
     from pipedec_cli.jobs.report import ReportSettings
+    from pipedec_cli.jobs.run import Run
     from pipedec_cli.model.decoder import Decoder
 
 
@@ -60,6 +60,10 @@ class _Planner:
         delay = "together" if decoder.checkpoint.together else delay
         command = settings_command("generate", _with_reading(how, decoder), self.base)
         entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
+        from pipedec_cli.jobs.run import (
+            plan_run,
+        )  # late: it imports torch, and that a model is loaded is said before
+
         runs = [plan_run(replace(how, split=split), decoder, inputs) for split, inputs in self.inputs.items()]
         return ReportEntry(entry, how, tuple(runs))
 

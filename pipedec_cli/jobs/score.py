@@ -29,27 +29,27 @@ class ScoreSettings(WorkflowSettings):
     """The settings of one scoring."""
 
     predictions: Path | None = argument(
-        "JSON lines of `pipedec generate`, MultiSpanQA's {id: \\[answers]}, or lines of phrases with ';' between them "
-        "\\[default: the workspace's newest]."
+        "JSON lines of `pipedec generate`, MultiSpanQA's {id: [answers]}, or lines of phrases with ';' between them "
+        "[default: the workspace's newest]."
     )
     other: Path | None = argument("Predictions for the same examples, to compare with.")
-    task: Task | None = option(None, "The task to score \\[default: as the data suggest].")
-    protocol: ProtocolName | None = option(None, "The scoring protocol \\[default: the first of the task].")
+    task: Task | None = option(None, "The task to score [default: as the data suggest].")
+    protocol: ProtocolName | None = option(None, "The scoring protocol [default: the first of the task].")
     gold: Path | None = option(
         None, "The right answers: JSON lines, MultiSpanQA's data file, or lines of phrases."
     )
     sources: Path | None = key(None, "The sources of a --gold of lines, a document a line.")
-    stemmer: bool | None = key(None, "rouge: compare Porter stems \\[default: true].")
+    stemmer: bool | None = key(None, "rouge: compare Porter stems [default: true].")
     pretokenized: bool | None = key(None, "keyphrases: cut all texts at white space alone.")
     hard: bool | None = key(None, "meng2017: precision at 5 always divides by 5.")
     autojunk: bool | None = key(
-        None, "multispanqa: difflib's heuristic, as in the published script \\[default: true]."
+        None, "multispanqa: difflib's heuristic, as in the published script [default: true]."
     )
     resamples: int = key(9999, "Bootstrap draws for the interval of a difference.", min=99)
     seed: int = key(0, "The seed of these draws.", min=0)
     out: Path | None = option(
         None,
-        "Save the scores in this file, those of each example beside it \\[default: scores/ in the workspace].",
+        "Save the scores in this file, those of each example beside it [default: scores/ in the workspace].",
         panel="General",
     )
 

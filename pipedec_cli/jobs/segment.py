@@ -65,21 +65,21 @@ class SegmentSettings(WorkflowSettings):
     )
     joiner: str | None = key(
         None,
-        "Joins the segments of a prediction \\[default: a space; '; ' for phrases; '' for scripts without spaces].",
+        "Joins the segments of a prediction [default: a space; '; ' for phrases; '' for scripts without spaces].",
     )
     source_field: str = _fields("source", "The field that text is generated from.")
     target_field: str = _fields("target", "The field with the right answer: a string, a list, or an object.")
     id_field: str = key("id", "The field with the identifier; without it the line number.")
     sources_only: bool = _fields(False, "There are no targets: `train --teacher` writes them.")
     fields: str | None = _schema(
-        None, "Keys that get a row, in this order \\[default: those of the targets].", metavar="NAME,NAME"
+        None, "Keys that get a row, in this order [default: those of the targets].", metavar="NAME,NAME"
     )
     schema: Path | None = _schema(None, "A JSON Schema of the object: keys, types and enums.")
     keep: float = key(
         0.0, "Leave out keys that fewer of the training targets have a value for.", min=0.0, max=1.0
     )
-    dev: str | None = _splits(None, "A file of its own for dev \\[default: split off].")
-    test: str | None = _splits(None, "A file of its own for test \\[default: split off].")
+    dev: str | None = _splits(None, "A file of its own for dev [default: split off].")
+    test: str | None = _splits(None, "A file of its own for test [default: split off].")
     dev_fraction: float = key(0.1, "The share that is split off for dev.", min=0.0, max=1.0)
     test_fraction: float = key(0.1, "The share that is split off for test.", min=0.0, max=1.0)
     seed: int = key(0, "The seed of the split. Equal sources always stay together.")
@@ -87,10 +87,10 @@ class SegmentSettings(WorkflowSettings):
     time_max: int = key(50, "The last time-step in decoding. Longer segments are reported.", min=2)
     split_long: bool = option(False, "Split segments that are too long for time_max, at a clause or a word.")
     tokenizer: str | None = option(
-        None, "Count the tokens of this checkpoint folder or hub model \\[default: count words]."
+        None, "Count the tokens of this checkpoint folder or hub model [default: count words]."
     )
     limit: int | None = option(None, "Read the first N records of each file.", min=1)
-    out: Path | None = option(None, "The folder to write to \\[default: data in the workspace].")
+    out: Path | None = option(None, "The folder to write to [default: data in the workspace].")
 
     @property
     def separators(self) -> list[str]:

@@ -165,19 +165,19 @@ device_option = partial(
     metavar="cpu|cuda|cuda:N",
 )
 threads_key = partial(
-    key, None, "CPU threads \\[default: one a core, within a container's quota].", min=1, max=1024
+    key, None, "CPU threads [default: one a core, within a container's quota].", min=1, max=1024
 )
 family_key = partial(
     key,
     None,
-    "The family of fresh weights (--model scratch-…) \\[default: t5; qwen3 for scratch-qwen3-0.6b].",
+    "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b].",
 )
 template_parser: Callable[[Any], str] = lambda value: check_template(str(value))  # noqa: E731
 
 
 def prompt_template_option(usual: str, **more: Any) -> Any:
     """The setting of the text around a source; `usual` says what is taken without it."""
-    text = f"The prompt, with {{source}} \\[default: {usual}]."
+    text = f"The prompt, with {{source}} [default: {usual}]."
     return option(None, text, metavar="TEXT", parser=template_parser, **more)
 
 
@@ -185,7 +185,7 @@ def chat_option(usual: str, **more: Any) -> Any:
     """The setting of the chat template; `usual` says what is taken without it."""
     return option(
         None,
-        f"Put the prompt into the model's chat template \\[default: {usual}].",
+        f"Put the prompt into the model's chat template [default: {usual}].",
         "--chat/--no-chat",
         **more,
     )
@@ -209,7 +209,7 @@ class WorkflowSettings(Settings):
 
     workspace: Path | None = general(
         None,
-        "The folder of results \\[default: pipedec-workspace].",
+        "The folder of results [default: pipedec-workspace].",
         "--workspace",
         "-w",
     )

@@ -49,11 +49,11 @@ class ShardSettings(RunSettings):
         False, "Generate all parts with Ray, on this machine or a cluster that shares the folder."
     )
     address: str | None = option(
-        None, "The Ray cluster \\[default: $RAY_ADDRESS, else one on this machine].", metavar="HOST:PORT|auto"
+        None, "The Ray cluster [default: $RAY_ADDRESS, else one on this machine].", metavar="HOST:PORT|auto"
     )
     workers: int | None = key(
         None,
-        "Ray workers, each with a decoder of its own \\[default: as many as there is room for].",
+        "Ray workers, each with a decoder of its own [default: as many as there is room for].",
         min=1,
         max=100_000,
     )
@@ -69,7 +69,7 @@ class MergeSettings(Settings):
 
     folder: Path = argument("The folder of the job.", MISSING)
     out: str | None = common.general(
-        None, "The file, or - for stdout \\[default: predictions.jsonl in the folder].", metavar="FILE|-"
+        None, "The file, or - for stdout [default: predictions.jsonl in the folder].", metavar="FILE|-"
     )
     as_json: bool = common.json_option()
     quiet: bool = common.quiet_option()

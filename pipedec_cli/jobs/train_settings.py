@@ -25,7 +25,7 @@ from pipedec_cli.jobs.settings import (
 class TrainSettings(WorkflowSettings):
     """What a training starts from, learns and writes."""
 
-    data: Path | None = argument("A folder that `pipedec segment` wrote \\[default: the workspace's].")
+    data: Path | None = argument("A folder that `pipedec segment` wrote [default: the workspace's].")
     teacher: str | None = option(
         None,
         "A sequential model (folder or hub name) that writes the targets.",
@@ -34,7 +34,7 @@ class TrainSettings(WorkflowSettings):
     model: str | None = option(
         None,
         "The start: a folder, a hub name, scratch-tiny, -small, -base or -large (fresh weights, a new tokenizer), or "
-        "scratch (the teacher's shape) \\[default: the teacher, else scratch-tiny].",
+        "scratch (the teacher's shape) [default: the teacher, else scratch-tiny].",
     )
     decoder: DecoderKind = option("pipelined", "sequential is the ordinary model.")
     delay: int | Literal["any"] = option(
@@ -45,9 +45,9 @@ class TrainSettings(WorkflowSettings):
     )
     epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
     max_steps: int | None = option(None, "Updates, instead of --epochs.", min=1)
-    batch_size: int | None = option(None, "Examples per device \\[default: 8 from scratch, else 24].", min=1)
+    batch_size: int | None = option(None, "Examples per device [default: 8 from scratch, else 24].", min=1)
     learning_rate: float | None = option(
-        None, "The highest rate \\[default: suits optimizer and start].", min=0.0
+        None, "The highest rate [default: suits optimizer and start].", min=0.0
     )
     bf16: bool = option(False, "Mixed precision in bfloat16.")
     lora: int | None = option(
@@ -59,20 +59,20 @@ class TrainSettings(WorkflowSettings):
     )
     chat: bool | None = chat_option("the teacher's, else --no-chat")
     max_source_tokens: int | None = option(
-        None, "Cut longer sources \\[default: the teacher's, else 2048].", min=2, max=65_536
+        None, "Cut longer sources [default: the teacher's, else 2048].", min=2, max=65_536
     )
     limit: int | None = key(None, "Train on the first N examples only.", min=1)
     seed: int = option(0, "Of weights, order, dropout and random schedules.")
     device: str = device_option()
     resume: bool = option(False, "Go on after a stop, from the last checkpoint-N.")
     overwrite: bool = option(False, "Replace the model, or the unfinished training, in the folder.")
-    out: Path | None = option(None, "The model's folder \\[default: models/DECODER in the workspace].")
+    out: Path | None = option(None, "The model's folder [default: models/DECODER in the workspace].")
 
     family: Family | None = family_key()
     accumulation: int = key(1, "Batches whose gradients make one update.", min=1)
     optimizer: Literal["adafactor", "adamw"] | None = key(
         None,
-        "adafactor, whose rate is relative to the size of each matrix, or adamw \\[default: adafactor from scratch, else "
+        "adafactor, whose rate is relative to the size of each matrix, or adamw [default: adafactor from scratch, else "
         "adamw].",
     )
     rate_schedule: Literal["linear", "constant"] = key("linear", "Whether the rate falls to zero or stays.")
@@ -84,18 +84,18 @@ class TrainSettings(WorkflowSettings):
         False, "With --lora: write the adapter alone, which refers to the folder of --model."
     )
     source_prefix: str | None = key(
-        None, "Text before every source, such as 'summarize: ' \\[default: the teacher's, else none]."
+        None, "Text before every source, such as 'summarize: ' [default: the teacher's, else none]."
     )
     prompt_template: str | None = key(
         None,
-        "The text around a source in the prompt; {source} stands for it \\[default: the teacher's, else the source and a "
+        "The text around a source in the prompt; {source} stands for it [default: the teacher's, else the source and a "
         "blank line].",
         metavar="TEXT",
         parser=template_parser,
     )
     time_max: int | None = key(
         None,
-        "The last time-step of decoding, saved with the model \\[default: what holds 99.5 % of the training targets, at "
+        "The last time-step of decoding, saved with the model [default: what holds 99.5 % of the training targets, at "
         "least 50].",
         min=1,
     )
