@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from pipedec_cli.cli import bench, demo, generate, import_, report, score, segment, shard, train
 from pipedec_cli.cli.options import add
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, is_out_of_memory
 from pipedec_cli.model.training import processes
 from pipedec_cli.view.console import Talk, tame_libraries
 
@@ -146,6 +146,13 @@ def main() -> None:
         path = error.filename2 or error.filename  # the new name of a file that cannot be renamed
         told = f"{path}: {error.strerror}" if path else str(error.strerror or error)
         code = EXIT_ERROR if error.errno in _OF_THE_MACHINE else EXIT_USAGE
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        told, code = (
+            "the memory is too small; take smaller batches, shorter texts or a smaller model",
+            EXIT_ERROR,
+        )
     if code:  # by now nothing holds a reader of parquet, whose thread would abort the interpreter as it ends
         _fail(told, code)
 

@@ -36,6 +36,12 @@ def skipping_invalid(on_invalid: OnInvalid | None) -> Iterator[None]:
         on_invalid(error)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator of Python, torch or a GPU has failed."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool({"MemoryError", "OutOfMemoryError"} & names) or "DefaultCPUAllocator" in str(error)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of a library's error, or the name of the error if it has no text."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -158,12 +158,13 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     checkpoint = build_model(settings, data, method)
     texts = notify.track(data.train, len(data.train), "tokenizing")
     examples = Stored(target, Encoded, encode(checkpoint, texts))
+    dev = list(encode(checkpoint, data.dev))
     targets = (examples, encode(checkpoint, data.targets))
     time_max = settings.time_max or max(fit_time_max(each, method) for each in targets)
     longest = checkpoint.codec().max_source_tokens  # the model may have fewer positions than were asked for
     checkpoint.settings = structs.replace(method, time_max=time_max, max_source_tokens=longest)
     if is_main():
-        estimate(checkpoint, examples, hyper, settings, target, notify)
+        estimate(checkpoint, data, examples, dev, hyper, settings, target, notify)
         artifact.start(record)
     measure = dev_measure(data.segmentation.level)
     notify(Training(measure.headline[measure.primary]))
@@ -172,7 +173,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
             result = trainer.train(
                 checkpoint,
                 examples,
-                list(encode(checkpoint, data.dev)),
+                dev,
                 target,
                 hyper,
                 resume=settings.resume,

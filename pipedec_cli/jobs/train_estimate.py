@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.training.processes import count
 
 if TYPE_CHECKING:
+    from pipedec_cli.jobs.train_data import TrainingData
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
     from pipedec_cli.model.training.collate import Encoded
     from pipedec_cli.model.training.hyperparameters import Hyperparameters
@@ -21,19 +23,26 @@ if TYPE_CHECKING:
 
 def estimate(
     checkpoint: Checkpoint,
+    data: TrainingData,
     examples: Sequence[Encoded],
+    dev: Sequence[Encoded],
     hyper: Hyperparameters,
     settings: TrainSettings,
     target: Path,
     notify: Notify,
 ) -> None:
-    """Say what training will take and what it leaves out; a `UserError` if the disk is too small."""
+    """Say what training will take and what it leaves out; a `UserError` if the disk or the memory is too small."""
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
-    from pipedec_cli.model.training.cost import training_cost
+    from pipedec_cli.model.training.cost import needed_memory, training_cost
 
     method, total = checkpoint.settings, len(examples)
     assert method is not None, "it has them before it is trained"
-    cost = training_cost(checkpoint, examples, hyper, settings.keep_checkpoints)
+    cost = training_cost(
+        checkpoint, examples, hyper, settings.keep_checkpoints, name=lambda n: f"record {data.train[n].id!r}"
+    )
+    if dev:  # they are evaluated one at a time
+        one = replace(hyper, batch_size=1)
+        needed_memory(checkpoint, dev, one, name=lambda n: f"record {data.dev[n].id!r} of dev")
     if total < 20:  # no model learns from so few
         notify.warn(f"{many(total, 'example')}: too few to learn from")
     for warning in _lengths(checkpoint, examples, method):

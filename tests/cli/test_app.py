@@ -101,6 +101,14 @@ def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command, width):
         one.make_context(name[-1], arguments)
 
 
+ALLOCATORS = (
+    MemoryError(),
+    type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 80 GiB"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: can't allocate memory"),
+)
+OUT_OF_MEMORY = "error: the memory is too small; take smaller batches, shorter texts or a smaller model"
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
@@ -112,6 +120,7 @@ def test_help_is_tidy_at_every_width_and_examples_can_be_pasted(command, width):
             2,
             "error: out: Is a folder",
         ),
+        *((error, 1, OUT_OF_MEMORY) for error in ALLOCATORS),
         (OSError(errno.ELOOP, "Too many links", "a/b"), 2, "error: a/b: Too many links"),
         (UserError("a\x1b[31m\x9b\x00b\nc\u202ed\u2028\ud800\u200d"), 2, "error: a␛[31m�␀b␊c�d��\u200d"),
         (UserError("x" * 999, where="f:1", todo="mend"), 2, f"error: f:1: {'x' * 245} … {'x' * 141}; mend"),

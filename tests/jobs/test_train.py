@@ -17,7 +17,7 @@ from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.scratch import SHAPES
 from tests import running
 from tests.checkpoints import change
-from tests.running import read_json, run, write_lines
+from tests.running import lines_of, read_json, run, write_lines
 
 QUICK = ["--max-steps", "2", "--batch-size", "4", "--set", "evaluations=1", "--set", "dev_examples=4"]
 SMALLEST = replace(SHAPES["scratch-tiny"], d_model=16, d_ff=16, layers=1, heads=2, vocabulary=320, d_kv=8)
@@ -86,6 +86,18 @@ def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
         f"`pipedec train --teacher {teacher} --workspace {workspace}`, which makes a pipelined decoder of it"
     )
     assert teach in train(workspace, "--decoder", "sequential", "--overwrite")
+
+
+@pytest.mark.parametrize(
+    ("split", "told"), [("train", "record 'long': a batch of 4"), ("dev", "'long' of dev")]
+)
+def test_a_record_that_is_too_long_for_the_memory_is_refused_by_its_name(workspace, split, told, monkeypatch):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: Mock(available=4_000_000_000))
+    target = "It is red. " * 10_000
+    long = {"id": "long", "source": "a", "target": target, "target_segments": [target]}
+    write_lines(workspace / f"data/{split}.jsonl", long, *lines_of(workspace / "data/train.jsonl"))
+    said = refused(workspace, "--overwrite")
+    assert told in said and "leave it out of the data, or shorten it" in said
 
 
 def test_estimates_first_and_saves_what_plain_transformers_loads(made):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 import psutil
@@ -32,60 +33,98 @@ class Cost:
 
 
 def training_cost(
-    checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters, keep: int = 2
+    checkpoint: Checkpoint,
+    examples: Sequence[Encoded],
+    hyper: Hyperparameters,
+    keep: int = 2,
+    *,
+    name: Callable[[int], str] = str,
 ) -> Cost:
-    """Measure a few batches, forward and backward, without an update. A `UserError` if there are no examples."""
+    """The memory, reckoned from lengths, and the time of a batch, forward and backward, without an update.
+
+    A `UserError` if there are no examples, or as in `needed_memory`.
+    """
     require_examples(examples)
-    device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
-    module = TeacherForcing(checkpoint.model).to(torch.device(device)).train()
-    lay_out = collator(checkpoint, hyper.seed)
-
-    def loss(some: Sequence[Encoded]) -> Any:
-        batch = lay_out([(Turn(0, 0), example) for example in some])
-        batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=hyper.bf16):
-            return module(**batch)["loss"]
-
+    needed = needed_memory(checkpoint, examples, hyper, name=name)
+    forward = _Forward(checkpoint, hyper)
+    on_gpu = forward.device == "cuda"
+    in_use = torch.cuda.memory_allocated() if on_gpu else psutil.Process().memory_info().rss
     parameters = checkpoint.model.num_parameters()
-    trained = checkpoint.model.num_parameters(only_trainable=True)
-    # AdamW keeps two moments in float32. Adafactor keeps a row and a column of each matrix, which is next to nothing.
-    moments = 2 if hyper.optimizer == "adamw" else 0
-    activations = _activations(checkpoint, examples, hyper.batch_size, loss)
-    in_use = torch.cuda.memory_allocated() if device == "cuda" else psutil.Process().memory_info().rss
     updates = hyper.updates(len(examples), processes.count())
     typical = examples[:: max(1, len(examples) // hyper.batch_size)][: hyper.batch_size]
+    batch = collator(checkpoint, hyper.seed)([(Turn(0, 0), example) for example in typical])
     return Cost(
         updates,
-        seconds=_seconds(module, lambda: loss(typical)) * hyper.accumulation * updates,
-        disk=4 * (parameters + max(1, keep) * trained * (1 + moments)),
+        seconds=_seconds(forward.module, lambda: forward(batch)) * hyper.accumulation * updates,
+        disk=4 * parameters + max(1, keep) * _trained_bytes(checkpoint, hyper),
         parameters=parameters,
-        memory=in_use + 4 * trained * (1 + moments) + activations,
+        memory=in_use + needed,
     )
 
 
-def _activations(
-    checkpoint: Checkpoint, examples: Sequence[Encoded], batch_size: int, loss: Callable[..., Any]
+def needed_memory(
+    checkpoint: Checkpoint, examples: Sequence[Encoded], hyper: Hyperparameters, *, name: Callable[[int], str]
 ) -> int:
-    """The bytes that the forward pass of the largest batch keeps for the backward pass.
+    """The bytes that a batch of the longest examples needs beside the weights, reckoned from lengths.
 
-    They grow by the same amount with each example, since all examples are padded to the longest.
+    A `UserError` if they are not free. It says which example is the longest, by its `name`.
     """
-    longest = Encoded(
-        max((example.source for example in examples), key=len),
-        max((example.texts for example in examples), key=lambda texts: sum(map(len, texts))),
-    )
+    places = range(len(examples))
+    longest_source = max(places, key=lambda place: len(examples[place].source))
+    longest_target = max(places, key=lambda place: sum(len(text) + 2 for text in examples[place].texts))
+    longest = Encoded(examples[longest_source].source, examples[longest_target].texts)
+    batch = collator(checkpoint, hyper.seed)([(Turn(0, 0), longest)])
+    source, target = (batch[name].shape[1] for name in ("input_ids", "decoder_input_ids"))
+    forward = _Forward(checkpoint, hyper)
+    of_batch, of_example = _kept_bytes(checkpoint, source, target, forward)
+    fixed = _trained_bytes(checkpoint, hyper) + of_batch
+    needed = fixed + of_example * hyper.batch_size
+    on_gpu = forward.device == "cuda"
+    free = torch.cuda.mem_get_info()[0] if on_gpu else psutil.virtual_memory().available
+    if fixed > free:
+        what = f"the model with its gradients needs {fixed / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free"
+        raise UserError(what, todo="take a smaller --model, or train adapters with --lora")
+    if needed > free:
+        what = f"a batch of {hyper.batch_size} with this record needs {needed / 1e9:,.1f} GB of memory"
+        fitting = int((free - fixed) / of_example)
+        todo = f"give --batch-size {fitting}, or " if fitting > 0 else ""
+        todo += "leave it out of the data, or shorten it (--max-source-tokens cuts sources)"
+        where = name(longest_target if target >= source else longest_source)
+        raise UserError(f"{what}, {free / 1e9:,.1f} GB are free", where=where, todo=todo)
+    return needed
+
+
+def _trained_bytes(checkpoint: Checkpoint, hyper: Hyperparameters) -> int:
+    """The bytes of the gradients and of the optimizer's moments; those of the trained weights and moments on disk."""
+    # AdamW keeps two moments in float32. Adafactor keeps a row and a column of each matrix, which is next to nothing.
+    moments = 2 if hyper.optimizer == "adamw" else 0
+    return 4 * int(checkpoint.model.num_parameters(only_trainable=True)) * (1 + moments)
+
+
+class _Forward:
+    """The training loss of a batch, on the device and in the precision of the training."""
+
+    def __init__(self, checkpoint: Checkpoint, hyper: Hyperparameters) -> None:
+        self.device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
+        self.module = TeacherForcing(checkpoint.model).to(torch.device(self.device)).train()
+        self._bf16 = hyper.bf16
+
+    def __call__(self, batch: Mapping[str, Tensor]) -> Any:
+        batch = {name: tensor.to(self.device) for name, tensor in batch.items()}
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self._bf16):
+            return self.module(**batch)["loss"]
+
+
+def _kept_bytes(
+    checkpoint: Checkpoint, source: int, target: int, loss: Callable[[Mapping[str, Tensor]], Any]
+) -> tuple[int, int]:
+    """The bytes that a forward pass keeps for the backward pass: of any batch, and of each example with so many tokens.
+
+    They are a polynomial of degree 2 in the two lengths, since attention is over pairs of tokens. Six passes over short
+    examples give its coefficients.
+    """
+    unit = max(1, min(16, (checkpoint.positions or checkpoint.places or 96) // 6))
     weights = {weight.untyped_storage()._cdata for weight in checkpoint.model.parameters()}
-    one, two = (_kept_bytes(loss, [longest] * size, weights) for size in (1, 2))
-    kept = one + (two - one) * (batch_size - 1)
-    if recomputes(checkpoint.model):  # the inputs of the layers are kept, which no hook sees
-        sizes = checkpoint.backbone.sizes(checkpoint.model.config)
-        tokens = len(longest.source) + sum(len(text) + 2 for text in longest.texts)
-        kept += 4 * batch_size * tokens * sizes.width * sizes.layers
-    return kept
-
-
-def _kept_bytes(loss: Callable[..., Any], batch: Sequence[Encoded], weights: Container[int]) -> int:
-    """The bytes that a forward pass keeps for the backward pass, without the weights."""
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -94,9 +133,38 @@ def _kept_bytes(loss: Callable[..., Any], batch: Sequence[Encoded], weights: Con
             kept[storage._cdata] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss(batch)  # its result is dropped only afterwards, so no two storages have one address
-    return sum(kept.values())
+    short, measured = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)], []
+    for a, b in short:
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            result = loss(_batch(checkpoint.eos, a * unit, b * unit))
+        measured.append(sum(kept.values()))
+        del result  # only now, so no two storages have one address
+    equations = torch.tensor([_terms(a, b) for a, b in short], dtype=torch.double)
+    coefficients = torch.linalg.solve(equations, torch.tensor(measured, dtype=torch.double)).tolist()
+    terms = _terms(source / unit, target / unit)
+    of_example = sum(map(mul, coefficients[1:], terms[1:]))
+    if recomputes(checkpoint.model):  # the inputs of the layers are kept, which no hook sees
+        sizes = checkpoint.backbone.sizes(checkpoint.model.config)
+        of_example += 4 * (source + target) * sizes.width * sizes.layers
+    return int(coefficients[0]), int(of_example)
+
+
+def _terms(source: float, target: float) -> tuple[float, ...]:
+    return 1, source, target, source**2, target**2, source * target
+
+
+def _batch(token: int, source: int, target: int) -> dict[str, Tensor]:
+    """A batch of one example, all of one token."""
+    sources, targets = (torch.full((1, size), token) for size in (source, target))
+    return {
+        "input_ids": sources,
+        "attention_mask": torch.ones_like(sources),
+        "decoder_input_ids": targets,
+        "subsequence": torch.ones_like(targets),
+        "time": torch.arange(target)[None],
+        "labels": targets,
+    }
 
 
 def _seconds(module: TeacherForcing, forward: Callable[[], Any]) -> float:

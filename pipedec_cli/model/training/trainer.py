@@ -16,7 +16,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from transformers.optimization import Adafactor
 
 from pipedec_cli.data.checking import checked
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, is_out_of_memory
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.trained import STATE, checkpoints
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
@@ -176,10 +176,10 @@ def _blame(checkpoint: Path | None, reporter: _Reporter) -> Iterator[None]:
     """Report any error before the first update as an error of the checkpoint-N folder that was read."""
     try:
         yield
-    except (UserError, OSError, torch.OutOfMemoryError):
+    except (UserError, OSError):
         raise
     except Exception as error:
-        if checkpoint is None or reporter.updated:
+        if checkpoint is None or reporter.updated or is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         todo = "remove that folder to go on from the one before, or start over with --overwrite"

@@ -11,6 +11,7 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.training.collate import Encoded
 from pipedec_cli.model.training.cost import training_cost
 from pipedec_cli.model.training.hyperparameters import hyperparameters
 from pipedec_cli.model.training.result import TrainingProgress
@@ -150,6 +151,26 @@ def test_an_estimate_of_memory_counts_weights_gradients_moments_and_what_the_lon
     longest = max(len(example.source) for example in examples)
     assert two - one > 4 * checkpoint.model.config.d_model * longest
     assert memory(batch_size=1, optimizer="adafactor") - (two - one) >= 1_000_000 + 4 * parameters
+
+
+def test_a_record_whose_length_does_not_fit_the_memory_is_refused_before_anything_is_computed(monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_000_000_000))
+    checkpoint = fresh_toy()
+    examples = examples_of(checkpoint)
+    long = Encoded([5] * 4, ([6] * 60_000,))
+    with pytest.raises(
+        UserError,
+        match=r"^n° 2: a batch of 3 with this record needs [\d,]+\.\d GB .* 1\.0 GB are free; leave",
+    ):
+        training_cost(checkpoint, [*examples[:2], long, *examples], QUICK, name="n° {}".format)
+    longer = replace(long, source=[5] * 2_000, texts=([6] * 8,))
+    with pytest.raises(
+        UserError, match=r"^1: .*; give --batch-size \d+, or leave it out .*--max-source-tokens"
+    ):
+        training_cost(checkpoint, [examples[0], longer], replace(QUICK, batch_size=100))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
+    with pytest.raises(UserError, match=r"the model with its gradients needs .*; take a smaller --model"):
+        training_cost(checkpoint, examples, QUICK)
 
 
 def test_updates_are_whole_epochs_rounded_up_to_batches():
