@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.reading import read_json
+from pipedec_cli.data.reading import read_json, real
 from pipedec_cli.data.records import Manifest
 from pipedec_cli.data.writing import to_json, write_json
 
@@ -41,8 +41,8 @@ class Artifact:
         self.path, self.manifest_path = path, manifest_path
         self.made_by, self.free = made_by, free
         self.is_folder = manifest_path.parent == path
-        #: Where an earlier file and its manifest are kept.
-        self.backups = [file.with_name(f"{file.name}.bak") for file in (path, manifest_path)]
+        #: Where an earlier file and its manifest are kept; beside the file that a link leads to.
+        self.backups = [file.with_name(f"{file.name}.bak") for file in (real(path), real(manifest_path))]
 
     @classmethod
     def training(cls, folder: Path) -> Self:
@@ -121,13 +121,13 @@ class Artifact:
         backup, manifest_backup = self.backups
         is_incomplete = self.manifest_path.exists() and not self.whole
         if is_incomplete and backup.exists():
-            self.path.unlink()
+            real(self.path).unlink()
             return None
         if not self.path.stat().st_size:
             return None
-        self.path.replace(backup)
+        real(self.path).replace(backup)  # a link stays
         with suppress(FileNotFoundError):
-            self.manifest_path.replace(manifest_backup)
+            real(self.manifest_path).replace(manifest_backup)
         return backup
 
 

@@ -48,11 +48,19 @@ def command_line(command: str, data: object = None, /, **options: object) -> str
 
 
 def quoted(word: str) -> str:
-    """A word as a shell reads it, on one line, with line breaks and tabs as bash and zsh write them."""
-    if not {*word} & {*"\n\r\t"}:
+    """A word as a shell reads it, on one line, with all that is no letter on a screen as bash and zsh write it."""
+    if word.isprintable():
         return shlex.quote(word)
     escapes = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
-    return f"$'{''.join(escapes.get(letter, letter) for letter in word)}'"
+    return f"$'{''.join(escapes.get(letter) or _bytes(letter) for letter in word)}'"
+
+
+def _bytes(letter: str) -> str:
+    """The letter, or the bytes of one that has no picture: a control character, a mark, a byte that is no UTF-8."""
+    if letter.isprintable():
+        return letter
+    errors = "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass"
+    return "".join(f"\\x{byte:02x}" for byte in letter.encode("utf-8", errors))
 
 
 def spelled(name: str, settings: Any) -> str:

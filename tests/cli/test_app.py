@@ -29,7 +29,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.jobs.commands import command_line, quoted
 from pipedec_cli.jobs.segment import SegmentSettings
-from pipedec_cli.view.console import tame_libraries
+from pipedec_cli.view.console import one_line, tame_libraries
 from tests.running import refused, run, write_lines
 
 ROOT = Path(__file__).parents[2]
@@ -399,8 +399,19 @@ def test_a_command_that_is_named_tells_data_from_options():
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
-@pytest.mark.parametrize("word", ["plain", "two words", "it's", "a\n\t'é'\\n\r{source}\n"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "plain",
+        "two words",
+        "it's",
+        "a\n\t'é'\\n\r{source}\n",
+        "\x1b[31m\x07e\x7f\x9b",
+        "\u2028\u200d☕\u202e",
+        "\udcff",
+    ],
+)
 def test_a_shell_reads_a_quoted_word_as_it_was_from_one_line(word):
-    assert len(quoted(word).splitlines()) == 1
+    assert one_line(quoted(word)) == quoted(word), "nothing that is shown by another symbol"
     told = subprocess.run(["bash", "-c", f"printf %s {quoted(word)}"], capture_output=True, check=True)
-    assert told.stdout.decode() == word
+    assert os.fsdecode(told.stdout) == word

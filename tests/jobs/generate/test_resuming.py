@@ -151,6 +151,18 @@ def test_a_new_run_keeps_what_stood_there(place):
     assert Path("out.manifest.json.bak").exists()
 
 
+def test_a_link_stays_and_what_it_leads_to_is_kept_beside_that(place):
+    Path("elsewhere").mkdir()
+    link, file = Path("out.jsonl"), Path("elsewhere/file.jsonl")
+    link.symlink_to(file)
+    for _ in range(2):
+        done("--out", "out.jsonl")
+        assert link.is_symlink()
+        assert len(lines(file)) == len(ROWS)
+    assert lines(Path("elsewhere/file.jsonl.bak")) == lines(file)
+    assert "is whole already" in done("--out", "out.jsonl", "--resume").stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
 def test_a_full_disk_is_one_line_that_names_the_file(place):
     with pytest.raises(OSError, match="No space left on device; there is nothing to resume from") as raised:
