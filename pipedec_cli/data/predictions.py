@@ -5,6 +5,7 @@ The file NAME.jsonl grows by one flushed line at a time, in input order. NAME.ma
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from pipedec_cli.data.lines import FieldNames, generated_of
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.rows import read_rows
 from pipedec_cli.data.shards import Shard
-from pipedec_cli.data.writing import file_sha256, read_whole_lines, write_json_lines
+from pipedec_cli.data.writing import file_sha256, read_whole_lines, to_json, write_json, write_json_lines
 
 #: The ending of the file that lists invalid records.
 INVALID: Final = ".invalid.jsonl"
@@ -90,6 +91,12 @@ def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
         raise UserError(what, where=error.where, todo=todo) from None
 
 
+def _is_of(record: Record, written: Mapping[str, Any]) -> bool:
+    """Whether a line holds the fields of its record as they were."""
+    given = {name: value for name, value in record.fields.items() if name != "id"}
+    return to_json(given) == to_json({name: written.get(name) for name in given})  # NaN is no other NaN
+
+
 class PredictionsFile(Artifact):
     """NAME.jsonl with NAME.manifest.json, and NAME.invalid.jsonl for records that cannot be used.
 
@@ -133,14 +140,28 @@ class PredictionsFile(Artifact):
                 f"there is no {self.manifest_path.name} beside it to say what it was made with"
             )
         self.check_same(manifest, todo=self._start_anew)
-        following, count = iter(records), 0
+        stopped = self.manifest.get("stopped") or {}
+        following, count, digest = iter(records), 0, hashlib.sha256()
         for count, written in enumerate(self.lines(), start=1):
             record, found = next(following, None), written.get("id")
             if record is None:
                 raise self._other_run(f"it has more than the {count - 1:,} lines that there are to be")
             if str(found) != record.id:
                 raise self._other_run(f"line {count:,} is of id {found!r} where {record.id!r} belongs")
+            if not _is_of(record, written):
+                raise self._other_run(f"the input in line {count:,} was altered")
+            digest.update(to_json(written).encode())
+            if count == stopped.get("lines") and digest.hexdigest() != stopped["sha256"]:
+                raise self._other_run(f"a line was altered since the run stopped behind line {count:,}")
         return count
+
+    def note_stop(self) -> None:
+        """Note in the manifest how many lines there are, and their hash: a run that goes on sees if one was altered."""
+        digest = hashlib.sha256()
+        for written in self.lines():
+            digest.update(to_json(written).encode())
+        stopped = {"lines": self.count(), "sha256": digest.hexdigest()}
+        write_json(self.manifest_path, {**self.manifest, "stopped": stopped})
 
     def finish_lines(self) -> None:
         """Note in the manifest that all lines are written: how many and, of a shard, their hash."""

@@ -129,6 +129,11 @@ class _Level(Struct):
     level: str | None = None
 
 
+class _Stopped(Struct):
+    lines: Count
+    sha256: str
+
+
 class Manifest(Struct):
     """The fields that we read of the manifest of a generation or a training. Each may be missing or null."""
 
@@ -141,6 +146,7 @@ class Manifest(Struct):
     examples: Count | None = None
     #: In exact mode.
     costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = None
+    stopped: _Stopped | None = None  # of a generation: the lines that were there, and their hash
     shard: dict[str, Count] | None = None
     result: _Result | None = None  # of a training or a shard that is complete
     task: str | None = None

@@ -226,6 +226,8 @@ def _append(
             hint = "there is nothing to resume from"
             if file and file.begun:
                 hint = f"{file.count():,} of {count:,} lines are in {path}; {again} goes on"
+                with suppress(OSError):  # the disk may be full
+                    file.note_stop()
             if isinstance(error, OSError) and error.filename in (None, str(path)):
                 raise OSError(error.errno, f"{error.strerror}; {hint}", str(path)) from error
             notify.warn(f"stopped: {hint}")

@@ -178,7 +178,7 @@ def begin(folder, *, lines=3, manifest=MANIFEST):
     files.start(manifest)
     with JsonLinesAppender(files.path) as file:
         for item in records(lines):
-            file.write({"id": item.id, "prediction": "A. B."})
+            file.write({"id": item.id, "prediction": "A. B.", **item.fields})
     if lines == manifest["examples"]:
         files.finish_lines()
     return files

@@ -96,6 +96,17 @@ def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(place, m
         stopped = run("generate", "--out", "out.jsonl", "--quiet", exit_code=130)
     assert "5 of 12 lines are in out.jsonl; the same command with --resume goes on" in stopped.stderr
     assert [row["id"] for row in lines(Path("out.jsonl"))] == [0, 1, 2, 3, 4]
+    before = Path("out.jsonl").read_text(encoding="utf-8")
+    first, second, *others = before.splitlines(keepends=True)
+    for altered in (
+        second.replace('"prediction": "', '"prediction": "X'),
+        second.replace('"steps"', '"stepz"'),
+    ):
+        Path("out.jsonl").write_text("".join((first, altered, *others)), encoding="utf-8")
+        assert "a line was altered since the run stopped behind line 5" in refused(
+            "--out", "out.jsonl", "--resume"
+        )
+    Path("out.jsonl").write_text(before, encoding="utf-8")
     assert "5 of 12 lines are there" in done("--out", "out.jsonl", "--resume").stderr
     assert [row["id"] for row in lines(Path("out.jsonl"))] == [row["id"] for row in ROWS]
 
@@ -141,6 +152,15 @@ def test_resuming_with_other_settings_or_data_is_refused_and_names_what_differs(
         new_test_set(place, *ROWS[:-1], {**ROWS[-1], "target": "Another."})
     assert what in refused("--out", "out.jsonl", "--resume", *options.split())
     assert Path("out.jsonl").read_bytes() == before
+
+
+def test_a_line_whose_input_was_altered_is_seen_in_a_run_that_was_killed(place):
+    done("--out", "out.jsonl")
+    rows = Path("out.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    rows[1] = rows[1].replace('"target": "', '"target": "X')
+    Path("out.jsonl").write_text("".join(rows[:5]), encoding="utf-8")
+    told = refused("--out", "out.jsonl", "--resume")
+    assert "cannot go on: the input in line 2 was altered; leave out --resume to start anew" in told
 
 
 def test_a_new_run_keeps_what_stood_there(place):
