@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import torch
 from msgspec import Meta, Struct
@@ -18,6 +18,29 @@ TokenId = Annotated[int, Meta(ge=0)]
 TokenIds = TokenId | Annotated[list[TokenId], Meta(min_length=1)]
 Size = Annotated[int, Meta(ge=1, le=1 << 20)]
 Layers = Annotated[int, Meta(ge=1, le=256)]
+#: The functions between two products of a layer, by their names in transformers.
+Activation = Literal[
+    "gelu",
+    "gelu_accurate",
+    "gelu_fast",
+    "gelu_new",
+    "gelu_python",
+    "gelu_pytorch_tanh",
+    "hardswish",
+    "leaky_relu",
+    "linear",
+    "mish",
+    "quick_gelu",
+    "relu",
+    "relu2",
+    "relu6",
+    "sigmoid",
+    "silu",
+    "swish",
+    "tanh",
+]
+
+
 #: The names in an encoder-decoder's config for the id that opens a text; the first that is set counts, as in transformers.
 OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 

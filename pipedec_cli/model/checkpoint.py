@@ -37,6 +37,8 @@ _KEY: Final = "pipedec"  # of the method's settings in config.json
 _WORDS: Final = {
     "ignore_mismatched_sizes": "its weights are not of the sizes in config.json",
     "trust_remote_code": "it wants to run code of its own, which pipedec never does",
+    "Weights only load failed": "its .bin file holds more than weights, which is never run; save model.safetensors",
+    "PytorchStreamReader": "its .bin file is cut short or damaged",
 }
 
 #: A text that a broken tokenizer fails at: a letter, and a character that no tokenizer knows.
@@ -207,6 +209,8 @@ def load_checkpoint(
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
         reason = next((words for key, words in _WORDS.items() if key in str(error)), first_line(error))
+        if isinstance(error, KeyError | EOFError):  # whose text is a key, or nothing
+            reason = "one of its files is damaged, or not what its name says"
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
         raise UserError(f"cannot load the checkpoint {name}: {reason}", todo=todo) from error
     try:
@@ -265,6 +269,7 @@ def _check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
 def _config(name: str, local: bool) -> tuple[Any, Any]:
     """The model's configuration, with nothing but what the family's schema knows, and our settings as they stand there."""
     import transformers
+    from huggingface_hub.errors import StrictDataclassError
 
     raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
     if (kind := raw.get("model_type")) is None:
@@ -280,11 +285,12 @@ def _config(name: str, local: bool) -> tuple[Any, Any]:
         given[opener] = next((given[key] for key in OPENERS if given.get(key) is not None), None)
     try:
         checked = msgspec.to_builtins(msgspec.convert(given, family.config))
-    except msgspec.ValidationError as error:
-        what, todo = f"no {kind} can be built of it: {error}", "take the file that belongs to the weights"
+        settled = {key: value for key, value in checked.items() if key in {*raw, opener}}
+        config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
+    except (msgspec.ValidationError, StrictDataclassError) as error:
+        reason = error.__cause__ if isinstance(error, StrictDataclassError) else error
+        what, todo = f"no {kind} can be built of it: {reason}", "take the file that belongs to the weights"
         raise UserError(what, where=f"{name}/{_CONFIG}", todo=todo) from error
-    settled = {key: value for key, value in checked.items() if key in {*raw, opener}}
-    config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
     return config, raw.get(_KEY)
 
 

@@ -7,7 +7,16 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds, require_ids
+from pipedec_cli.model.backbone import (
+    Activation,
+    Backbone,
+    Layers,
+    Size,
+    Sizes,
+    TokenId,
+    TokenIds,
+    require_ids,
+)
 from pipedec_cli.model.engine.torch.block import Function
 from pipedec_cli.model.engine.torch.modules import Modules
 from pipedec_cli.model.t5 import T5
@@ -60,8 +69,8 @@ class Rotary(Struct, omit_defaults=True):
     head_dim: Size | None = None
     max_position_embeddings: Annotated[int, Meta(ge=1)] | None = None
     rms_norm_eps: Share | None = None
-    hidden_act: str | None = None
-    hidden_activation: str | None = None
+    hidden_act: Activation | None = None
+    hidden_activation: Activation | None = None
     attention_bias: bool | None = None
     attention_dropout: Share | None = None
     mlp_bias: bool | None = None
@@ -90,6 +99,8 @@ class Rotary(Struct, omit_defaults=True):
 
     def __post_init__(self) -> None:
         require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id")
+        if self.head_dim and self.head_dim % 2:
+            raise ValueError(f"head_dim {self.head_dim} is odd, and rotary positions turn pairs of numbers")
         unused = self.sliding_window is None or self.use_sliding_window is False
         if unused and "sliding_attention" in (self.layer_types or ()):
             raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
@@ -146,7 +157,7 @@ class BartConfig(Struct, omit_defaults=True):
     encoder_ffn_dim: Size
     decoder_ffn_dim: Size
     max_position_embeddings: Annotated[int, Meta(ge=1, le=1 << 20)]
-    activation_function: str
+    activation_function: Activation
     eos_token_id: TokenIds
     decoder_start_token_id: TokenId
     dropout: Share | None = None
@@ -162,6 +173,9 @@ class BartConfig(Struct, omit_defaults=True):
 
     def __post_init__(self) -> None:
         require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+        for heads in (self.encoder_attention_heads, self.decoder_attention_heads):
+            if self.d_model % heads:
+                raise ValueError(f"d_model {self.d_model} is no multiple of {heads} attention heads")
 
 
 def _rotary_sizes(config: Any) -> Sizes:

@@ -9,13 +9,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import Backbone, Layers, Size, Sizes, TokenId, TokenIds, require_ids
+from pipedec_cli.model.backbone import (
+    Activation,
+    Backbone,
+    Layers,
+    Size,
+    Sizes,
+    TokenId,
+    TokenIds,
+    require_ids,
+)
 from pipedec_cli.model.engine.torch.block import Block, Blocks, Form, Function
 
 Places = Annotated[int, Meta(ge=4, le=1 << 16)]
@@ -49,6 +58,8 @@ class Config(Struct):
     def __post_init__(self) -> None:
         """Refuse, with a ValueError, what does not fit together."""
         require_ids(self, "pad_token_id", "decoder_start_token_id", "eos_token_id")
+        if self.feed_forward_proj.removeprefix("gated-") not in get_args(Activation):
+            raise ValueError(f"feed_forward_proj {self.feed_forward_proj!r} names no known function")
         if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
             farthest = f"relative_attention_max_distance {self.relative_attention_max_distance}"
             half = f"half of relative_attention_num_buckets {self.relative_attention_num_buckets}"

@@ -16,6 +16,10 @@ from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
 INFINITE, NONE = float("inf"), float("nan")
 
 
+class Hostile:
+    """What runs when it is unpickled by one who trusts it."""
+
+
 @pytest.fixture
 def folder(tmp_path):
     return tiny_checkpoint(tmp_path / "given")
@@ -38,7 +42,7 @@ def folder(tmp_path):
         ("pad_token_id", (-1, 427, [0], "x")),
         ("eos_token_id", (-1, 427, 10**20, None, [], [427], [None], 1.0)),
         ("decoder_start_token_id", (-1, 427, 10**9, [0], "x", NONE, True)),
-        ("feed_forward_proj", (3, None)),
+        ("feed_forward_proj", (3, None, "nope", "gated-nope")),
     ],
 )
 def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(folder, field, values):
@@ -60,6 +64,27 @@ def test_sizes_and_layers_are_held_against_the_weights(folder):
     assert "its weights lack encoder.block.2." in refused(folder)
     change(folder / "config.json", num_layers=2, num_decoder_layers=1)
     assert "its weights have layers that config.json does not count, as decoder.block.1." in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (Hostile(), "its .bin file holds more than weights, which is never run; save model.safetensors"),
+        ({"a": torch.ones(99)}, "its .bin file is cut short or damaged"),
+        ("hello", "one of its files is damaged, or not what its name says"),
+    ],
+    ids=["an object", "cut short", "a text"],
+)
+def test_weights_in_a_pickle_that_cannot_be_read_are_refused_in_plain_words(folder, content, told):
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    torch.save(content, path)
+    if content == "hello":
+        path.write_text(content, encoding="utf-8")
+    elif isinstance(content, dict):
+        path.write_bytes(path.read_bytes()[:300])
+    line = f"cannot load the checkpoint {folder}: {told}; check that the folder is whole"
+    assert refused(folder).startswith(line)
 
 
 def test_what_no_t5_has_is_left_aside(folder):
