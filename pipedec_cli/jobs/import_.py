@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -68,7 +68,10 @@ class ImportSettings(Settings):
         return str(self.out) == "-"
 
 
-class _Imported(NamedTuple):
+@dataclass(frozen=True)
+class ImportedFile:
+    """One file that was written, and what was counted in it."""
+
     path: str
     split: SplitName | None  # None if the data set was a single file
     tally: CleaningCounts
@@ -80,19 +83,19 @@ class ImportedData:
     """What `import` wrote: its files, and the paper's figures for the data set, if it is one of the paper's."""
 
     dataset: str
-    files: Sequence[_Imported]
+    files: Sequence[ImportedFile]
 
     @property
     def content(self) -> dict[str, Any]:
         """All of it as plain values."""
         written = [
             {
-                "path": path,
-                "split": split,
-                **tally.as_json(),
-                "statistics": rounded(to_builtins(statistics), 3),
+                "path": file.path,
+                "split": file.split,
+                **file.tally.as_json(),
+                "statistics": rounded(to_builtins(file.statistics), 3),
             }
-            for path, split, tally, statistics in self.files
+            for file in self.files
         ]
         paper = to_builtins(TARGET_LENGTHS.get(self.dataset))
         return {"dataset": self.dataset, "files": written, "paper": paper}
@@ -115,7 +118,7 @@ def import_data(settings: ImportSettings, notify: Notify, emit: Callable[[str], 
                     emit(line)
     else:
         files = _import(settings, paths, notify)
-        notify.say(f"wrote {', '.join(path for path, *_ in files)}")
+        notify.say(f"wrote {', '.join(file.path for file in files)}")
     return ImportedData(settings.name, files)
 
 
@@ -150,7 +153,9 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
     return paths
 
 
-def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], notify: Notify) -> list[_Imported]:
+def _import(
+    settings: ImportSettings, paths: dict[SplitName | None, Path], notify: Notify
+) -> list[ImportedFile]:
     """Write one file, or one for each split, once all of it was read, and count its targets.
 
     A split of which no example has a target is written under a name that `segment` passes over.
@@ -187,7 +192,7 @@ def _import(settings: ImportSettings, paths: dict[SplitName | None, Path], notif
     for split, path in paths.items():
         records = notify.track(read_records(path), None, f"counting {path}")
         name = "stdout" if settings.to_stdout else str(path)
-        files.append(_Imported(name, split, tallies[split], describe_targets(map(segmented, records))))
+        files.append(ImportedFile(name, split, tallies[split], describe_targets(map(segmented, records))))
     return files
 
 
