@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from typing import Final
+from unittest.mock import Mock
+
 import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.scratch import BOS, EOS, train_tokenizer
-from pipedec_cli.model.text import PROMPT, SOURCE, TextCodec, prompt_around, text_end
+from pipedec_cli.model.text import PROMPT, SOURCE, TextCodec, prompt_around, prompt_text, text_end
 from tests.model.chats import CHATML, DATED, chat_tokenizer
 
 WORDS = ["Summarize the text: it is near the river.", "Summary: nobody goes there."]
@@ -82,6 +86,7 @@ def test_a_template_names_the_source_once(template):
         ("{{ messages[0].content }}{{ messages[0].content }}", "does not take a user's words once"),
         ("nothing", "does not take a user's words once"),
         ("{% if %}", "cannot be used"),
+        ("{{ messages[5].content.x }}", "cannot be used: "),
         ("{{ raise_exception('one\ntwo') }}", "cannot be used: one"),
         ("{{ ''.__class__.__mro__ }}{{ messages[0].content }}{{ [][2].x }}", "cannot be used"),
     ],
@@ -92,6 +97,59 @@ def test_a_chat_template_that_is_missing_or_does_not_work_is_refused_in_one_line
     with pytest.raises(UserError, match=told) as refusal:
         codec(SOURCE, chat=True, tokenizer=tokenizer)
     assert "\n" not in str(refusal.value) and "leave --chat out" in str(refusal.value)
+
+
+SMOLLM: Final = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ 'Hello' }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + message['content'] }}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "plain"),
+    [
+        (CHATML, True),
+        (SMOLLM, True),
+        (DATED, False),
+        (CHATML + "{{ 'x' * 9 }}", False),
+        (CHATML + "{% set a = 'x' %}", False),
+        ("{% for a in messages %}" * 2 + "{{ a.content }}" + "{% endfor %}" * 2, False),
+        ("{% for a in 'xxxx' %}{{ messages[0].content }}{% endfor %}", False),
+        (CHATML + " " * 10_000, False),
+    ],
+)
+def test_a_plain_chat_template_is_rendered_here_and_any_other_in_a_child_process(
+    template, plain, monkeypatch
+):
+    made = Mock(return_value="a{source}b")
+    monkeypatch.setattr("pipedec_cli.model.text.confined", made)
+    prompt_text(chat_tokenizer(template), SOURCE, chat=True)
+    assert made.called is not plain
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        (
+            "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+            "more than 1 seconds",
+        ),
+        ("{{ 'x' * 10**10 }}", "too much memory"),
+        ("{{ 'x'|center(2000000000) }}", "too much memory"),
+        ("{{ '%1000000000d' % 1 }}", "too much memory"),
+        (
+            "{% set a = namespace(x='xx') %}{% for b in range(60) %}{% set a.x = a.x ~ a.x %}{% endfor %}",
+            "memory",
+        ),
+        ("{{ messages[0].content }}{{ 'x' * 10**7 }}", "more than 1,048,576 characters"),
+    ],
+)
+def test_a_chat_template_has_a_bound_of_memory_time_and_text(template, told, monkeypatch):
+    if "seconds" in told:
+        monkeypatch.setattr("pipedec_cli.model.confined.SECONDS", 1.0)
+    with pytest.raises(UserError, match=f"chat template cannot be used: .*{told}"):
+        codec(SOURCE, chat=True, tokenizer=chat_tokenizer(template))
+    assert not multiprocessing.active_children()
 
 
 def test_a_text_ends_at_the_tokenizers_eos_and_in_a_chat_at_the_end_of_a_turn():
