@@ -70,7 +70,8 @@ def _usage_on_one_line() -> Iterator[None]:
         option = getattr(error, "option_name", None)  # of one that there is not
         if option and error.ctx and any(f"--{one.name}" == option for one in error.ctx.command.params):
             told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"
-        see = f"see `{error.ctx.command_path if error.ctx else 'pipedec'} --help`"
+        keys = "-all" if "'--set'" in told.partition(":")[0] else ""  # --help does not list them
+        see = f"see `{error.ctx.command_path if error.ctx else 'pipedec'} --help{keys}`"
         _fail(f"{told}{'' if told.endswith('?') else ';'} {see}", EXIT_USAGE)
 
 
@@ -82,8 +83,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Generate text of several sentences or phrases from a context in fewer decoder calls: a pipelined "
-        "decoder starts a new one every Δt time-steps and makes one token for each live one per call."
+        "Generate texts of several sentences, or JSON objects, in fewer decoder calls. A sentence starts Δt "
+        "time-steps after the one above it. A call writes a token in every open sentence."
     ),
 )
 

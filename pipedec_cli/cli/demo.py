@@ -26,7 +26,7 @@ from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec demo                                      # about two minutes on two cores, no network
+pipedec demo                                      # some three minutes on two cores, no network
 pipedec demo --updates 3000 --out longer-demo     # better texts
 """
 
@@ -37,7 +37,7 @@ MARK: Final = "made-by-pipedec-demo"
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings(Settings):
-    """How large the demo is; the defaults take about two minutes on two quiet cores."""
+    """How large the demo is; the defaults take some three minutes on two quiet cores."""
 
     examples: int = key(6000, "Examples that are made.", min=100)
     updates: int = option(

@@ -108,7 +108,7 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     given = checked(value, _Output, where, example=example)
     text, segments, fields = given.prediction, given.segments, given.fields
     if text is None:
-        raise missing_field(value, "prediction", where)
+        raise missing_field(value, "prediction", where, "`pipedec generate` writes such lines")
     if isinstance(text, dict):
         fields = text
         text = json.dumps(text, ensure_ascii=False)

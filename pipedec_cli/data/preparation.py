@@ -36,7 +36,7 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the errors of its parsers, in Python and in Rust, and of its HTTP client
-        what = f"no tokenizer can be loaded from {tokenizer!r}: {first_line(error)}"
+        what = f"no tokenizer can be loaded from {tokenizer!r}: {first_line(error).removesuffix('.')}"
         raise UserError(what, todo="give a checkpoint folder or a hub name") from error
 
     def tokens(texts: Sequence[str]) -> list[int]:

@@ -34,7 +34,7 @@ class RunSettings(WorkflowSettings):
     model: str | None = option(None, "A folder, a hub name, pipelined or sequential [default: pipelined].")
     delay: Delay | None = _decoding(
         None,
-        "Δt: start a subsequence every N time-steps [default: trained].",
+        "Δt: a row starts every N time-steps [default: trained, or 2].",
         parser=common.number_or("wait"),
         metavar="N|wait",
     )

@@ -36,6 +36,7 @@ _KEY: Final = "pipedec"  # of the method's settings in config.json
 #: Long messages of transformers, by a word in them, in short.
 _WORDS: Final = {
     "ignore_mismatched_sizes": "its weights are not of the sizes in config.json",
+    ".gguf' is not a valid JSON file": "it is a GGUF file: transformers makes a folder of it (docs/backbones.md)",
     "trust_remote_code": "it wants to run code of its own, which pipedec never does",
     "Weights only load failed": "its .bin file holds more than weights, which is never run; save model.safetensors",
     "PytorchStreamReader": "its .bin file is cut short or damaged",
@@ -208,7 +209,8 @@ def load_checkpoint(
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
-        reason = next((words for key, words in _WORDS.items() if key in str(error)), first_line(error))
+        said = first_line(error).removesuffix(".")
+        reason = next((words for key, words in _WORDS.items() if key in str(error)), said)
         if isinstance(error, KeyError | EOFError):  # whose text is a key, or nothing
             reason = "one of its files is damaged, or not what its name says"
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
