@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
 
 
 def parse_compared(value: str) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
-    """The peers and the drafts of exact mode in a list such as ``sequential,transformers,exact``."""
+    """The peers and the drafts of exact mode in a list such as ``sequential,transformers,exact``, all of them installed."""
     names, known = list(filter(None, listed(value))), ("sequential", *EXACT, *PEERS)
     for name in names:
         if name not in (*known, "exact"):
             raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(known)}")
+        if name.startswith("ctranslate2") and find_spec("ctranslate2") is None:
+            todo = f"`pip install '.[peers]'` brings it, or leave {name} out"
+            raise UserError(f"--compare: {name} is not installed", todo=todo)
     drafts = (draft for name, draft in EXACT.items() if {name, "exact"} & set(names))
     return tuple(peer for peer in PEERS if peer in names), tuple(drafts)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -37,7 +36,7 @@ def make_peer(
     *,
     exactly: bool = False,
 ) -> Runner | Absent:
-    """A peer ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
+    """An installed peer, ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
 
     The checkpoint is a sequential model in the dtype and on the device to decode with; a name may give another dtype. A
     peer with its own model format writes to the folder, which lives as long as the peer; peers of one family share it.
@@ -48,8 +47,6 @@ def make_peer(
 
         looked_up = LOOKED_UP if name == "prompt-lookup" else None
         return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly)
-    if find_spec(family) is None:
-        return Absent(name, "not installed; `pip install '.[peers]'` brings it")
     from pipedec_cli.evaluate.peers import ctranslate2
 
     try:

@@ -8,6 +8,7 @@ import pytest
 from markupsafe import Markup
 
 import pipedec_cli as pipedec
+from pipedec_cli.evaluate.peers import Absent
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported, trained_with, write_data
 from tests.running import read_json, refused, run, write_lines
@@ -187,13 +188,14 @@ def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(w
 
 
 def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(workspace, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
+    absent = Absent("transformers", "it cannot take the checkpoint")
+    monkeypatch.setattr("pipedec_cli.jobs.measuring.make_peer", lambda *_, **__: absent)
     row = {"source": TOLD[0][0], "target": " ".join(TOLD[0][1])}
-    result = reported("--delays", "1", "--compare", "ctranslate2", write_lines("mine.jsonl", row))
+    result = reported("--delays", "1", "--compare", "transformers", write_lines("mine.jsonl", row))
     content, _ = report_of(workspace)
-    assert "pip install '.[peers]'" in result.stderr
-    assert "ctranslate2 is absent" in result.stdout
-    assert content["conditions"]["absent"][0]["name"] == "ctranslate2"
+    assert "transformers is absent: it cannot take the checkpoint" in result.stderr
+    assert "transformers is absent" in result.stdout
+    assert content["conditions"]["absent"][0]["name"] == "transformers"
     assert content["subsequences_per_target"] is None
     assert "the targets are not segmented" in result.stdout
 
