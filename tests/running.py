@@ -7,37 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
 
 
-def _with_keys(words: list[str]) -> list[str]:
-    """The words with ``--set name=value`` for each option that is a key of the command."""
-    command: Any = get_command(app)
-    for word in words[:2]:
-        command = getattr(command, "commands", {}).get(word, command)
-    keys = {one.name: one for one in getattr(command, "keys", ())}
-    found, rest = list[str](), iter(words)
-    for word in rest:
-        name, equals, value = word.removeprefix("--").partition("=")
-        name, negated = name.replace("-", "_").removeprefix("no_"), name.startswith("no-")
-        if not word.startswith("--") or name not in keys:
-            found.append(word)
-        elif keys[name].kind in (bool, bool | None):
-            found += ["--set", f"{name}={'false' if negated else 'true'}"]
-        else:
-            found += ["--set", f"{name}={value if equals else next(rest)}"]
-    return found
-
-
 def run(*arguments: object, columns: int = 100, exit_code: int = 0, **options: Any) -> Result:
     """A command line that must succeed, or end as it is to, unless it raises."""
     environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}
-    words = _with_keys(list(map(str, arguments)))
-    result = CliRunner().invoke(app, words, env=environment, catch_exceptions=False, **options)
+    result = CliRunner().invoke(
+        app, list(map(str, arguments)), env=environment, catch_exceptions=False, **options
+    )
     assert result.exit_code == exit_code, result.output
     return result
 

@@ -287,8 +287,8 @@ def test_a_config_file_that_does_not_fit_is_refused(tmp_path, content, told):
 def test_a_config_file_is_not_written_over(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text("seed = 1\n", encoding="utf-8")
-    for command, option in (("score", "--out"), ("bench", "--out")):
-        told = refused(*command.split(), "--config", path, option, path)
+    for words in (("score", "--out", path), ("bench", "--set", f"out={path}")):
+        told = refused(*words, "--config", path)
         assert told == f"{path}: would be written over; name another file"
     assert path.read_text(encoding="utf-8") == "seed = 1\n"
 

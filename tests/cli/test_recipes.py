@@ -96,8 +96,8 @@ def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(aske
         (None, None, None, None),
     ]
     asked.clear()
-    for options in ((), ("--delay", "3", "--sub-max", "7"), ("--model", "sequential")):
-        run("generate", "--recipe", "pubmed", *options)
+    for options in ((), ("--delay", "3", "--set", "sub_max=7"), ("--model", "sequential")):
+        run("generate", "--set", "recipe=pubmed", *options)
     grids = [(1, 50, 20), (3, 50, 7), (None, None, None)]
     assert [(one.delay, one.time_max, one.sub_max) for one in asked] == grids
 
@@ -126,7 +126,8 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
 @pytest.mark.parametrize("command", COMMANDS)
 def test_unknown_recipe_is_refused_with_those_there_are(command):
     unknown = "no recipe is called 'squad'; the recipes are paper, msqa"
-    assert unknown in refused(command, "--recipe", "squad")
+    typed = ("--set", "recipe=squad") if command == "generate" else ("--recipe", "squad")
+    assert unknown in refused(command, *typed)
 
 
 def test_own_data_segmented_with_a_recipe_are_scored_as_it_says():

@@ -31,7 +31,7 @@ def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
     several = ["--delays", "1,2", "--dtypes", "float32,bfloat16", "--batch-sizes", "1,2", "--json"]
-    result = run("bench", "--model", folder, *FEW, *several, "--out", tmp_path / "bench.json")
+    result = run("bench", "--model", folder, *FEW, *several, "--set", f"out={tmp_path}/bench.json")
     content = json.loads(result.stdout)
     assert content == read_json(tmp_path / "bench.json")
     decoders = {decoder["name"]: decoder for decoder in content["decoders"]}
@@ -54,7 +54,7 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
         tiny_checkpoint(tmp_path / "qwen3", family="qwen3"),
         ("--compare", "sequential,transformers,ctranslate2"),
     )
-    result = run("bench", "--model", folder, *FEW, *others, "--out", tmp_path / "bench.json")
+    result = run("bench", "--model", folder, *FEW, *others, "--set", f"out={tmp_path}/bench.json")
     said = " ".join(result.stdout.split())
     assert "reading the prompt" in said and "source keys" not in said and "encoder" not in said
     decoders = {one["name"]: one["speed"][0] for one in read_json(tmp_path / "bench.json")["decoders"]}
@@ -74,8 +74,8 @@ def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, mo
         *FEW,
         "--compare",
         "transformers",
-        "--out",
-        tmp_path / "b.json",
+        "--set",
+        f"out={tmp_path}/b.json",
     )
     run(*few, "--set", "family=llama")
     content = read_json(tmp_path / "b.json")
@@ -117,7 +117,7 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
     [
         ("--compare prompt-lookup", "the speed of exact mode and prompt lookup depends on the text"),
         ("--compare exact", "on a trained model"),
-        ("--out .", ".: is a folder; name a file in it"),
+        ("--set out=.", ".: is a folder; name a file in it"),
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
         ("--model nowhere", "no checkpoint folder"),

@@ -36,7 +36,7 @@ FEW = (
 def workspace(tmp_path: Path) -> Path:
     rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD * 4)
     write_lines(tmp_path / "d.jsonl", *rows)
-    run("segment", tmp_path / "d.jsonl", "--test-fraction", "0.1", "-w", tmp_path / "work")
+    run("segment", tmp_path / "d.jsonl", "--set", "test_fraction=0.1", "-w", tmp_path / "work")
     return tmp_path / "work"
 
 
@@ -55,7 +55,7 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
     assert read_json(folder / "config.json")["model_type"] == "llama"
     assert read_json(folder / "training.json")["settings"]["family"] == "llama"
     assert settings_of(folder)["prompt"] == "{source}\n\n"
-    run("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--max-tokens", "40")
+    run("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--set", "max_tokens=40")
     made = workspace / "generations" / "pipelined-delay2-maxtokens40.jsonl"
     asked = read_json(made.with_suffix(".manifest.json"))["settings"]
     assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == ("{source}\n\n", False, "")
@@ -73,7 +73,17 @@ def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspac
     assert read_json(folder / "training.json")["settings"]["prompt"] == "Say {source} now:"
     codec = load_checkpoint(str(folder)).codec()
     assert codec.decode(codec.source("The Mill")[0]).endswith("now:")
-    few = ("generate", "-w", workspace, "--device", "cpu", "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
+    few = (
+        "generate",
+        "-w",
+        workspace,
+        "--device",
+        "cpu",
+        "--set",
+        "max_tokens=8",
+        "--out",
+        tmp_path / "o.jsonl",
+    )
     run(*few)
     assert read_json(tmp_path / "o.manifest.json")["settings"]["prompt"] == "Say {source} now:"
     told = running.refused(*few, "--prompt-template", "{source}", "--resume")
@@ -94,11 +104,11 @@ def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its
         model,
         "--device",
         "cpu",
-        "--max-tokens",
-        "4",
+        "--set",
+        "max_tokens=4",
         "--json",
     )
-    plain, chat = (run(*words, *more, "--trace").stdout for more in ((), ("--chat",)))
+    plain, chat = (run(*words, *more, "--set", "trace=true").stdout for more in ((), ("--chat",)))
     assert plain != chat
     run(
         "generate",
@@ -130,7 +140,9 @@ def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
     end = load_checkpoint(str(plain)).tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert read_json(plain / "config.json")["eos_token_id"] == end
     assert (settings_of(plain)["chat"], settings_of(plain)["prompt"]) == (True, "{source}")
-    made = run("generate", "-w", workspace, "--model", "sequential", "--max-tokens", "8", "--device", "cpu")
+    made = run(
+        "generate", "-w", workspace, "--model", "sequential", "--set", "max_tokens=8", "--device", "cpu"
+    )
     assert "prediction" in made.stderr
 
 
@@ -163,7 +175,19 @@ def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
 
 
 def _texts(workspace: Path, teacher: Path, kept: Path) -> list[dict[str, Any]]:
-    run("generate", "-w", workspace, "--model", teacher, "--split", "train", "--no-trace", "--device", "cpu")
+    run(
+        "generate",
+        "-w",
+        workspace,
+        "--model",
+        teacher,
+        "--split",
+        "train",
+        "--set",
+        "trace=false",
+        "--device",
+        "cpu",
+    )
     return lines_of(kept)
 
 
@@ -201,7 +225,17 @@ def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
     train(workspace, "--model", model, "--lora", "4", "--set", "keep_adapter=true", "--overwrite")
     assert not (folder / "model.safetensors").exists() and (folder / "adapter_config.json").exists()
     assert "With `transformers` and `peft` these weights load" in (folder / "README.md").read_text()
-    few = ("generate", "-w", workspace, "--device", "cpu", "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
+    few = (
+        "generate",
+        "-w",
+        workspace,
+        "--device",
+        "cpu",
+        "--set",
+        "max_tokens=8",
+        "--out",
+        tmp_path / "o.jsonl",
+    )
     run(*few)
     before = read_json(tmp_path / "o.manifest.json")["model"]["sha256"]
     change_weights(model)
@@ -276,7 +310,7 @@ def test_sources_beyond_the_positions_that_a_model_was_made_for_are_counted(work
 def test_texts_beyond_the_positions_that_a_model_was_made_for_are_counted_as_they_are_generated(tmp_path):
     folder = tiny_checkpoint(tmp_path / "model", family="llama")
     asked = ("generate", "--model", folder, "--text", SOURCES[0], "--text", "a", "--json", "--device", "cpu")
-    plenty = run(*asked, "--trace")
+    plenty = run(*asked, "--set", "trace=true")
     assert "positions" not in plenty.stderr
     first, _ = map(json.loads, plenty.stdout.splitlines())
     last = max(row["start"] + len(row["tokens"]) + i for i, row in enumerate(first["grid"]))

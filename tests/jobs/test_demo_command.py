@@ -5,7 +5,7 @@ import pytest
 from pipedec_cli.cli import demo
 from tests.running import read_json, refused, run
 
-SMALL = ["--examples", "200", "--updates", "120", "--test", "4"]  # after fewer, the T5 ends no text
+SMALL = ["--updates", "120", "--set", "examples=200", "--set", "test=4"]  # after fewer, the T5 ends no text
 
 
 @pytest.mark.slow

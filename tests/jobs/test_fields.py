@@ -70,7 +70,7 @@ def test_the_live_view_calls_rows_by_their_keys(workspace):
 
 
 def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
-    run("generate", "-w", workspace, "--model", "sequential", "--max-tokens", 8)
+    run("generate", "-w", workspace, "--model", "sequential", "--set", "max_tokens=8")
     (path,) = (workspace / "generations").glob("sequential-maxtokens8.jsonl")
     assert all(json.loads(line["prediction"]) == line["fields"] for line in lines_of(path))
 
@@ -107,7 +107,7 @@ def test_the_report_compares_values_and_steps(workspace):
         (("generate", "--delay", 1), "--delay does not apply"),
         (("generate", "--empty-rows", "stop"), "--empty-rows does not apply"),
         (("generate", "--min-start-prob", 0.5), "--min-start-prob does not apply"),
-        (("generate", "--sub-max", 3), "--sub-max does not apply"),
+        (("generate", "--set", "sub_max=3"), "--sub-max does not apply"),
         (("report", "--delays", "1,2"), "--delays does not apply"),
         (("report", "--set", "min_start_probs=0.5"), "min_start_probs=… does not apply"),
     ],

@@ -30,7 +30,7 @@ SCORES = Path("pipedec-workspace/scores")
 
 def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace():
     predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
-    result = score("out.jsonl", "--no-stemmer")
+    result = score("out.jsonl", "--set", "stemmer=false")
     for shown in ("ROUGE-1     50.00", "signature: rouge|score:f1|stem:no|", "out: 2 rows"):
         assert shown in result.stdout
     assert "task: summarization, since nothing says otherwise" in result.stderr

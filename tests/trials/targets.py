@@ -247,7 +247,7 @@ def _shards(whole: Mapping[str, bytes]) -> Mapping[str, bytes]:
 
 
 def _model_targets() -> Iterable[Target]:
-    shown = ("generate", "--text", "a", "--model", "model", "--max-tokens", "20")
+    shown = ("generate", "--text", "a", "--model", "model", "--set", "max_tokens=20")
     for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
         yield Target(shown, _model(level="sentence"), (ending,), share=2)
     for family in ("llama", "gemma3"):
@@ -314,7 +314,7 @@ def _value_targets() -> Iterable[Target]:
         (("generate", "--text", "a", "--batch-size"), "auto"),
         (("generate", "--text", "a", "--device"), "cuda:0"),
         (("report", "--delays"), "1,2,3"),
-        (("bench", "--model", "none", "--rows"), "1,4,8"),
+        (("bench", "--model", "none", "--set"), "rows=1,4,8"),
         (("bench", "--model", "none", "--compare"), "sequential,transformers"),
         (("train", "--epochs"), "1.5"),
         (("train", "--delay"), "any"),

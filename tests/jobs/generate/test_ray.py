@@ -26,7 +26,7 @@ from tests import running
 from tests.jobs.generate.running import ROWS, done, lines, written
 from tests.running import read_json, run, write_lines
 
-JOB = ("shard", "run", "corpus", "--out", "made", "--ray", "--workers", "2", "--batch-size", "2")
+JOB = ("shard", "run", "corpus", "--out", "made", "--ray", "--set", "workers=2", "--set", "batch_size=2")
 COPIES = 50
 
 
@@ -75,7 +75,7 @@ def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, h
     assert sorted(path.name for path in Path("made").glob(".*")) == []
     Path("made/part-3-of-5.jsonl").unlink()
     here.clear()
-    assert "4 shards of 5 in made whole already" in run(*JOB, *short, "--workers", "9").stderr
+    assert "4 shards of 5 in made whole already" in run(*JOB, *short, "--set", "workers=9").stderr
     assert here == ["3/5"]
     run("shard", "merge", "made")
     assert lines(Path("made/predictions.jsonl")) == whole
@@ -163,7 +163,7 @@ def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back
 def begun() -> tuple[subprocess.Popen[str], Path]:
     """The job once a part has lines and is being written, and that part."""
     environment = {**os.environ, "RAY_worker_niceness": "0"}
-    command = [sys.executable, "-m", "pipedec_cli", "generate", *JOB, "--batch-size", "1"]
+    command = [sys.executable, "-m", "pipedec_cli", *JOB, "--set", "batch_size=1"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, **pipes, text=True, env=environment)
     while True:

@@ -134,13 +134,13 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
     [
         ("--delay 3", "delay was 2 and is now 3"),
         ("--limit 2", "limit was null and is now 2; the data changed"),
-        ("--empty-rows stop --sub-max 9", 'empty_rows was "retry" and is now "stop"; sub_max was 20'),
+        ("--empty-rows stop --set sub_max=9", 'empty_rows was "retry" and is now "stop"; sub_max was 20'),
         (
             "--empty-rows retract",
             'empty_rows was "retry" and is now "retract"; time_max was 50 and is now null',
         ),
         ("--min-start-prob 0.6", "min_start_prob was null and is now 0.6"),
-        ("--model other --force", "the model changed"),
+        ("--model other --set force=true", "the model changed"),
         ("", "cannot go on: the data changed"),
     ],
 )
@@ -218,18 +218,18 @@ def test_what_is_there_is_taken_without_a_decoder_step_and_what_is_missing_made(
 
 
 def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_asked_for(place):
-    done("--no-trace")
+    done("--set", "trace=false")
     path, made = complete()
     assert (made, "grid" in lines(path)[0]) == (0, False)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     done("--resume")
     assert lines(path) == lines(whole.decode())
-    assert "trace was false and is now true" in refused("--resume", "--trace")
+    assert "trace was false and is now true" in refused("--resume", "--set", "trace=true")
     path, made = complete(trace=True)
     assert (made, "grid" in lines(path)[0]) == (len(ROWS), True)
     # what is begun anew has the trace that the workspace's files have
-    done("--no-trace")
+    done("--set", "trace=false")
     new_test_set(place, *ROWS[1:])
     assert "grid" in lines(complete()[0])[0]
 
@@ -240,4 +240,4 @@ def test_a_decoder_and_the_data_serve_several_runs(place):
     for delay in (1, 2, "wait"):
         run = plan_run(GenerateSettings(delay=delay), decoder, inputs)
         result = predicting.complete(run, "", talk)
-        assert lines(Path(result.out)) == written(f"{delay}.jsonl", "--delay", delay, "--trace")
+        assert lines(Path(result.out)) == written(f"{delay}.jsonl", "--delay", delay, "--set", "trace=true")

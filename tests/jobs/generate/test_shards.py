@@ -15,7 +15,7 @@ from tests import running
 from tests.jobs.generate.running import ROWS, done, lines, refused, written
 from tests.running import lines_of, read_json, run, write_lines
 
-JOB = ("corpus", "--out", "made", "--batch-size", "2")
+JOB = ("corpus", "--out", "made", "--set", "batch_size=2")
 part = partial(run, "shard", "run", *JOB, "--part")
 refused_part = partial(running.refused, "shard", "run", *JOB, "--part")
 merge = partial(run, "shard", "merge", "made")
@@ -112,7 +112,7 @@ def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpu
     assert f"goes on: {left} of 6 lines are there" in part("1/2").stderr
     assert lines(path) == lines(whole.decode())
     before = path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns
-    assert "is whole already" in part("1/2", "--batch-size", "1").stderr
+    assert "is whole already" in part("1/2", "--set", "batch_size=1").stderr
     assert (path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns) == before
     merged()
     assert "made: cannot go on: delay was 2 and is now 3; name another folder" in refused_part(
@@ -169,7 +169,7 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
         ("corpus --out made", "give either --part K/N or --ray"),
         ("corpus --out made --part 1/2 --ray", "give either --part K/N or --ray"),
         ("corpus --out made --part 1/2 --address auto", "address is for --ray alone"),
-        ("corpus --out made --part 1/2 --split dev", "a folder without a file for any split"),
+        ("corpus --out made --part 1/2 --set split=dev", "a folder without a file for any split"),
         (
             "empty --out made --part 1/2",
             "empty: a folder without a file for any split; JSON lines and parquet files may have any names",

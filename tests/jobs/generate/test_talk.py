@@ -42,7 +42,7 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
                 f"--exact pipedec-workspace/models/sequential --draft source {option}",
                 f"{option.split()[0]} is for a",
             )
-            for option in ("--time-max 3", "--sub-max 2", "--empty-rows stop", "--min-start-prob 0.9")
+            for option in ("--time-max 3", "--set sub_max=2", "--empty-rows stop", "--min-start-prob 0.9")
         ),
         ("--model sequential --min-start-prob 0.9", "--min-start-prob is for a pipelined decoder"),
         ("--source-field text", "--source-field says what DATA is, and there is none"),
@@ -71,7 +71,7 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
                 f"--exact pipedec-workspace/models/sequential --draft source {option}",
                 f"{option.split()[0]} is for a pipel",
             )
-            for option in ("--model nowhere", "--delay wait", "--force")
+            for option in ("--model nowhere", "--delay wait", "--set force=true")
         ),
         ("--model sequential --delay wait", "--delay is for a pipelined decoder"),
         ("--unconstrained", "--unconstrained is for a model that writes objects"),
@@ -101,11 +101,11 @@ def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place, mode
     model, told = ("--model", models / "delay1", "--limit", "1"), "was trained for delay 1 only"
     assert told in refused(*model, "--delay", "3")
     assert "warning: " not in done(*model).stderr
-    assert told in done(*model, "--delay", "3", "--force", "--quiet").stderr
+    assert told in done(*model, "--delay", "3", "--set", "force=true", "--quiet").stderr
 
 
 def test_the_summary_as_json_is_all_that_is_on_stdout(place):
-    outcome = done("--json", "--quiet", "--sub-max", "2")
+    outcome = done("--json", "--quiet", "--set", "sub_max=2")
     summary = json.loads(outcome.stdout)
     assert outcome.stderr == ""
     assert summary["out"].endswith("pipelined-delay2-submax2.jsonl")
@@ -126,7 +126,7 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place):
     ("options", "told"),
     [
         ("--time-max 3", "cut short: 12 by time_max, of 12"),
-        ("--delay 1 --sub-max 6", "empty subsequences used up all 6 subsequences in 10 of 12"),
+        ("--delay 1 --set sub_max=6", "empty subsequences used up all 6 subsequences in 10 of 12"),
     ],
 )
 def test_what_went_short_is_counted(place, options, told):

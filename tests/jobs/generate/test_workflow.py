@@ -61,8 +61,8 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("--empty-rows stop", "pipelined-delay2-stop"),
         ("--min-start-prob 0.60", "pipelined-delay2-retract-minprob0.6"),
         ("--min-start-prob 0", "pipelined-delay2-retract"),
-        ("--sub-max 4 --time-max 30", "pipelined-delay2-timemax30-submax4"),
-        ("--sub-max 20 --max-source-tokens 99", "pipelined-delay2-source99"),
+        ("--set sub_max=4 --time-max 30", "pipelined-delay2-timemax30-submax4"),
+        ("--set sub_max=20 --max-source-tokens 99", "pipelined-delay2-source99"),
         ("--dtype bfloat16", "pipelined-delay2-bfloat16"),
         pytest.param("--dtype int8", "pipelined-delay2-int8", marks=needs_int8),
         ("--limit 2", "pipelined-delay2-first2"),
@@ -119,8 +119,8 @@ def test_the_draft_of_exact_mode_is_the_pipelined_decoders_where_there_is_one(pl
 
 @pytest.mark.parametrize("batch_size", ["1", "3", "auto"])
 def test_the_batch_size_changes_the_timings_alone(place, batch_size):
-    two = written("two.jsonl", "--trace", "--batch-size", "2")
-    assert written("other.jsonl", "--trace", "--batch-size", batch_size) == two
+    two = written("two.jsonl", "--set", "trace=true", "--batch-size", "2")
+    assert written("other.jsonl", "--set", "trace=true", "--batch-size", batch_size) == two
 
 
 def from_elsewhere(models):
@@ -136,8 +136,8 @@ def from_elsewhere(models):
 def test_a_t5_from_elsewhere_reads_in_exact_mode_what_the_pipelined_decoder_reads(place, models):
     plain, _ = from_elsewhere(models)
     ours = tiny_checkpoint(Path("prefixed"), source_prefix="say: ", max_source_tokens=9)
-    drafted = written("ours.jsonl", "--model", ours, "--trace", "--limit", "3")
-    exact = written("exact.jsonl", "--exact", plain, "--model", ours, "--trace", "--limit", "3")
+    drafted = written("ours.jsonl", "--model", ours, "--set", "trace=true", "--limit", "3")
+    exact = written("exact.jsonl", "--exact", plain, "--model", ours, "--set", "trace=true", "--limit", "3")
     assert [row["source_token_ids"] for row in exact] == [row["source_token_ids"] for row in drafted]
     settings = read_json("exact.manifest.json")["settings"]
     assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 9)
@@ -153,7 +153,8 @@ def test_a_t5_from_elsewhere_reads_in_exact_mode_what_the_pipelined_decoder_read
         "say: ",
         "--limit",
         "1",
-        "--trace",
+        "--set",
+        "trace=true",
     )
     assert lines(Path("asked.jsonl"))[0]["source_token_ids"][:2] == exact[0]["source_token_ids"][:2]
     # one that was trained with a prefix, or without, keeps to that
@@ -206,7 +207,7 @@ def test_plain_text_a_source_a_line_can_be_resumed(place):
 
 def test_fields_by_other_names(place):
     write_lines("other.jsonl", {"key": "k", "body": "a", "gold": "A. B."})
-    names = ("--source-field", "body", "--target-field", "gold", "--id-field", "key")
+    names = ("--source-field", "body", "--target-field", "gold", "--set", "id_field=key")
     (row,) = printed("other.jsonl", *names, "--out", "-")
     assert (row["id"], row["source"], row["target"]) == ("k", "a", "A. B.")
     assert (row["key"], row["body"], row["gold"]) == ("k", "a", "A. B.")
@@ -227,12 +228,12 @@ def test_special_files_get_lines_and_no_manifest(place):
 
 def test_the_source_prefix_of_the_training_is_used_again(place):
     model = tiny_checkpoint(Path("prefixed"), source_prefix="Mr. ")
-    (row,) = printed("--text", "Smith", "--model", model, "--trace", "--json")
+    (row,) = printed("--text", "Smith", "--model", model, "--set", "trace=true", "--json")
     assert (row["source"], row["segments"]) == ("Smith", SEGMENTS[4])
 
 
 def test_a_trace_is_the_grid_token_by_token(place, models):
-    (row,) = printed("--text", SOURCES[0], "--trace", "--delay", "2", "--json", "-q")
+    (row,) = printed("--text", SOURCES[0], "--set", "trace=true", "--delay", "2", "--json", "-q")
     checkpoint = load_checkpoint(str(models / "pipelined"))
     text = checkpoint.codec()
     told = [text.ids([segment])[0] + [checkpoint.eos] for segment in TOLD[0][1]]

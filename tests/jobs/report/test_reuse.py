@@ -21,7 +21,7 @@ def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(works
     content, decoders = report_of(workspace)
     assert decoders["Δt = 1"]["totals"]["examples"] == content["sample"]["of"] == 4
     shutil.rmtree(workspace / "generations")
-    run("generate", "--delay", "1", "--trace", "--device", "cpu", "--quiet")
+    run("generate", "--delay", "1", "--set", "trace=true", "--device", "cpu", "--quiet")
     assert "Δt = 1: all 12 predictions are in" in reported("--delays", "1").stderr
 
 

@@ -13,7 +13,7 @@ from tests.running import write_lines as write
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
-WHOLE = ("--dev-fraction", "0", "--test-fraction", "0")
+WHOLE = ("--set", "dev_fraction=0", "--set", "test_fraction=0")
 
 
 def objects(count=30):
@@ -54,7 +54,7 @@ def test_objects_become_a_row_for_each_key_and_stay_as_they_were():
 def test_a_schema_may_be_chosen_given_or_thinned_out_and_what_it_leaves_out_is_said():
     on = (write("data.jsonl", *objects()), "--level", "field", "--target-field", "facts", *WHOLE)
     names = lambda: [field.name for field in segmentation().fields]  # noqa: E731
-    result = segment(*on, "--keep", "0.1")
+    result = segment(*on, "--set", "keep=0.1")
     assert re.search(r"food +string +any +66\.7%", result.stderr)
     assert names() == ["name", "stars", "food"]
     assert "1 key left out, with 1 value in train: 'parking'" in result.stderr
@@ -101,13 +101,13 @@ def test_five_hundred_keys_are_segmented():
         ),
         (
             ['{"source": "s", "target": {"a": 1}}'],
-            ("--joiner", "x"),
+            ("--set", "joiner=x"),
             "joiner=… does not go with --level field",
         ),
         (['{"source": "s", "target": {"a": 1}}'], ("--schema", "none.json"), "none.json: no such file"),
         (
             ['{"source": "s", "target": {"a": 1}}'],
-            ("--fields", "a", "--keep", "1"),
+            ("--fields", "a", "--set", "keep=1"),
             "keep is for keys that are",
         ),
         (['{"source": "s"}'], ("--sources-only",), "without targets there is nothing to read the keys off"),

@@ -87,9 +87,9 @@ def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_th
 def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited():
     write("data.jsonl", *examples(30))
     write("dev.jsonl", *examples(6), {"source": "new", "target": "It is late."})
-    nothing = segment("data.jsonl", "--dev-fraction", "0", "--test-fraction", "0", "--out", "whole")
+    nothing = segment("data.jsonl", "--set", "dev_fraction=0", "--set", "test_fraction=0", "--out", "whole")
     assert "is empty" not in nothing.stderr
-    result = segment("data.jsonl", "--dev", "dev.jsonl", "--test-fraction", "0.5")
+    result = segment("data.jsonl", "--dev", "dev.jsonl", "--set", "test_fraction=0.5")
     assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
     assert len(data_of()["test"]) > 8
     assert "of dev and test with a source that train has, too" in result.stderr
@@ -111,13 +111,13 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
     assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
     assert "was trained on other data" not in segment("data.jsonl").stderr
-    assert "was trained on other data" in segment("data.jsonl", "--seed", "1", "-q").stderr
+    assert "was trained on other data" in segment("data.jsonl", "--set", "seed=1", "-q").stderr
 
 
 def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
     write("data.jsonl", *examples())
     Path("c.toml").write_text('seed = 5\n[segment]\nlevel = "clause"\nsub-max = 9\n')
-    segment("data.jsonl", "--config", "c.toml", "--sub-max", "8")
+    segment("data.jsonl", "--config", "c.toml", "--set", "sub_max=8")
     saved = read_json("pipedec-workspace/data/segmentation.json")
     assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["seed"]) == ("clause", 8, 5)
     segment(
@@ -158,7 +158,7 @@ def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_on
     segment(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
     assert data_of()["train"][0].target_segments == ("a", "b", "c")
     assert load_segmenter(Path("pipedec-workspace/data")).separators == ("|", "\n")
-    segment(write("data.jsonl", *examples()), "--level", "clause", "--joiner", r"\n")
+    segment(write("data.jsonl", *examples()), "--level", "clause", "--set", r"joiner=\n")
     assert segmentation().joiner == "\n"
     longest = max((record.target_segments for record in data_of()["train"]), key=len)
     assert longest[-3:] == ("The valve is open,", "too.", "It is late.")
@@ -166,18 +166,18 @@ def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_on
 
 def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
     items = [{"source": str(i), "target": "; ".join("abcdefgh")} for i in range(10)]
-    result = segment(write("data.jsonl", *items), "--level", "phrase", "--sub-max", "5")
+    result = segment(write("data.jsonl", *items), "--level", "phrase", "--set", "sub_max=5")
     assert data_of()["train"][0].target_segments == ("a; b", "c; d", "e; f", "g; h")
     assert "10 targets had too many segments: neighbours were merged to 4" in result.stderr
     items = [{"source": str(i), "target": "word " * 8 + "end, " + "more " * 5} for i in range(10)]
-    result = segment(write("data.jsonl", *items), "--time-max", "12", "-q")
+    result = segment(write("data.jsonl", *items), "--set", "time_max=12", "-q")
     warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 12 time-steps"
     assert warning in result.stderr.replace("\n", " ")
     assert "the longest has 14 words" in result.stderr
-    result = segment("data.jsonl", "--time-max", "12", "--split-long")
+    result = segment("data.jsonl", "--set", "time_max=12", "--split-long")
     assert data_of()["train"][0].target_segments == (("word " * 8 + "end,"), ("more " * 5).strip())
     assert "would be cut" not in result.stderr
-    told = " ".join(segment("data.jsonl", "--time-max", "2", "--split-long").stderr.split())
+    told = " ".join(segment("data.jsonl", "--set", "time_max=2", "--split-long").stderr.split())
     assert "(the longest has 1 words): decode with a larger time_max" in told
 
 
@@ -200,7 +200,7 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
             f"{AT}field 'target' is null; its fields are: source, target",
         ),
         (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
-        (WHOLE, "--dev-fraction 0.6 --test-fraction 0.4", "nothing to train on"),
+        (WHOLE, "--set dev_fraction=0.6 --set test_fraction=0.4", "nothing to train on"),
         (WHOLE, "--tokenizer no-such-folder/x/y", "no tokenizer can be loaded from"),
     ],
 )
