@@ -33,7 +33,7 @@ class _Row(Struct):
 
 
 class _Output(Struct):
-    """The fields that `generate` adds. Those from `grid` on are written with ``--trace`` only."""
+    """The fields that `generate` adds. Those from `grid` on are written with the key ``trace`` only."""
 
     prediction: str | tuple[str, ...] | dict[str, Any] | None = None
     segments: tuple[str, ...] | None = None

@@ -15,7 +15,7 @@ from pipedec_cli.data.records import Delay, Draft, Generated
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.jobs import settings as common
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, argument, key, option
 from pipedec_cli.jobs.tally import GenerateResult
@@ -159,8 +159,8 @@ def check_settings(settings: RunSettings) -> None:
     if settings.text:
         of_data |= {"split", "skip_invalid"}
     if settings.data is None and (given := settings.typed & of_data):
-        name = min(given).replace("_", "-")
-        raise UserError(f"--{name} says what DATA is, and there is none", todo="give a file, or -")
+        what = f"{spelled(min(given), settings)} says what DATA is, and there is none"
+        raise UserError(what, todo="give a file, or -")
 
 
 def check_out(settings: RunSettings, path: Path) -> None:

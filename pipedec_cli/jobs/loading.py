@@ -17,6 +17,7 @@ from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
+from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import RunSettings
 
@@ -119,7 +120,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
         unused |= {"delay"} if settings.delay == "wait" else set()
         unused |= {"time_max", "sub_max", "model"} if drafter is None else set()
         if given := settings.typed & unused:
-            what = f"--{min(given).replace('_', '-')} is for a pipelined decoder, and there is none"
+            what = f"{spelled(min(given), settings)} is for a pipelined decoder, and there is none"
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
             raise UserError(what, todo=todo)
     if "unconstrained" in settings.typed and decoder.fields is None:

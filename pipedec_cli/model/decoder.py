@@ -152,9 +152,8 @@ class Decoder:
             }
             for name, value in {"delay": delay, **rules, "sub_max": sub_max}.items():
                 if value is not None:
-                    option = f"--{name.replace('_', '-')}"
                     writes = f"{self.checkpoint.name} writes fields, a row for each and all at once"
-                    raise UserError(f"{writes}: {option} does not apply", todo=f"leave {option} out")
+                    raise UserError(f"{writes}: {name} does not apply", todo=f"leave {name} out")
             assert self.fields is not None
             openings = self.fields.openings(unconstrained=self.unconstrained)
             limits = Limits(time_max or usual.time_max, None, max_tokens)
@@ -194,7 +193,7 @@ class Decoder:
         if trained not in ("any", wanted) and not force:
             only = f"{self.checkpoint.name} was trained for delay {trained} only"
             loss = "it would take the first later exploration for the end and drop the rest of the text"
-            todo = f"use delay {trained}, train with --delay any, or insist with `pipedec generate --force`"
+            todo = f"use delay {trained}, train with --delay any, or insist with `pipedec generate --set force=true`"
             raise UserError(f"{only}; at {wanted} {loss}", todo=todo)
         return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 

@@ -38,11 +38,16 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
             "is a sequential model and has no delay",
         ),
         *(
-            (
-                f"--exact pipedec-workspace/models/sequential --draft source {option}",
-                f"{option.split()[0]} is for a",
+            (f"--exact pipedec-workspace/models/sequential --draft source {given}", f"{named} is for a pipel")
+            for given, named in (
+                ("--time-max 3", "--time-max"),
+                ("--empty-rows stop", "--empty-rows"),
+                ("--min-start-prob 0.9", "--min-start-prob"),
+                ("--model nowhere", "--model"),
+                ("--delay wait", "--delay"),
+                ("--set sub_max=2", "--set sub_max=…"),
+                ("--set force=true", "--set force=…"),
             )
-            for option in ("--time-max 3", "--set sub_max=2", "--empty-rows stop", "--min-start-prob 0.9")
         ),
         ("--model sequential --min-start-prob 0.9", "--min-start-prob is for a pipelined decoder"),
         ("--source-field text", "--source-field says what DATA is, and there is none"),
@@ -66,13 +71,6 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("--text a -w elsewhere", "run `pipedec train` first"),
         ("--text a -w elsewhere --model sequential", "run `pipedec train --decoder sequential` first"),
         ("--text a -w stopped", "finish it with `pipedec train --resume` and its settings"),
-        *(
-            (
-                f"--exact pipedec-workspace/models/sequential --draft source {option}",
-                f"{option.split()[0]} is for a pipel",
-            )
-            for option in ("--model nowhere", "--delay wait", "--set force=true")
-        ),
         ("--model sequential --delay wait", "--delay is for a pipelined decoder"),
         ("--unconstrained", "--unconstrained is for a model that writes objects"),
         ("--delay wait --min-start-prob 0.6", "says when to start early, and with --delay wait nothing does"),
