@@ -61,7 +61,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, here):
     short = ("--set", "max_source_tokens=12")
-    alone = json.loads(done("corpus", "--skip-invalid", "--out", "whole.jsonl", "--max-source-tokens", "12", "--json").stdout)
+    alone = json.loads(
+        done("corpus", "--skip-invalid", "--out", "whole.jsonl", "--max-source-tokens", "12", "--json").stdout
+    )
     whole = lines(Path("whole.jsonl"))
     outcome = run(*JOB, *short, "--json")
     result = json.loads(outcome.stdout)
