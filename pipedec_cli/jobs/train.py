@@ -96,6 +96,9 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
 
 def _check_settings(settings: TrainSettings, target: Path) -> None:
     require_place(settings.out, folder=True)
+    if settings.data is not None and settings.data.is_file():
+        todo = "run `pipedec segment` on it, and give the folder that it writes"
+        raise UserError("is a file", where=str(settings.data), todo=todo)
     model = settings.model or settings.teacher or _DEFAULT_MODEL
     for name in filter(None, (settings.model, settings.teacher)):
         if real(name) == real(target):

@@ -264,3 +264,9 @@ def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is
     whole = {path: path.read_bytes() for path in folder.iterdir()}
     assert "has been trained to the end already" in train(workspace, "--resume", *twice)
     assert {path: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+def test_a_file_is_no_data_to_train_on(tmp_path):
+    path = write_lines(tmp_path / "data.jsonl", {"source": "a", "target": "b"})
+    told = running.refused("train", path, "-w", tmp_path / "work")
+    assert told == f"{path}: is a file; run `pipedec segment` on it, and give the folder that it writes"
