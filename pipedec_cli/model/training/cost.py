@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
-from typing import Any
+from typing import Any, Final
 
 import psutil
 import torch
@@ -19,6 +19,10 @@ from pipedec_cli.model.training.collate import Encoded, collator
 from pipedec_cli.model.training.hyperparameters import Hyperparameters
 from pipedec_cli.model.training.loss import TeacherForcing, recomputes
 from pipedec_cli.model.training.order import Turn
+
+
+#: At its peak a pass uses so many times the memory that it keeps: measured 1.4 times on targets of 540 and 2,700 tokens.
+_PEAK: Final = 1.4
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,10 @@ def needed_memory(
     if fixed > free:
         what = f"the model with its gradients needs {fixed / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free"
         raise UserError(what, todo="take a smaller --model, or train adapters with --lora")
-    if needed > free:
-        what = f"a batch of {hyper.batch_size} with this record needs {needed / 1e9:,.1f} GB of memory"
-        fitting = int((free - fixed) / of_example)
+    peak = fixed + _PEAK * of_example * hyper.batch_size
+    if peak > free:
+        what = f"a batch of {hyper.batch_size} with this record needs {peak / 1e9:,.1f} GB of memory"
+        fitting = int((free - fixed) / (_PEAK * of_example))
         todo = f"give --batch-size {fitting}, or " if fitting > 0 else ""
         todo += "leave it out of the data, or shorten it (--max-source-tokens cuts sources)"
         where = name(longest_target if target >= source else longest_source)
