@@ -20,7 +20,6 @@ from pipedec_cli.model.training.hyperparameters import Hyperparameters
 from pipedec_cli.model.training.loss import TeacherForcing, recomputes
 from pipedec_cli.model.training.order import Turn
 
-
 #: At its peak a pass uses so many times the memory that it keeps: measured 1.4 times on targets of 540 and 2,700 tokens.
 _PEAK: Final = 1.4
 
