@@ -8,10 +8,7 @@ import pytest
 
 from pipedec_cli.evaluate.child import Child, ChildError, measure_here
 from pipedec_cli.evaluate.forced import Lengths
-from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.evaluate.timing import Output, Pass
-from pipedec_cli.model.decoder import load
-from tests.checkpoints import tiny_checkpoint
 
 MIB = 2**20
 HERE = "tests.evaluate.test_child"
@@ -100,6 +97,11 @@ def test_child_ends_with_its_object():
 @pytest.mark.parametrize("batch_size", [1, 8])
 def test_the_peak_does_not_grow_with_the_number_of_examples(tmp_path, batch_size):
     """What is in flight bounds it: ten times the examples take no more, but for what an allocator may do."""
+    # Imported here, because the children of the other tests import this file, and need no torch.
+    from pipedec_cli.evaluate.runners import EngineRunner
+    from pipedec_cli.model.decoder import load
+    from tests.checkpoints import tiny_checkpoint
+
     decoder = load(tiny_checkpoint(tmp_path / "tiny"))
     lengths = Lengths.even(100, 5, 60)
     runner = EngineRunner(decoder, {"delay": 2}, lengths)
