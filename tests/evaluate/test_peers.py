@@ -3,6 +3,7 @@
 import importlib
 import json
 import time
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -82,7 +83,8 @@ def test_peer_of_one_token_a_call_makes_as_many_calls_as_ours_up_to_the_bound(pl
     )
     assert [output.steps for output in made.outputs] == [output.steps for output in ours.outputs]
     assert looked_up.calls <= made.calls
-    for name in PEERS:
+    installed = [name for name in PEERS if find_spec("ctranslate2") or not name.startswith("ctranslate2")]
+    for name in installed:
         peer = make_peer(name, plain, tmp_path / name, 3)
         if not isinstance(peer, Absent):
             (made,) = peer.run(sources[:1], 1, time.perf_counter).outputs
