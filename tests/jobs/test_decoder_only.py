@@ -148,7 +148,7 @@ def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
 
 @pytest.mark.parametrize("command", ["train", "generate", "report"])
 def test_a_prompt_template_without_a_source_is_refused_before_any_model_is_looked_for(command, tmp_path):
-    template = ("--set", "prompt_template=none") if command == "train" else ("--prompt-template", "none")
+    template = ("--prompt-template", "none") if command == "generate" else ("--set", "prompt_template=none")
     told = running.refused(command, "-w", tmp_path, "--model", "nowhere", *template)
     assert "does not say {source} once; write for example --prompt-template" in told
     assert "nowhere" not in told
@@ -337,5 +337,5 @@ def test_the_card_says_what_a_model_is_for_and_in_which_words_it_is_asked(worksp
     )
     card = (workspace / "models" / "pipelined" / "README.md").read_text(encoding="utf-8")
     purpose = re.search(r"## What it is for\n\n(.*?)\n\n## ", card, re.DOTALL)
-    assert purpose is not None and "taught nothing else" in purpose[1]
-    assert 'read as "Say {source}!" in its chat template' in purpose[1] and "99 tokens at most" in purpose[1]
+    assert purpose is not None and "trained only to write targets" in purpose[1]
+    assert 'read as "Say {source}!" in its chat template' in purpose[1] and "at most 99 tokens" in purpose[1]

@@ -92,7 +92,9 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(tmp_pat
     assert read_json(student / "config.json")["pipedec"]["stop_on_repeat"] is True
     made = run("generate", "-w", workspace, "--delay", "1", "--limit", "1", "--device", "cpu").stderr
     assert "empty rows stop, stop on repeat" in made and "pipelined-delay1-stop-norepeat-first1.jsonl" in made
-    paper = run("generate", "-w", workspace, "--recipe", "paper", "--limit", "1", "--device", "cpu").stderr
+    paper = run(
+        "generate", "-w", workspace, "--set", "recipe=paper", "--limit", "1", "--device", "cpu"
+    ).stderr
     assert "empty rows retry" in paper and "stop on repeat" not in paper
     card = (student / "README.md").read_text()
     assert "started from its teacher's weights" in card and "with the texts of my-t5 for targets" in card
