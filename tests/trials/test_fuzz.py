@@ -12,7 +12,7 @@ import pytest
 from tests.trials.fuzz import call, fuzz, laid_out, lost_in, wrong_with
 from tests.trials.targets import VALUE, targets
 
-FEW, MANY = 60, 1_000
+FEW, MANY = 60, 2_000
 
 
 @pytest.fixture(autouse=True)
