@@ -96,7 +96,7 @@ class Generate(Trial):
 class Train(Trial):
     command = (
         "train {ground}/data --model {ground}/models/pipelined --out {folder}/model --overwrite --max-steps 12 "
-        "--set evaluations=4 --batch-size 2 --set dev_examples=2 --limit 8 --set optimizer=adamw"
+        "--set evaluations=4 --batch-size 2 --set dev_examples=2 --set limit=8 --set optimizer=adamw"
     )
     again = (("--resume",), ())
 
@@ -148,7 +148,7 @@ class Segment(Trial):
 
     def prepare(self, folder: Path) -> None:
         """Data that were split otherwise stand there."""
-        run([*self.arguments(folder), "--seed", "7"], folder / "older.log")
+        run([*self.arguments(folder), "--set", "seed=7"], folder / "older.log")
         (folder / "older.log").unlink()
 
     def torn(self, folder: Path, whole: State) -> int:
