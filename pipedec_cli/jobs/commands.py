@@ -24,7 +24,7 @@ def settings_command(command: str, settings: Settings, base: Settings) -> str:
 
 def _typed(name: str, value: Any, declaration: Declaration) -> list[str]:
     """One setting as it is typed."""
-    option = declaration.names[0] if declaration.names else f"--{name.replace('_', '-')}"
+    option = _option(name, declaration)
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if isinstance(value, tuple):
         text = ",".join(map(str, value))
@@ -68,4 +68,9 @@ def spelled(name: str, settings: Any) -> str:
     declaration = type(settings).__dataclass_fields__[name].metadata["declaration"]
     if declaration.role == "key":
         return f"--set {name}=…"
+    return _option(name, declaration)
+
+
+def _option(name: str, declaration: Declaration) -> str:
+    """The name of an option: the first that is declared, else the name of its field."""
     return declaration.names[0] if declaration.names else f"--{name.replace('_', '-')}"

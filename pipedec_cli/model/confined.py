@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import warnings
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def confined(make: Callable[[], str]) -> str:
         try:
             if not receiver.poll(SECONDS):
                 raise ValueError(f"it takes more than {SECONDS:g} seconds")
-            text, error = receiver.recv()
+            text, error = json.loads(receiver.recv_bytes())
         except EOFError:
             raise ValueError(_TOO_MUCH) from None
         finally:
@@ -63,4 +64,6 @@ def _answer(make: Callable[[], str], sender: Connection) -> None:
         error = _TOO_MUCH
     except BaseException as raised:  # whatever a template raises, and Ctrl-C, which the parent gets as well
         error = first_line(raised)[:400]
-    sender.send((text, error))
+    sender.send_bytes(
+        json.dumps((text, error)).encode()
+    )  # no pickle: the parent trusts nothing that comes back
