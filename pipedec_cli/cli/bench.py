@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pipedec_cli.data.writing import to_json
-from pipedec_cli.jobs import bench as job
-from pipedec_cli.jobs.bench import BenchSettings
+from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.view.console import make_console, write_stdout
 from pipedec_cli.view.printing import show_sheet
 from pipedec_cli.view.terminal import Terminal
@@ -22,10 +21,11 @@ def bench(settings: BenchSettings) -> None:
 
     The model computes every step; only the end of each subsequence is forced, for all decoders alike. Gains are split into fewer calls (the schedule) and faster calls (the kernels).
     """
-    terminal = Terminal(quiet=settings.quiet)
-    measured, content = job.bench(settings, terminal.notify)
+    # Late, so that `pipedec --help` does not wait for numpy.
+    from pipedec_cli.jobs.bench import bench as measure
     from pipedec_cli.view.sheets.bench import bench_sheets
 
+    measured, content = measure(settings, Terminal(quiet=settings.quiet).notify)
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:

@@ -18,8 +18,8 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.jobs import generate, train
 from pipedec_cli.jobs.commands import quoted
-from pipedec_cli.jobs.generate import GenerateSettings
-from pipedec_cli.jobs.report import ReportSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
+from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.jobs.settings import Settings, key, option, quiet_option, set_option, threads_key
 from pipedec_cli.jobs.train_settings import TrainSettings

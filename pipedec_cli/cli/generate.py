@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import generate as job
-from pipedec_cli.jobs.generate import GenerateSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.view.console import visible, write_stdout
 from pipedec_cli.view.terminal import Terminal
 

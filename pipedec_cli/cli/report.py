@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipedec_cli.jobs import report as job
-from pipedec_cli.jobs.report import ReportSettings
+from pipedec_cli.data.writing import to_json, write_json, write_text
+from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.view.console import make_console, write_stdout
 from pipedec_cli.view.terminal import Terminal
 
@@ -21,13 +21,14 @@ def report(settings: ReportSettings) -> None:
 
     Generates what is missing, scores all of it, and times a sample, the decoders in turn in one process. The baseline is the model's teacher, else the workspace's sequential model, else the waiting schedule of the same model. The report ends in advice: which delay to take, or that the method does not help here.
     """
-    terminal = Terminal(quiet=settings.quiet)
-    made = job.report(settings, terminal.notify)
-    from pipedec_cli.data.writing import to_json, write_json, write_text
+    # Late, so that `pipedec --help` does not wait for numpy.
+    from pipedec_cli.jobs.report import report as compare
     from pipedec_cli.view.page.page import show_page
     from pipedec_cli.view.page.report_page import report_page
     from pipedec_cli.view.sheets.report import report_markdown, show_report
 
+    terminal = Terminal(quiet=settings.quiet)
+    made = compare(settings, terminal.notify)
     shown = {"report.md": report_markdown(made.report), "report.html": report_page(made.report, made.curves)}
     # All are made by now: none is left without the others.
     write_json(made.folder / "report.json", made.content)

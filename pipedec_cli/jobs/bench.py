@@ -4,82 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import require_place
-from pipedec_cli.data.records import Family
+from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.wording import many
-from pipedec_cli.jobs import settings as common
+from pipedec_cli.data.writing import manifest, write_json
+from pipedec_cli.evaluate.comparison import Comparison, Entry, PlannedEntry, Sample, promoted
+from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.peers import PeerName
+from pipedec_cli.evaluate.runners import EngineRunner
+from pipedec_cli.evaluate.steps import MemoryProbe, StepSpeed, time_steps
+from pipedec_cli.evaluate.timing import device_clock, pause
+from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.settings import Dtype, Settings, key, names_of, option
+from pipedec_cli.jobs.loading import announce_compiling
+from pipedec_cli.jobs.measuring import measure, parse_compared
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison, PlannedEntry
-    from pipedec_cli.evaluate.forced import Lengths
-    from pipedec_cli.evaluate.peers import PeerName
-    from pipedec_cli.evaluate.steps import MemoryProbe
     from pipedec_cli.model.decoder import Decoder
 
-Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes", "fields"]
 #: Source tokens of the paper's shapes, and of fields.
 _SOURCE, _FIELDS_SOURCE = 512, 300
-_lengths = partial(option, panel="Lengths")
-_speed = partial(option, panel="Speed")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchSettings(Settings):
-    """The settings of one bench."""
-
-    shape: Shape | None = _lengths(
-        None, "Lengths of a data set of the paper, or of an object with 12 keys [default: wikihowqa]."
-    )
-    subsequences: int | None = _lengths(None, "Or: the number of subsequences.", min=1)
-    tokens: int | None = _lengths(None, "The tokens of each of these.", min=1)
-    source: int | None = _lengths(None, "Tokens of the source [default: 512; 300 for fields].", min=2)
-    model: str = option(
-        "scratch-base",
-        "Fresh weights (scratch-tiny, -small, -base, -large, -qwen3-0.6b), a folder or a hub name.",
-    )
-    family: Family | None = common.family_key()
-    compare: str = option(
-        "sequential,transformers",
-        "Decoders to compare with, commas between: sequential (always), transformers, ctranslate2, ctranslate2:int8, "
-        "ctranslate2:bfloat16.",
-        metavar="NAMES",
-    )
-    delays: tuple[int, ...] = option((1,), "Δt to try, commas between.")
-    dtypes: tuple[str, ...] = _speed(
-        ("float32",),
-        "The dtypes of our weights, commas between; the peers take the first.",
-        parser=partial(names_of, known=get_args(Dtype)),
-        metavar="NAMES",
-    )
-    batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
-    rows: tuple[int, ...] = key((1, 4, 8, 16), "Rows of the single decoder steps to time, commas between.")
-    repeats: int = key(3, "Timed passes; medians count.", min=1)
-    memory: bool = key(False, "Measure the peak memory of each decoder in a process of its own.")
-    device: str = common.device_option(panel="Speed")
-    threads: int | None = common.threads_key()
-    seed: int = key(0, "The seed of fresh weights and random sources.")
-    out: Path | None = key(None, "Save the measurements in this JSON file.")
-    config: Path | None = common.config_option()
-    set_keys: tuple[str, ...] = common.set_option()
-    quiet: bool = common.quiet_option()
-    as_json: bool = common.json_option()
 
 
 def bench(settings: BenchSettings, notify: Notify) -> tuple[Comparison, dict[str, Any]]:
     """Time decoders on forced lengths, without training. Returns the comparison, and its plain values with a manifest."""
-    from pipedec_cli.data.writing import manifest, write_json
-    from pipedec_cli.jobs.measuring import parse_compared
-
     peers, drafts = parse_compared(settings.compare)
     if drafts or "prompt-lookup" in peers:
         what = "--compare: the speed of exact mode and prompt lookup depends on the text, and here texts mean nothing"
@@ -97,8 +52,6 @@ def bench(settings: BenchSettings, notify: Notify) -> tuple[Comparison, dict[str
 
 def _chosen_lengths(settings: BenchSettings) -> Lengths:
     """The lengths that the settings name."""
-    from pipedec_cli.evaluate.forced import Lengths
-
     subsequences, tokens = settings.subsequences, settings.tokens
     if (subsequences is None) != (tokens is None) or (settings.shape and subsequences is not None):
         what = "lengths are given either as --shape, or as --subsequences and --tokens"
@@ -119,10 +72,6 @@ def compare(
     """Measure our decoders in every dtype and the peers on forced lengths, and then single decoder steps."""
     notify.say(f"loading {settings.model} …")
 
-    from pipedec_cli.evaluate.comparison import Comparison, Entry, Sample, promoted
-    from pipedec_cli.evaluate.steps import MemoryProbe, StepSpeed
-    from pipedec_cli.evaluate.timing import device_clock, pause
-    from pipedec_cli.jobs.measuring import measure
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.scratch import shape_of
 
@@ -166,9 +115,6 @@ def _plan_entries(
     settings: BenchSettings, lengths: Lengths, decoders: Sequence[Decoder]
 ) -> list[PlannedEntry]:
     """The sequential decoder and the pipelined ones, in each dtype, on the same random sources."""
-    from pipedec_cli.evaluate.comparison import PlannedEntry
-    from pipedec_cli.evaluate.runners import EngineRunner
-
     first = decoders[0].checkpoint
     config, end = first.model.config, None if first.backbone.prompted else first.eos
     sources = lengths.sources(max(settings.batch_sizes), config.vocab_size, end, settings.seed)
@@ -194,9 +140,6 @@ def _time_steps(
     notify: Notify,
 ) -> list[Any]:
     """Time single decoder steps with each number of rows."""
-    from pipedec_cli.evaluate.steps import time_steps
-    from pipedec_cli.evaluate.timing import device_clock
-
     rows, repeats = settings.rows, settings.repeats
     notify.say(f"timing single steps of {', '.join(map(str, rows))} rows: {many(repeats, 'repeat')}")
     engines = [(decoder.engine(), decoder.checkpoint.model) for decoder in decoders]
@@ -210,8 +153,6 @@ def _decoders(settings: BenchSettings, device: str, notify: Notify) -> Iterator[
     """The model in each dtype. Fresh weights are in a temporary folder, so that peers can convert them."""
     import torch
 
-    from pipedec_cli.data.records import Segmentation
-    from pipedec_cli.jobs.loading import announce_compiling
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
     from pipedec_cli.model.decoder import load
     from pipedec_cli.model.scratch import make_model, shape_of, train_tokenizer

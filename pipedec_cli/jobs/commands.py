@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pipedec_cli.jobs.settings import Declaration, Settings
+from pipedec_cli.jobs.settings import Declaration, Settings, WorkflowSettings
 
 
-def settings_command(command: str, settings: Settings, base: Settings) -> str:
-    """A command with the settings that differ from those of `base`: arguments, options, and keys as ``--set``."""
-    from pipedec_cli.jobs.settings import WorkflowSettings
-
-    shared, words = {one.name for one in fields(WorkflowSettings)}, ["pipedec", command]
+def command_line(command: str, settings: Settings, base: Settings | None = None) -> str:
+    """A command with the settings that differ from those of `base`, or from the defaults: arguments, options, ``--set``."""
+    shared, words = {one.name for one in fields(WorkflowSettings)}, ["pipedec", *command.split()]
     for one in sorted(fields(settings), key=lambda one: one.name in shared):
-        value = getattr(settings, one.name)
-        if "declaration" in one.metadata and value not in (None, getattr(base, one.name)):
+        value, usual = getattr(settings, one.name), getattr(base, one.name) if base else one.default
+        if "declaration" in one.metadata and value not in (None, usual):
             words += _typed(one.name, value, one.metadata["declaration"])
     return " ".join(map(quoted, words))
 
@@ -36,15 +33,6 @@ def _typed(name: str, value: Any, declaration: Declaration) -> list[str]:
         on, _, off = option.partition("/")
         return [on if value else off]
     return [option, text]
-
-
-def command_line(command: str, data: object = None, /, **options: object) -> str:
-    """A command with its DATA and those of its options that have a value."""
-    given = (
-        (f"--{name}",) if value is True else (f"--{name}", value) for name, value in options.items() if value
-    )
-    words = [word for option in given for word in option]
-    return f"`pipedec {' '.join(quoted(str(word)) for word in (command, data, *words) if word)}`"
 
 
 def quoted(word: str) -> str:

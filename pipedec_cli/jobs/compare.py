@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipedec_cli.data.paper import PaperFigures, paper_figures
 from pipedec_cli.data.records import Draft, SplitName
@@ -23,10 +22,8 @@ from pipedec_cli.evaluate.significance import method
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.measuring import measure
 from pipedec_cli.jobs.report_entries import ReportEntry, plan_entries
+from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
-
-if TYPE_CHECKING:
-    from pipedec_cli.jobs.report import ReportSettings
 
 
 def compare(

@@ -19,10 +19,10 @@ from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import RunSettings
+from pipedec_cli.jobs.generate_settings import RunSettings
+from pipedec_cli.jobs.report_settings import ReportSettings
 
 if TYPE_CHECKING:
-    from pipedec_cli.jobs.report import ReportSettings
     from pipedec_cli.model.decoder import Decoder
 
 #: The models of a workspace, and the commands that make them.

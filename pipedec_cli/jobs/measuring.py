@@ -20,12 +20,12 @@ from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machin
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.runners import EXACT
 from pipedec_cli.evaluate.timing import Timing, device_clock, pause, time_together
+from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.settings import listed
 
 if TYPE_CHECKING:
-    from pipedec_cli.jobs.bench import BenchSettings
-    from pipedec_cli.jobs.report import ReportSettings
     from pipedec_cli.model.checkpoint import Checkpoint
 
 

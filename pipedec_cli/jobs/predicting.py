@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.merging import begin_job
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.wording import many
@@ -155,6 +156,15 @@ def complete(run: Run, label: str, notify: Notify) -> GenerateResult:
     announce(run, notify)
     how = {"again": "the same command", "todo": "choose another --workspace"}
     return write(run, path, notify, resume=done is not None, **how)
+
+
+def write_part(run: Run, folder: Path, notify: Notify) -> GenerateResult:
+    """Write the file of a run over one shard of a job, or go on with it."""
+    shard = run.inputs.shard
+    assert shard is not None
+    announce(run, notify)
+    begin_job(folder, run.manifest, shard.of)
+    return write(run, folder / shard.file, notify, resume=True, again="the same command")
 
 
 def report_tally(tally: Tally, settings: Mapping[str, Any], notify: Notify) -> None:

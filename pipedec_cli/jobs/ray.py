@@ -35,12 +35,12 @@ from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_text
-from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import load_model, read_inputs
-from pipedec_cli.jobs.predicting import report_tally
+from pipedec_cli.jobs.predicting import report_tally, write_part
 from pipedec_cli.jobs.run import plan_run
-from pipedec_cli.jobs.shard import ShardSettings, write_part
+from pipedec_cli.jobs.shard_settings import MergeSettings, ShardSettings
 from pipedec_cli.jobs.tally import GenerateResult, Tally
 from pipedec_cli.jobs.threads import settle_threads
 from pipedec_cli.model.decoder import Decoder
@@ -99,8 +99,9 @@ class ShardWorker:
         """Write the file of a shard; a `UserError` if this worker sees other data or another model."""
         os.chdir(self.place)
         with self._counted_try(PredictionsFile(Path(self.settings.out or "") / shard.file)):
-            made = write_part(self.settings, self.decoder, self.inputs, shard, Notify(), self._check)
-            return made.counts
+            planned = plan_run(self.settings, self.decoder, self.inputs.part(shard))
+            self._check(planned.manifest)
+            return write_part(planned, Path(self.settings.out or ""), Notify()).counts
 
     def _check(self, manifest: Mapping[str, Any]) -> None:
         if changed := "; ".join(settings_diff(self.job, {**manifest, "shard": None})):
@@ -201,7 +202,8 @@ def _end(folder: Path, tally: Tally, notify: Notify) -> GenerateResult:
     report_tally(tally, job.settings, notify)
     if invalid:
         notify.warn(f"{many(invalid, 'invalid record')} skipped, listed in {folder}/part-*.invalid.jsonl")
-    notify.say(f"{many(count, 'prediction')} in {folder}; next: `pipedec shard merge {quoted(str(folder))}`")
+    then = command_line("shard merge", MergeSettings(folder=folder))
+    notify.say(f"{many(count, 'prediction')} in {folder}; next: `{then}`")
     return GenerateResult(
         out=str(folder), rows=count, counts=tally, settings=job.settings, invalid=invalid, shards=len(parts)
     )

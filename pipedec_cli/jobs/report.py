@@ -2,122 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any
 
 from pipedec_cli.data.reading import require_place
-from pipedec_cli.data.records import SPLITS, Delay, SplitName
-from pipedec_cli.evaluate.metrics import ProtocolName, Task
-from pipedec_cli.jobs import settings as common
+from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.writing import manifest
+from pipedec_cli.evaluate.comparison import Comparison
+from pipedec_cli.evaluate.scoring import settle_metrics
+from pipedec_cli.jobs.compare import compare, training_curves
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import find_model
-from pipedec_cli.jobs.settings import (
-    Dtype,
-    WorkflowSettings,
-    argument,
-    key,
-    listed,
-    names_of,
-    numbers,
-    option,
-)
-from pipedec_cli.pipeline.grid import EmptyRows
-
-if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison
-
-_input = partial(option, panel="Input")
-_speed = partial(option, panel="Speed")
-
-
-def parse_delays(value: Any) -> tuple[Delay, ...]:
-    """Delays with commas between them, rising; ``wait`` comes last."""
-    parts = listed(value)
-    given = [part for part in parts if part != "wait"]
-    return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
-
-
-def parse_min_start_probs(value: Any) -> tuple[float, ...]:
-    """Probabilities from 0 to 1 with commas between them, rising, each once."""
-    with suppress(ValueError):
-        found = sorted(set(map(float, listed(value))))
-        if all(0 <= one <= 1 for one in found):  # nan is not
-            return tuple(found)
-    raise ValueError("give numbers from 0 to 1, with commas between them")
-
-
-def parse_splits(value: Any) -> tuple[SplitName, ...]:
-    """Names of splits with commas between them, in the order train, dev, test."""
-    names = names_of(value, SPLITS)
-    return tuple(split for split in SPLITS if split in names)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportSettings(WorkflowSettings):
-    """The settings of one report; None leaves a setting to the checkpoint or the workspace."""
-
-    data: str | None = argument("Generate from these data and score against them [default: the test set].")
-    compare: str = option(
-        "sequential",
-        "Decoders to compare with, commas between: sequential (always), exact (exact-pipelined, exact-source, exact-jacobi), "
-        "transformers, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16.",
-        metavar="NAMES",
-    )
-    delays: tuple[Delay, ...] | None = option(
-        None,
-        "Δt to try, commas between, or 'wait' [default: as trained; 2 for a model that serves any].",
-        parser=parse_delays,
-        metavar="N,N",
-    )
-    empty_rows: tuple[EmptyRows, ...] | None = option(
-        None,
-        "Rules for empty rows to try, commas between: retry, stop, retract [default: as trained].",
-        parser=partial(names_of, known=get_args(EmptyRows)),
-        metavar="RULES",
-    )
-    stop_on_repeat: bool | None = key(None, "End a text when it repeats itself [default: as trained].")
-    min_start_probs: tuple[float, ...] | None = key(
-        None,
-        "Values of generate's min_start_prob to try at every Δt, commas between.",
-        parser=parse_min_start_probs,
-        metavar="P,P",
-    )
-    model: str | None = _input(None, "The pipelined model [default: the workspace's].")
-    baseline: str | None = _input(
-        None, "The sequential model [default: the model's teacher, else the workspace's]."
-    )
-    prompt_template: str | None = key(
-        None,
-        "The text around a source in the prompt; {source} stands for it [default: as trained].",
-        parser=common.template_parser,
-    )
-    chat: bool | None = key(None, "Put the prompt into the model's chat template [default: as trained].")
-    split: tuple[SplitName, ...] | None = _input(
-        None,
-        "The split; of several, such as dev,test, the last is timed [default: test].",
-        parser=parse_splits,
-        metavar="NAMES",
-    )
-    limit: int | None = _input(None, "Compare on the first N examples only.", min=1)
-    task: Task | None = key(None, "The task to score [default: as the data suggest].")
-    protocol: ProtocolName | None = key(None, "The scoring protocol [default: the first of the task].")
-    resamples: int = key(9999, "Bootstrap draws for the intervals.", min=99)
-    seed: int = key(0, "The seed of these draws.", min=0)
-    timing_examples: int | Literal["all"] = key(32, "How many examples to time, drawn evenly, or 'all'.")
-    repeats: int = key(3, "Timed passes; medians count.", min=1)
-    batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
-    memory: bool = key(True, "Measure the peak memory of each decoder in a process of its own.")
-    batch_size: int | Literal["auto"] = key("auto", "The batch size of generating, which is not timed.")
-    dtype: Dtype = _speed("float32", "The dtype of the weights, also of the peers'.")
-    device: str = common.device_option(panel="Speed")
-    threads: int | None = common.threads_key()
-    open: bool = common.general(False, "Show report.html in a browser at the end.")
-    out: Path | None = common.general(
-        None, "The folder of report.json, .md and .html [default: report/ in the workspace]."
-    )
+from pipedec_cli.jobs.measuring import parse_compared
+from pipedec_cli.jobs.report_settings import ReportSettings
 
 
 @dataclass(frozen=True)
@@ -136,12 +34,6 @@ def report(settings: ReportSettings, notify: Notify) -> Compared:
     # Refuse a model that is not there before torch is imported, which takes seconds.
     for model in (settings.model, settings.baseline or settings.model):
         find_model(model, settings.workspace)
-    from pipedec_cli.data.workspace import Workspace
-    from pipedec_cli.data.writing import manifest
-    from pipedec_cli.evaluate.scoring import settle_metrics
-    from pipedec_cli.jobs.compare import compare, training_curves
-    from pipedec_cli.jobs.measuring import parse_compared
-
     place = Workspace.find(settings.workspace)
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
     settings = replace(settings, task=task, protocol=protocol)

@@ -17,13 +17,13 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.comparison import PlannedEntry, Role
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.evaluate.runners import make_runner
-from pipedec_cli.jobs.commands import settings_command, spelled
+from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import GenerateSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import apply_prompt, inherit_prompt, load_decoder, read_inputs
+from pipedec_cli.jobs.report_settings import ReportSettings
 
 if TYPE_CHECKING:
-    from pipedec_cli.jobs.report import ReportSettings
     from pipedec_cli.jobs.run import Run
     from pipedec_cli.model.decoder import Decoder
 
@@ -58,7 +58,7 @@ class _Planner:
         runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat", "min_start_prob"))
         delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
         delay = "together" if decoder.checkpoint.together else delay
-        command = settings_command("generate", _with_reading(how, decoder), self.base)
+        command = command_line("generate", _with_reading(how, decoder), self.base)
         entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
         from pipedec_cli.jobs.run import (
             plan_run,

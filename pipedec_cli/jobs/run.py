@@ -19,7 +19,7 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.jobs.generate import RunSettings
+from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.model.batch_size import choose_batch_size
 from pipedec_cli.model.decoder import Decoder

@@ -41,6 +41,7 @@ from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_to
 from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
+from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.pipeline.grid import Limits
 
 _fields, _splits, _schema = (
@@ -285,8 +286,8 @@ def _tell(notify: Notify, settings: SegmentSettings, counts: Counts, splits: Spl
         if not splits[name] and not unwanted.get(name):
             notify.warn(f"{name} is empty: there are too few different sources")
     if settings.sources_only:
-        then = command_line("train", settings.out, teacher="MODEL", **settings.some("workspace"))
-        notify.say(f"next: {then} has that model write the targets")
+        taught = TrainSettings(data=settings.out, teacher="MODEL", workspace=settings.workspace)
+        notify.say(f"next: `{command_line('train', taught)}` has that model write the targets")
     elif settings.tokenizer is None:
         counted = "lengths are counted in words, as there is no tokenizer yet"
         notify.say(f"{counted}: tokens are more (--tokenizer counts them)")

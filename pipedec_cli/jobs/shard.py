@@ -3,76 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from pipedec_cli.data.artifact import Artifact
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.inputs import Inputs
-from pipedec_cli.data.merging import begin_job, whole_parts
+from pipedec_cli.data.merging import whole_parts
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import write_json_lines
-from pipedec_cli.jobs import settings as common
-from pipedec_cli.jobs.commands import command_line, quoted
+from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import RunSettings, check_out, check_settings, usual_for_model
-from pipedec_cli.jobs.settings import Settings, argument, key, option, parse_shard
+from pipedec_cli.jobs.generate import check_out, check_settings, usual_for_model
+from pipedec_cli.jobs.loading import load_model, read_inputs
+from pipedec_cli.jobs.score import ScoreSettings
+from pipedec_cli.jobs.shard_settings import MergeSettings, ShardSettings
 from pipedec_cli.jobs.tally import GenerateResult
-
-if TYPE_CHECKING:
-    from pipedec_cli.model.decoder import Decoder
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardSettings(RunSettings):
-    """The settings of `pipedec shard run`. All other settings of `generate` are keys here."""
-
-    shown = frozenset(
-        {"data", "part", "ray", "address", "model", "delay", "dtype", "out"}
-        | {"workspace", "config", "set_keys", "as_json", "quiet"}
-    )
-
-    part: Shard | None = option(
-        None,
-        "Generate part K of N of the records. After a stop the same command goes on.",
-        parser=parse_shard,
-        metavar="K/N",
-    )
-    ray: bool = option(
-        False, "Generate all parts with Ray, on this machine or a cluster that shares the folder."
-    )
-    address: str | None = option(
-        None, "The Ray cluster [default: $RAY_ADDRESS, else one on this machine].", metavar="HOST:PORT|auto"
-    )
-    workers: int | None = key(
-        None,
-        "Ray workers, each with a decoder of its own [default: as many as there is room for].",
-        min=1,
-        max=100_000,
-    )
-    out: str | None = common.general(
-        None, "The folder of the job. Each part is a file in it.", metavar="FOLDER"
-    )
-    skip_invalid: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergeSettings(Settings):
-    """The settings of `pipedec shard merge`."""
-
-    folder: Path = argument("The folder of the job.", MISSING)
-    out: str | None = common.general(
-        None, "The file, or - for stdout [default: predictions.jsonl in the folder].", metavar="FILE|-"
-    )
-    as_json: bool = common.json_option()
-    quiet: bool = common.quiet_option()
 
 
 class MergeResult(Struct, frozen=True):
@@ -106,32 +56,15 @@ def run(settings: ShardSettings, notify: Notify) -> GenerateResult:
         return run_on_ray(settings, folder, notify)
     check_out(settings, folder / settings.part.file)
 
-    from pipedec_cli.jobs.loading import load_model, read_inputs
-
     inputs, decoder = read_inputs(settings, notify), load_model(settings, notify)
-    result = write_part(settings, decoder, inputs, settings.part, notify)
-    notify.say(f"next: `pipedec shard merge {quoted(str(folder))}`, once all parts are there")
-    return result
 
-
-def write_part(
-    settings: ShardSettings,
-    decoder: Decoder,
-    inputs: Inputs,
-    shard: Shard,
-    notify: Notify,
-    check: Callable[[Mapping[str, Any]], None] = lambda _: None,
-) -> GenerateResult:
-    """Write the file of a shard, or go on with it. `check` may refuse the manifest before."""
-    from pipedec_cli.jobs.predicting import announce, write
+    from pipedec_cli.jobs.predicting import write_part
     from pipedec_cli.jobs.run import plan_run
 
-    folder = Path(settings.out or "")
-    planned = plan_run(settings, decoder, inputs.part(shard))
-    check(planned.manifest)
-    announce(planned, notify)
-    begin_job(folder, planned.manifest, shard.of)
-    return write(planned, folder / shard.file, notify, resume=True, again="the same command")
+    result = write_part(plan_run(settings, decoder, inputs.part(settings.part)), folder, notify)
+    then = command_line("shard merge", MergeSettings(folder=folder))
+    notify.say(f"next: `{then}`, once all parts are there")
+    return result
 
 
 def merge(
@@ -161,5 +94,5 @@ def merge(
     notify.say(f"{many(count, 'prediction')} of {many(len(parts), 'shard')} in {merged.path}")
     if invalid:
         notify.warn(f"{many(invalid, 'invalid record')} skipped, listed in {merged.invalid_path}")
-    notify.say(f"next: {command_line('score', merged.path)}")
+    notify.say(f"next: `{command_line('score', ScoreSettings(predictions=merged.path))}`")
     return MergeResult(str(merged.path), count, len(parts), invalid)

@@ -25,7 +25,9 @@ from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest, naming
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
+from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.train_data import TrainingData, load_data
 from pipedec_cli.jobs.train_estimate import duration, estimate
 from pipedec_cli.jobs.train_settings import TrainSettings
@@ -55,20 +57,21 @@ class Trained:
 def train(settings: TrainSettings, notify: Notify) -> Trained:
     """Train a model, and say which commands come next."""
     made = run(settings, notify)
-    place, where = Workspace.find(settings.workspace), settings.some("workspace")
-    sequential, model = settings.decoder == "sequential", settings.out
-    named = "sequential" if sequential and model is None else model
-    generate = command_line("generate", settings.data, model=named, **where)
+    place, sequential = Workspace.find(settings.workspace), settings.decoder == "sequential"
+    again, model = settings.some("data", "workspace"), settings.out and str(settings.out)
+    same: Any = again | {"data": settings.data and str(settings.data)}
+    named = model or ("sequential" if sequential else None)
+    generate = command_line("generate", GenerateSettings(model=named, **same))
     if sequential and not trained.is_model(place.model("pipelined")):
-        teach = command_line("train", settings.data, teacher=str(made.target), **where)
-        other = f"{teach}, which makes a pipelined decoder of it"
+        teach = command_line("train", TrainSettings(teacher=str(made.target), **again))
+        other = f"`{teach}`, which makes a pipelined decoder of it"
     elif sequential or trained.is_compared(made.target, place.model("sequential")):
-        where |= {"data": settings.data, "baseline" if sequential else "model": model}
-        other = command_line("report", compare="sequential", **where)
+        same |= {"baseline" if sequential else "model": model}
+        other = f"`{command_line('report', ReportSettings(**same))}`"
     else:
-        baseline = command_line("train", settings.data, decoder="sequential", **where)
-        other = f"{baseline}, which `report` needs to compare with"
-    notify.say(f"next: {generate}, or {other}")
+        baseline = command_line("train", TrainSettings(decoder="sequential", **again))
+        other = f"`{baseline}`, which `report` needs to compare with"
+    notify.say(f"next: `{generate}`, or {other}")
     return made
 
 

@@ -21,7 +21,7 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, load_split, read_split
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import GenerateSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
@@ -147,11 +147,7 @@ def _write(settings: GenerateSettings, teacher: Decoder, notify: Notify) -> Path
 
     run = plan_run(settings, teacher, read_inputs(settings, notify))
     if count() > 1 and not is_complete(run):
-        asked = settings.some("model", "split", "limit", "workspace", "source_prefix", "max_source_tokens")
-        asked |= {"prompt_template": settings.prompt_template}
-        asked |= {"chat": settings.chat is True, "no-chat": settings.chat is False}
-        options = {name.replace("_", "-"): value for name, value in asked.items()}
-        todo = f"write them with one process first: {command_line('generate', settings.data, **options)}"
+        todo = f"write them with one process first: `{command_line('generate', settings)}`"
         raise UserError(f"the teacher's texts for {settings.split} are not all there", todo=todo)
     return Path(complete(run, f"the teacher's texts for {settings.split}", notify).out)
 

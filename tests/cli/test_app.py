@@ -28,7 +28,9 @@ from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.jobs.commands import command_line, quoted
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.segment import SegmentSettings
+from pipedec_cli.jobs.shard_settings import MergeSettings
 from pipedec_cli.view.console import one_line, tame_libraries
 from tests.running import refused, run, write_lines
 
@@ -391,11 +393,12 @@ def test_bash_completes_a_command_and_an_option(words, at, completed):
     assert printed.split() == [completed]
 
 
-def test_a_command_that_is_named_tells_data_from_options():
-    assert (
-        command_line("generate", "my data", model="m", out=None) == "`pipedec generate 'my data' --model m`"
-    )
-    assert command_line("report", data="my data", model="m") == "`pipedec report --data 'my data' --model m`"
+def test_a_command_line_is_the_difference_of_settings_to_their_defaults():
+    settings = GenerateSettings(data="my data", model="m", max_tokens=9, batch_size=1)
+    given = "pipedec generate 'my data' --model m --set max_tokens=9"
+    assert command_line("generate", settings) == f"{given} --batch-size 1"
+    assert command_line("generate", settings, GenerateSettings(batch_size=1)) == given
+    assert command_line("shard merge", MergeSettings(folder=Path("made"))) == "pipedec shard merge made"
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")

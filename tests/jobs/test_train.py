@@ -104,7 +104,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     workspace, talk = made
-    then = f"next: `pipedec generate --workspace {workspace}`, or `pipedec report --compare sequential --workspace"
+    then = f"next: `pipedec generate --workspace {workspace}`, or `pipedec report --workspace"
     assert talk.index("MB of disk") < talk.index("trained in") < talk.index(then)
     assert all(words in talk for words in ("GB of memory", "dev loss", "dev ROUGE-L"))
     folder = pipelined(workspace)

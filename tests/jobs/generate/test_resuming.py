@@ -18,7 +18,7 @@ from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.jobs import predicting
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import GenerateSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.predicting import write
 from pipedec_cli.jobs.run import Run, plan_run

@@ -167,7 +167,7 @@ def test_hostile_text_is_data(place, hostile):
 
 
 def test_what_can_be_done_next_is_a_command_that_works(place):
-    report = ", or `pipedec report --compare sequential`\n"
+    report = ", or `pipedec report`\n"
     assert f"next: `pipedec score`{report}" in done().stderr
     assert f"next: `pipedec score 'my own.jsonl'`{report}" in done("--out", "my own.jsonl").stderr
     write_lines("data.jsonl", ROWS[0], {"source": "a"})

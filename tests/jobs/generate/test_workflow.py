@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from pipedec_cli.data.writing import write_json
-from pipedec_cli.jobs.generate import GenerateSettings
 from pipedec_cli.jobs.generate import generate as run_generate
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.view.terminal import Terminal
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint

@@ -1,0 +1,89 @@
+"""The settings of `pipedec generate`, and those of every run of a decoder over records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from pipedec_cli.data.records import Delay, Draft
+from pipedec_cli.jobs import settings as common
+from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, argument, key, option
+from pipedec_cli.pipeline.grid import EmptyRows
+
+_decoding, _data, _machine = (partial(option, panel=name) for name in ("Decoding", "Data", "Machine"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(WorkflowSettings):
+    """What a run of a decoder over records needs. None leaves a setting to the model, the workspace or the machine."""
+
+    data: str | None = argument(
+        "JSON lines, .json, .csv, .tsv, .parquet, - (standard input), a folder or a hub name."
+    )
+    model: str | None = option(None, "A folder, a hub name, pipelined or sequential [default: pipelined].")
+    delay: Delay | None = _decoding(
+        None,
+        "Δt: a row starts every N time-steps [default: trained, or 2].",
+        parser=common.number_or("wait"),
+        metavar="N|wait",
+    )
+    empty_rows: EmptyRows | None = _decoding(None, "What to do after an empty row [default: trained].")
+    stop_on_repeat: bool | None = _decoding(
+        None, "End a text that repeats itself [default: trained].", "--stop-on-repeat/--no-stop-on-repeat"
+    )
+    min_start_prob: float | None = _decoding(
+        None, "Start early only if the first token is this likely.", min=0, max=1, metavar="P"
+    )
+    exact: str | None = _decoding(None, "Write this sequential model's text in fewer calls.", metavar="MODEL")
+    draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
+    unconstrained: bool = _decoding(False, "Let fields have values that the schema does not allow.")
+    time_max: int | None = _decoding(None, "The last time-step [default: trained].", min=1)
+    sub_max: int | None = key(
+        None, "The most subsequences, with empty ones that stay; default: as segmented.", min=1
+    )
+    max_tokens: int | None = key(
+        None, "The most tokens; default: 512 for wait, retract and sequential.", min=1
+    )
+    force: bool = key(False, "Allow a delay that the model was not trained for; it is likely to drop text.")
+    plain: bool = _data(False, "DATA is plain text, a source a line.")
+    split: Literal["test", "dev", "train"] | None = _data(None, "The split of DATA [default: test].")
+    limit: int | None = _data(None, "The first N examples only.", min=1)
+    source_field: str = _data("source", "The field to generate from.")
+    target_field: str = key("target", "The field with the right answer, for `pipedec score`.")
+    id_field: str = key("id", "The field with the identifier; without it the line number is the identifier.")
+    source_prefix: str | None = _data(None, "Text before every source [default: as trained].")
+    prompt_template: str | None = common.prompt_template_option("as trained", panel="Data")
+    chat: bool | None = common.chat_option("as trained", panel="Data")
+    max_source_tokens: int | None = _data(
+        None, "Cut longer sources [default: as trained].", min=2, max=65_536
+    )
+    skip_invalid: bool = _data(False, "List invalid records in NAME.invalid.jsonl.")
+    batch_size: int | Literal["auto"] = _machine("auto", "Examples decoded at the same time.")
+    dtype: Dtype = _machine("float32", "float32, bfloat16, float16 (GPU) or int8 (CPU).", metavar="TYPE")
+    device: str = common.device_option(panel="Machine")
+    threads: int | None = common.threads_key()
+    trace: bool | None = key(
+        None, "Write the grid and the source's token ids, for the report; default: in the workspace's files."
+    )
+    out: str | None = common.general(
+        None, "The file, or - for stdout [default: in the workspace].", metavar="FILE|-"
+    )
+    recipe: str | None = key(None, "A recipe as defaults: paper, a data set of the paper, or fields.")
+    # Settings of `generate` alone.
+    text: tuple[str, ...] = ()
+    resume: bool = False
+    live: bool = False
+    live_speed: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateSettings(RunSettings):
+    """The settings of `pipedec generate`."""
+
+    text: tuple[str, ...] = option((), "A source instead of DATA. May be given several times.")
+    resume: bool = common.general(False, "Go on after a stop. Else an earlier file becomes FILE.bak.")
+    live: bool = common.general(False, "Show the grid while it is decoded, on stderr.")
+    live_speed: float | None = key(
+        None, "Show the grid, at most X steps a second; default: 10 for a single text.", min=0.1
+    )
