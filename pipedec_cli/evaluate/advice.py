@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.estimate import FEW_SUBSEQUENCES, WORTHWHILE
-
-if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Entry, Quality
 
 #: Points of 100 that the metric may fall while a decoder counts as equally good: the paper's own loss on its longest answers.
 TOLERANCE: Final = 0.5

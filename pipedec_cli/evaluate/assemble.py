@@ -9,15 +9,8 @@ from typing import Any
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.evaluate.advice import Advice, advise, exact_advice
 from pipedec_cli.evaluate.breakdown import Run, by_size
-from pipedec_cli.evaluate.comparison import (
-    Comparison,
-    Conditions,
-    Entry,
-    MeasuredEntry,
-    Quality,
-    Totals,
-    promoted,
-)
+from pipedec_cli.evaluate.comparison import Conditions, Report
+from pipedec_cli.evaluate.entry import Entry, MeasuredEntry, Quality, Totals, promoted
 from pipedec_cli.evaluate.fitness import faults
 from pipedec_cli.evaluate.scoring import LABELS
 
@@ -31,23 +24,23 @@ def assemble(
     metric: str,
     called: str,
     **rest: Any,
-) -> Comparison:
+) -> Report:
     """Put a report together. The baseline comes first in `measured`; `timed` are the ids of the timed examples.
 
     `qualities` belong to the first entries, by split; the last split is the one that everything is measured on. `called` is
-    the baseline in the advice; `rest` are other fields of `Comparison`.
+    the baseline in the advice; `rest` are other fields of `Report`.
     """
     entries = []
     for place, one in enumerate(measured):
         found = qualities[place] if place < len(qualities) else {}
-        entries.append(_scored_entry(one, measured[0], found))
+        entries.append(_scored_entry(one, found))
     first, *others = entries
     # The texts of exact mode, and so their quality, are the baseline's.
     runs = {one.name: _run(one, timed) for one in others if one.quality.scored and one.role != "exact"}
     baseline, groups = _run(first, timed), _ids_by_size(first)
     examples = sum(map(len, groups.values()))
     subsequences = sum(size * len(ids) for size, ids in groups.items()) / examples if examples else None
-    return Comparison(
+    return Report(
         entries=tuple(entries),
         conditions=conditions,
         metric=metric,
@@ -58,9 +51,9 @@ def assemble(
     )
 
 
-def _scored_entry(one: MeasuredEntry, first: MeasuredEntry, qualities: Mapping[SplitName, Quality]) -> Entry:
-    """An entry with its gains and, if its texts were scored, with quality, totals and faults."""
-    entry = Entry(**promoted(one), gains={} if one is first else one.gains_over(first))
+def _scored_entry(one: MeasuredEntry, qualities: Mapping[SplitName, Quality]) -> Entry:
+    """An entry with quality, totals and faults, if its texts were scored."""
+    entry = Entry(**promoted(one))
     if not qualities:
         return entry
     *splits, last = qualities

@@ -15,7 +15,8 @@ from pipedec_cli.data.reading import require_place
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest, write_json
-from pipedec_cli.evaluate.comparison import Comparison, Entry, PlannedEntry, Sample, promoted
+from pipedec_cli.evaluate.comparison import Bench, Sample
+from pipedec_cli.evaluate.entry import PlannedEntry
 from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.evaluate.runners import EngineRunner
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _SOURCE, _FIELDS_SOURCE = 512, 300
 
 
-def bench(settings: BenchSettings, notify: Notify) -> tuple[Comparison, dict[str, Any]]:
+def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any]]:
     """Time decoders on forced lengths, without training. Returns the comparison, and its plain values with a manifest."""
     peers, drafts = parse_compared(settings.compare)
     if drafts or "prompt-lookup" in peers:
@@ -66,9 +67,7 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
     return Lengths.even(source, subsequences, subsequences * tokens)
 
 
-def compare(
-    settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], notify: Notify
-) -> Comparison:
+def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], notify: Notify) -> Bench:
     """Measure our decoders in every dtype and the peers on forced lengths, and then single decoder steps."""
     notify.say(f"loading {settings.model} …")
 
@@ -99,9 +98,9 @@ def compare(
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
         shape = shape_of(settings.model, settings.family)
         fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
-        baseline, size = measured[0], max(settings.batch_sizes)
-        return Comparison(
-            entries=tuple(Entry(**promoted(one), gains=one.gains_over(baseline)) for one in measured),
+        size = max(settings.batch_sizes)
+        return Bench(
+            entries=tuple(measured),
             conditions=conditions,
             sample=Sample(size, size, settings.repeats),
             model=f"{settings.model}, {millions:.0f} M parameters{fresh}",

@@ -13,7 +13,8 @@ from pipedec_cli.data.trained import curve_of
 from pipedec_cli.data.workspace import Workspace, segmented_with
 from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.assemble import assemble
-from pipedec_cli.evaluate.comparison import Comparison, Quality, Sample, choose_sample
+from pipedec_cli.evaluate.comparison import Report, Sample, choose_sample
+from pipedec_cli.evaluate.entry import Quality
 from pipedec_cli.evaluate.metrics import TASK_OF
 from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName
 from pipedec_cli.evaluate.runners import EngineRunner, source_ids
@@ -32,7 +33,7 @@ def compare(
     drafts: Sequence[Draft],
     place: Workspace,
     notify: Notify,
-) -> tuple[list[Path], Comparison]:
+) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
     plan = plan_entries(settings, peers, drafts, place, notify)
     files, scored = _score(settings, plan.entries, place, notify)
@@ -118,7 +119,7 @@ def _qualities(
     return found
 
 
-def training_curves(report: Comparison) -> dict[str, list[dict[str, float]]]:
+def training_curves(report: Report) -> dict[str, list[dict[str, float]]]:
     """The training curves of the compared models by the names of their folders, where training.json has them."""
     runners = [one.runner for one in report.entries if one.role in ("baseline", "pipelined")]
     names = dict.fromkeys(one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner))

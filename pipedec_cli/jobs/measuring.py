@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,8 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.agreement import TokenAgreement
 from pipedec_cli.evaluate.child import Child, ChildError, Memory
-from pipedec_cli.evaluate.comparison import Conditions, MeasuredEntry, PlannedEntry, promoted
+from pipedec_cli.evaluate.comparison import Conditions
+from pipedec_cli.evaluate.entry import MeasuredEntry, PlannedEntry, promoted
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
 from pipedec_cli.evaluate.runners import EXACT
@@ -93,8 +95,7 @@ def measure(
         memory = {}
         if settings.memory:
             memory = _measure_memory(entries, settings.batch_sizes[0], forced, notify)
-    first = entries[0].name
-    measured = []
+    first, measured = entries[0].name, list[MeasuredEntry]()
     for one in entries:
         timed = {size: found[one.name] for size, found in timings.items() if one.name in found}
         agreement = None
@@ -102,7 +103,8 @@ def measure(
             size = min(timed)
             agreement = TokenAgreement.between(timed[size].outputs, timings[size][first].outputs)
         figures: Any = {"timings": timed, "memory": memory.get(one.name), "agreement": agreement}
-        measured.append(MeasuredEntry(**promoted(one), **figures))
+        entry = MeasuredEntry(**promoted(one), **figures)
+        measured.append(replace(entry, gains=entry.gains_over(measured[0])) if measured else entry)
     conditions = Conditions(
         device=device,
         machine=this_machine(device),

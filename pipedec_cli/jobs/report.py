@@ -9,7 +9,7 @@ from typing import Any
 from pipedec_cli.data.reading import require_place
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.evaluate.comparison import Comparison
+from pipedec_cli.evaluate.comparison import Report
 from pipedec_cli.evaluate.scoring import settle_metrics
 from pipedec_cli.jobs.compare import compare, training_curves
 from pipedec_cli.jobs.events import Notify
@@ -22,7 +22,7 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 class Compared:
     """A report: the comparison, its plain values with a manifest, the models' training curves, and the folder to save it in."""
 
-    report: Comparison
+    report: Report
     content: dict[str, Any]
     curves: dict[str, list[dict[str, float]]]
     folder: Path

@@ -14,7 +14,7 @@ from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Draft, SplitName, Teacher
 from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.evaluate.comparison import PlannedEntry, Role
+from pipedec_cli.evaluate.entry import PlannedEntry, Role
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.evaluate.runners import make_runner
 from pipedec_cli.jobs.commands import command_line, spelled

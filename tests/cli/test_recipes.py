@@ -35,7 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(
         generate, "generate", lambda settings, *_: requests.append(generate.usual_for_model(settings))
     )
-    monkeypatch.setattr("pipedec_cli.jobs.compare.compare", compare)
+    monkeypatch.setattr("pipedec_cli.jobs.report.compare", compare)
     return requests
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.evaluate.comparison import Entry, Quality
+from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.rouge import Rouge

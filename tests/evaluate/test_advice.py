@@ -7,7 +7,7 @@ import pytest
 
 from pipedec_cli.evaluate.advice import advise
 from pipedec_cli.evaluate.agreement import TextAgreement
-from pipedec_cli.evaluate.comparison import Quality, Totals
+from pipedec_cli.evaluate.entry import Quality, Totals
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Gain
 from tests.evaluate.decoders import entry

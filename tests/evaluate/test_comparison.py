@@ -1,6 +1,7 @@
 """Comparisons: what reports and benches hold."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,15 +10,8 @@ from hypothesis import strategies as st
 from pipedec_cli.evaluate.agreement import TextAgreement, TokenAgreement
 from pipedec_cli.evaluate.assemble import assemble
 from pipedec_cli.evaluate.breakdown import MANY, Run, SizeRow, by_size
-from pipedec_cli.evaluate.comparison import (
-    Comparison,
-    Conditions,
-    MeasuredEntry,
-    Quality,
-    Sample,
-    Totals,
-    choose_sample,
-)
+from pipedec_cli.evaluate.comparison import Bench, Conditions, Sample, choose_sample
+from pipedec_cli.evaluate.entry import MeasuredEntry, Quality, Totals
 from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.machine import Machine, disturbance
 from pipedec_cli.evaluate.significance import Difference
@@ -99,11 +93,12 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
         return {size: Timing.of(size, passes) for size in sizes}
 
     def measured(name, role, timings, **more):
-        return MeasuredEntry(name=name, role=role, runner=FakeDecoder(), timings=timings, **more)
+        one = MeasuredEntry(name=name, role=role, runner=FakeDecoder(), timings=timings, **more)
+        return one if role == "baseline" else replace(one, gains=one.gains_over(entries[0]))
 
     texts, agreed = [["a b", "c d"]] * 2, TextAgreement(100.0, 2, 2)
-    entries = [
-        measured("sequential", "baseline", timed(6.0)),
+    entries = [measured("sequential", "baseline", timed(6.0))]
+    entries += [
         measured("Δt = 1", "pipelined", timed(2.0, exhausted=True), delay=delay, command="generate"),
         *(measured(name, "exact", timed(1.0), delay=1, command="exact t5") for name in exact),
         measured("theirs", "peer", {size: timing([12.0], 4) for size in peer_sizes}),
@@ -123,6 +118,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
         baseline="the sequential model",
         sample=Sample(1, 2, 1),
         dtype="float32",
+        significance="a test",
     )
 
 
@@ -140,8 +136,8 @@ def test_report_is_put_together_from_scores_and_timings():
     assert (row.examples, row.fewer_steps, row.timed, row.speedup) == (2, 16 / 6, 1, 3.0)
     assert (report.advice.verdict, report.advised, report.advice.command) == ("take", "Δt = 1", "generate")
     content = json.loads(json.dumps(report.values()))
-    assert content["decoders"][1]["speed"][0]["over_baseline"]["speedup"] == 3.0
-    assert content["decoders"][1]["quality"]["signature"].startswith("rouge|")
+    assert content["entries"][1]["speed"][0]["over_baseline"]["speedup"] == 3.0
+    assert content["entries"][1]["quality"]["signature"].startswith("rouge|")
     assert (content["conditions"]["machine"]["processor"], content["sample"]["timed"]) == ("a processor", 1)
     # a peer that was not timed at a batch size has no figures there
     report = compared(sizes=(2,), peer_sizes=())
@@ -170,12 +166,13 @@ def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():
 
 
 def bench(*entries):
-    return Comparison(
+    return Bench(
         entries=entries,
         conditions=conditions(),
         sample=Sample(1, 1, 1),
         model="m",
         lengths=Lengths.even(5, 2, 10),
+        steps=(),
         bandwidth=Bandwidth("a test", (1e9,), 1e9),
     )
 
@@ -225,8 +222,8 @@ def test_json_of_a_bench_holds_everything_and_says_that_lengths_are_forced():
     )
     content = json.loads(json.dumps(made.values()))
     assert content["lengths"]["forced"] is True
-    assert content["decoders"][0]["role"] == "baseline"
-    assert content["decoders"][0]["speed"][0]["decoder_calls"] == 2
+    assert content["entries"][0]["role"] == "baseline"
+    assert content["entries"][0]["speed"][0]["decoder_calls"] == 2
     assert content["bandwidth"] == {"reader": "a test", "bytes_per_second": [1e9], "median": 1e9}
     (ratio,) = content["ratios"]
-    assert (ratio["decoder"], ratio["over"], ratio["fewer_calls"]) == ("Δt = 1", "sequential", 2.0)
+    assert (ratio["entry"], ratio["over"], ratio["fewer_calls"]) == ("Δt = 1", "sequential", 2.0)

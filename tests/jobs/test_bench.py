@@ -34,12 +34,16 @@ def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
     result = run("bench", "--model", folder, *FEW, *several, "--set", f"out={tmp_path}/bench.json")
     content = json.loads(result.stdout)
     assert content == read_json(tmp_path / "bench.json")
-    decoders = {decoder["name"]: decoder for decoder in content["decoders"]}
+    decoders = {decoder["name"]: decoder for decoder in content["entries"]}
     assert list(decoders) == [
         *("sequential", "Δt = 1", "Δt = 2"),
         *("sequential, bfloat16", "Δt = 1, bfloat16", "Δt = 2, bfloat16"),
         "transformers",
     ]
+    # what only a report fills is not there
+    common = ["conditions", "entries", "manifest", "sample"]
+    assert sorted(content) == sorted([*common, "bandwidth", "lengths", "model", "ratios", "steps"])
+    assert [*decoders["Δt = 1"]] == ["name", "role", "settings", "delay", "speed", "memory"]
     calls = {name: decoder["speed"][0]["decoder_calls"] for name, decoder in decoders.items()}
     assert calls["sequential"] == calls["transformers"] == 13  # 3 · 4 tokens and an <eos>
     assert (calls["Δt = 1"], calls["Δt = 2"]) == (7, 9)  # (3 − 1) · Δt + 4 tokens and an <eos>
@@ -57,7 +61,7 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     result = run("bench", "--model", folder, *FEW, *others, "--set", f"out={tmp_path}/bench.json")
     said = " ".join(result.stdout.split())
     assert "reading the prompt" in said and "source keys" not in said and "encoder" not in said
-    decoders = {one["name"]: one["speed"][0] for one in read_json(tmp_path / "bench.json")["decoders"]}
+    decoders = {one["name"]: one["speed"][0] for one in read_json(tmp_path / "bench.json")["entries"]}
     calls = {name: speed["decoder_calls"] for name, speed in decoders.items()}
     assert calls == {"sequential": 13, "Δt = 1": 7, "transformers": 13, "ctranslate2": 13}
     assert {speed["setup_seconds"] for speed in decoders.values()} == {None}

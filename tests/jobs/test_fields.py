@@ -81,22 +81,22 @@ def test_the_report_compares_values_and_steps(workspace):
     run("report", "-w", workspace, "--compare", "sequential,exact-pipelined", *quick)
     content = read_json(workspace / "report" / "report.json")
     assert content["metric"] == "fields_f1"
-    assert [one["name"] for one in content["decoders"]] == [
+    assert [one["name"] for one in content["entries"]] == [
         "sequential",
         "fields together",
         "exact-pipelined",
     ]
-    alone, drafted = (options_of(one) for one in content["decoders"][1:])
+    alone, drafted = (options_of(one) for one in content["entries"][1:])
     assert alone == f"--workspace {workspace}"
     made = run(
         "generate", "-w", workspace, *drafted.split(), "--limit", 1, "--out", workspace / "again.jsonl"
     )
     assert "exact, drafted by 4 fields at a time" in made.stderr
-    plain, pipelined, exact = (one["totals"]["steps_per_example"] for one in content["decoders"])
+    plain, pipelined, exact = (one["totals"]["steps_per_example"] for one in content["entries"])
     assert pipelined <= 50 <= plain
-    assert content["decoders"][1]["settings"]["schedule"] == "together"
-    assert "empty_rows" not in content["decoders"][1]["settings"]
-    assert content["decoders"][2]["text_agreement"]["equal"] == content["decoders"][2]["text_agreement"]["of"]
+    assert content["entries"][1]["settings"]["schedule"] == "together"
+    assert "empty_rows" not in content["entries"][1]["settings"]
+    assert content["entries"][2]["text_agreement"]["equal"] == content["entries"][2]["text_agreement"]["of"]
     assert exact
 
 

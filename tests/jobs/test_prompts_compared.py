@@ -51,7 +51,7 @@ def asked_of(workspace: Path) -> dict[str, tuple[Any, Any]]:
 
 
 def entries(workspace: Path) -> dict[str, Any]:
-    return {entry["name"]: entry for entry in read_json(workspace / "report/report.json")["decoders"]}
+    return {entry["name"]: entry for entry in read_json(workspace / "report/report.json")["entries"]}
 
 
 def test_both_decoders_and_the_peers_are_asked_as_the_report_is_told(workspace):

@@ -86,14 +86,14 @@ def test_published_files_become_a_report_beside_the_papers_figures(name):
     (command,) = documented("report", name)
     shown = run(*command, *QUICK.split()).stdout
     report = read_json(WORK / "report/report.json")
-    baseline, pipelined = report["decoders"]
+    baseline, pipelined = report["entries"]
     assert (baseline["name"], pipelined["name"]) == ("sequential", "Δt = 1")
     assert "the sequential model" in report["baseline"]["description"]
     assert pipelined["quality"]["values"] == score["values"]
     assert {baseline["quality"]["signature"], pipelined["quality"]["signature"]} == {score["signature"]}
     assert set(metrics) <= set(pipelined["differences"])
     assert (report["split"], report["sample"]["timed"]) == ("test", TEST)
-    assert [list(one["other_splits"]) for one in report["decoders"]] == [["dev"]] * 2
+    assert [list(one["other_splits"]) for one in report["entries"]] == [["dev"]] * 2
     sizes = report["by_subsequences"]["Δt = 1"]
     assert [(row["subsequences"], row["examples"]) for row in sizes[:2]] == [(2, TEST // 2), (3, TEST // 2)]
     assert all(row["quality"] is not None and row["fewer_steps"] > 0 for row in sizes[:2])

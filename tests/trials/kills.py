@@ -138,7 +138,7 @@ class Report(Trial):
         made = (work / "generations").glob("*.jsonl")
         state = {path.name: without_times(path.read_bytes()) for path in made}
         told = json.loads((work / "report" / "report.json").read_bytes())
-        quality = [(one["name"], one["quality"]) for one in told["decoders"]]
+        quality = [(one["name"], one["quality"]) for one in told["entries"]]
         (work / "report" / "report.md").read_text(encoding="utf-8")
         return {**state, "report.json": json.dumps(quality, sort_keys=True).encode()}
 

@@ -12,7 +12,7 @@ from pipedec_cli.view.page.page import Section, template
 from pipedec_cli.view.page.shown import shortened, shown_first, shown_places, size
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison
+    from pipedec_cli.evaluate.comparison import Report
     from pipedec_cli.evaluate.scoring import ScoredRun
 
 #: Bytes of all examples together.
@@ -21,7 +21,7 @@ BUDGET: Final = 700_000
 SCREENS: Final = (1600, 800, 400, 200, 100)
 
 
-def examples(report: Comparison) -> Section | None:
+def examples(report: Report) -> Section | None:
     """The section of examples; None if there are no texts."""
     ours = [entry for entry in report.entries if entry.role in ("baseline", "pipelined")]
     runs = {entry.name: entry.quality.scored for entry in ours if entry.quality.scored}

@@ -17,7 +17,8 @@ from pipedec_cli.view.page.shown import shortened, shown_first, shown_places, si
 
 if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
-    from pipedec_cli.evaluate.comparison import Comparison, Entry
+    from pipedec_cli.evaluate.comparison import Report
+    from pipedec_cli.evaluate.entry import Entry
 
 #: The most bytes of all examples together, and of one.
 BUDGET: Final = 450_000
@@ -56,7 +57,7 @@ class _Traced:
         return cls(entry, made, piece, method.eos, openings, _clock(entry))
 
 
-def replay(report: Comparison) -> Section | None:
+def replay(report: Report) -> Section | None:
     """The section that replays examples; None if no predictions have their grids."""
     found = [traced for entry in report.entries if (traced := _Traced.of(entry))]
     scored = report.first.quality.scored

@@ -12,12 +12,12 @@ from pipedec_cli.view.page.report_plots import Curves, report_plots, training_pl
 from pipedec_cli.view.sheets.report import report_sheets
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison
+    from pipedec_cli.evaluate.comparison import Report
     from pipedec_cli.view.page.plots import Plot
     from pipedec_cli.view.sheet import Sheet
 
 
-def report_page(report: Comparison, curves: Curves) -> str:
+def report_page(report: Report, curves: Curves) -> str:
     """The page: the advice, the plots with those of the training `curves`, every table, the replay, and the examples."""
     notes = (
         f"baseline: {report.baseline}",

@@ -13,13 +13,14 @@ from pipedec_cli.view.page.plots import Interval, Plot, Series, bars, cloud, lin
 from pipedec_cli.view.sheets.shared import time_parts
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison, Entry
+    from pipedec_cli.evaluate.comparison import Report
+    from pipedec_cli.evaluate.entry import Entry
 
 #: By model, the points of a training's losses and scores, as its training.json has them.
 Curves = Mapping[str, Sequence[Mapping[str, float]]]
 
 
-def report_plots(report: Comparison) -> Iterator[Plot]:
+def report_plots(report: Report) -> Iterator[Plot]:
     """Every plot of a report, in order."""
     for size in report.batch_sizes:
         yield _trade(report, size)
@@ -31,7 +32,7 @@ def report_plots(report: Comparison) -> Iterator[Plot]:
         yield from _by_delay(report)
 
 
-def _trade(report: Comparison, size: int) -> Plot:
+def _trade(report: Report, size: int) -> Plot:
     """Speed against quality."""
     first, points = report.first, dict[str, tuple[Interval, Interval]]()
     scored = bool(first.quality.scored and not first.quality.scored.is_unscored)
@@ -48,7 +49,7 @@ def _trade(report: Comparison, size: int) -> Plot:
         speed = Interval(gain.speedup, gain.low, gain.high) if gain else Interval(1.0)
         points[entry.name] = (speed, quality)
     advice = report.advice
-    chosen = advice.entry if advice is not None and advice.verdict == "take" else None
+    chosen = advice.entry if advice.verdict == "take" else None
     label, bars_mean = "ROUGE-L with the baseline's texts", "Across: the range of the repeats"
     if scored:
         label = f"{LABELS[report.metric]} over the baseline, points"
@@ -65,7 +66,7 @@ def _trade(report: Comparison, size: int) -> Plot:
     )
 
 
-def time_plot(comparison: Comparison, size: int) -> Plot:
+def time_plot(comparison: Report, size: int) -> Plot:
     """The parts of an example's time, for each decoder that was timed at a batch size."""
     timed = {entry.name: entry.timings[size] for entry in comparison.entries if size in entry.timings}
     before = "reading the prompt" if comparison.conditions.prompted else "encoder and source keys"
@@ -85,7 +86,7 @@ def time_plot(comparison: Comparison, size: int) -> Plot:
     )
 
 
-def _by_subsequences(report: Comparison) -> Iterator[Plot]:
+def _by_subsequences(report: Report) -> Iterator[Plot]:
     """The paper's Figures 4 and 5."""
     places = {entry.name: place for place, entry in enumerate(report.entries)}
     tables = {
@@ -116,7 +117,7 @@ def _by_subsequences(report: Comparison) -> Iterator[Plot]:
         yield lines(title, "All targets.", across, metric, found, from_zero=False)
 
 
-def _by_delay(report: Comparison) -> Iterator[Plot]:
+def _by_delay(report: Report) -> Iterator[Plot]:
     """The paper's Table 5: quality, speed and steps by Δt, a line for each rule of decoding."""
     size, metric = report.batch_sizes[0], LABELS[report.metric]
 

@@ -10,19 +10,19 @@ from pipedec_cli.evaluate.comparison import choose_sample
 from pipedec_cli.view.page.page import block
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison
+    from pipedec_cli.evaluate.comparison import Report
 
 #: The most examples on a page. Of more, one is drawn from each of as many equal parts.
 MOST: Final = 300
 
 
-def shown_places(report: Comparison) -> list[int]:
+def shown_places(report: Report) -> list[int]:
     """The places of the examples on the page, in the order of the file."""
     scored = report.first.quality.scored
     return choose_sample(len(scored.items), MOST) if scored else []
 
 
-def shown_first(names: Sequence[str], report: Comparison) -> int:
+def shown_first(names: Sequence[str], report: Report) -> int:
     """The place of the decoder that is shown first: the advised one, else the first after the baseline."""
     return names.index(report.advised) if report.advised in names else min(1, len(names) - 1)
 

@@ -11,7 +11,8 @@ from pipedec_cli.view.sheet import Label, Line, Sheet, cells, grouped, side_by_s
 from pipedec_cli.view.sheets.shared import precision_cells, settings_sheet, time_parts
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison, Entry
+    from pipedec_cli.evaluate.comparison import Bench
+    from pipedec_cli.evaluate.entry import MeasuredEntry
 
 # Row names, attributes and formats of `Timing` and `Memory`.
 _TIMING: Final[list[Line]] = [
@@ -23,7 +24,7 @@ _TIMING: Final[list[Line]] = [
 _MEMORY: Final[list[Line]] = [("peak, MB", "peak_bytes", megabytes)]
 
 
-def bench_sheets(bench: Comparison) -> list[Sheet]:
+def bench_sheets(bench: Bench) -> list[Sheet]:
     """Every table of a bench, in order."""
     sheets = [_decoders(bench), _ratios(bench), *([_steps(bench)] if bench.steps else [])]
     passes = f"one pass to warm up, medians of {many(bench.sample.repeats, 'repeat')}"
@@ -32,9 +33,8 @@ def bench_sheets(bench: Comparison) -> list[Sheet]:
     return [*sheets, settings_sheet("What was measured", bench, f"{bench.model};", notes)]
 
 
-def _decoders(bench: Comparison) -> Sheet:
+def _decoders(bench: Bench) -> Sheet:
     """Times of each decoder, by batch size."""
-    assert bench.lengths is not None
     return Sheet(
         f"Forced lengths: {bench.lengths.line}",
         tuple(entry.name for entry in bench.entries),
@@ -46,7 +46,7 @@ def _decoders(bench: Comparison) -> Sheet:
     )
 
 
-def _column(entry: Entry, bench: Comparison) -> Iterator[tuple[Label, str]]:
+def _column(entry: MeasuredEntry, bench: Bench) -> Iterator[tuple[Label, str]]:
     yield from with_section("", precision_cells(entry, bench))
     parts = [(f"  {name}", attribute, milliseconds) for name, attribute in time_parts(bench).items()]
     lines: list[Line] = [("end to end, ms", "seconds", milliseconds), *parts, *_TIMING]
@@ -56,7 +56,7 @@ def _column(entry: Entry, bench: Comparison) -> Iterator[tuple[Label, str]]:
         yield from with_section("memory", cells(entry.memory, _MEMORY))
 
 
-def _ratios(bench: Comparison) -> Sheet:
+def _ratios(bench: Bench) -> Sheet:
     """How many times as fast each of our decoders is, and the causes."""
     rows = []
     for entry, other, size, gain in bench.ratios:
@@ -75,14 +75,13 @@ def _ratios(bench: Comparison) -> Sheet:
     )
 
 
-def _steps(bench: Comparison) -> Sheet:
+def _steps(bench: Bench) -> Sheet:
     """Single steps by rows, beside the time to read the weights."""
     rows = []
     for step in bench.steps:
         seconds = map(milliseconds, (step.seconds, step.limit_seconds))
         row = (count(step.rows), *seconds, number("{:.2f}", step.fraction), megabytes(step.bytes))
         rows.append((step.dtype, row))
-    assert bench.bandwidth is not None
     speeds = bench.bandwidth.bytes_per_second
     low, middle, high = (f"{speed / 1e9:.1f}" for speed in (min(speeds), bench.bandwidth.median, max(speeds)))
     return Sheet(

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
 from pipedec_cli.evaluate.breakdown import MANY
-from pipedec_cli.evaluate.comparison import Comparison, Entry, Quality
+from pipedec_cli.evaluate.comparison import Report
+from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.formats import (
     NONE,
@@ -60,18 +61,16 @@ _MEMORY: Final[list[Line]] = [
 ]
 
 
-def show_report(console: Console, report: Comparison) -> None:
+def show_report(console: Console, report: Report) -> None:
     """Print every table, and the advice at the end."""
     for sheet in report_sheets(report):
         show_sheet(console, sheet)
-    assert report.advice is not None
     show_lines(console, [report.advice.text], "bold")
     show_lines(console, report.advice.cautions)
 
 
-def report_markdown(report: Comparison) -> str:
+def report_markdown(report: Report) -> str:
     """The whole report as Markdown: the advice first, then every table with its notes."""
-    assert report.advice is not None
     lines = ["# Decoders compared", "", f"**{escaped(report.advice.text)}**", ""]
     lines += [f"- {escaped(caution)}" for caution in report.advice.cautions]
     for sheet in report_sheets(report):
@@ -79,7 +78,7 @@ def report_markdown(report: Comparison) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
-def report_sheets(report: Comparison) -> list[Sheet]:
+def report_sheets(report: Report) -> list[Sheet]:
     """Every table of a report, in order."""
     sheets = [_decoders(report)]
     if len(report.pipelined) > 1:
@@ -89,7 +88,7 @@ def report_sheets(report: Comparison) -> list[Sheet]:
     return [*sheets, settings_sheet("What was compared", report, report.dtype, report.notes)]
 
 
-def _decoders(report: Comparison) -> Sheet:
+def _decoders(report: Report) -> Sheet:
     """Quality, speed and its causes, memory, and what goes wrong; the paper's figures beside them."""
     papers = _paper_columns(report)
     return Sheet(
@@ -100,7 +99,7 @@ def _decoders(report: Comparison) -> Sheet:
     )
 
 
-def _paper_columns(report: Comparison) -> dict[str, dict[Label, str]]:
+def _paper_columns(report: Report) -> dict[str, dict[Label, str]]:
     """The paper's figures of both decoders, by the heading of the column."""
     if report.paper is None:
         return {}
@@ -125,7 +124,7 @@ def _paper_columns(report: Comparison) -> dict[str, dict[Label, str]]:
     return columns
 
 
-def _qualities(entry: Entry, report: Comparison) -> Iterator[tuple[str, str | None, Quality]]:
+def _qualities(entry: Entry, report: Report) -> Iterator[tuple[str, str | None, Quality]]:
     """The heading, the split and the quality on it, for each split of the baseline."""
     qualities, mine = report.qualities(report.first), report.qualities(entry)
     for split, quality in qualities.items():
@@ -134,7 +133,7 @@ def _qualities(entry: Entry, report: Comparison) -> Iterator[tuple[str, str | No
         yield f"quality{named}, {examples:,} examples", split, mine.get(split, Quality())
 
 
-def _column(entry: Entry, report: Comparison) -> Iterator[tuple[Label, str]]:
+def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
     """All cells of a decoder, each with its section and row name."""
     yield from with_section("", precision_cells(entry, report))
     for heading, _, quality in _qualities(entry, report):
@@ -168,12 +167,12 @@ def _column(entry: Entry, report: Comparison) -> Iterator[tuple[Label, str]]:
     yield from with_section("what goes wrong", wrong)
 
 
-def _metrics(report: Comparison) -> list[str]:
+def _metrics(report: Report) -> list[str]:
     """The metrics that have scores on any split."""
     return list(report.measure.headline) if report.measure else []
 
 
-def _speed(entry: Entry, size: int, report: Comparison) -> Iterator[tuple[str, str]]:
+def _speed(entry: Entry, size: int, report: Report) -> Iterator[tuple[str, str]]:
     timing, gain = entry.timings.get(size), entry.gains.get(size)
     yield "examples/s", figure(timing.examples_per_second if timing else None)
     yield "speedup", "1.0 ×" if entry.role == "baseline" else times(gain.speedup if gain else None)
@@ -184,7 +183,7 @@ def _speed(entry: Entry, size: int, report: Comparison) -> Iterator[tuple[str, s
         yield "same tokens", f"{entry.agreement.equal} of {entry.agreement.of}" if entry.agreement else NONE
 
 
-def _notes(report: Comparison) -> Iterator[str]:
+def _notes(report: Report) -> Iterator[str]:
     yield f"baseline: {report.baseline}"
     yield "times are for one example; a call is a decoder call, which serves a whole batch"
     if report.subsequences_per_target is not None:
@@ -214,7 +213,7 @@ def _notes(report: Comparison) -> Iterator[str]:
     yield from report.conditions.absences
 
 
-def _by_delay(report: Comparison) -> Sheet:
+def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own if it has them."""
     size = report.batch_sizes[0]
     metrics = [] if report.split in report.unscored_splits else _metrics(report)
@@ -238,7 +237,7 @@ def _by_delay(report: Comparison) -> Sheet:
     return Sheet("By delay, as in the paper's Table 5", tuple(columns), (Section("", tuple(rows)),))
 
 
-def _by_subsequences(report: Comparison) -> Sheet:
+def _by_subsequences(report: Report) -> Sheet:
     """The paper's Figures 4 and 5: speedup and quality by number of target subsequences."""
     metric, tables = LABELS[report.metric], report.by_subsequences
     names = [name for name, rows in tables.items() if rows]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.view.formats import NONE, Format
 from pipedec_cli.view.sheet import Line, Row, Section, Sheet, cells
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Comparison, Entry
+    from pipedec_cli.evaluate.comparison import Comparison
+    from pipedec_cli.evaluate.entry import MeasuredEntry
     from pipedec_cli.evaluate.failures import Failures
 
 
@@ -34,20 +35,20 @@ def failure_cells(
     return [(f"{part}s per text", lengths), *cells(failures, rates)]
 
 
-def time_parts(comparison: Comparison) -> dict[str, str]:
+def time_parts(comparison: Comparison[Any]) -> dict[str, str]:
     """The parts of an example's time: row names, and the attributes of a `Timing`."""
     if comparison.conditions.prompted:
         return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
     return {"encoder": "encoder_seconds", "source keys": "setup_seconds", "decoding": "decoding_seconds"}
 
 
-def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str]]:
+def precision_cells(entry: MeasuredEntry, comparison: Comparison[Any]) -> list[tuple[str, str]]:
     """The dtype and the number of threads of a decoder."""
     threads = entry.runner.settings.get("threads", str(comparison.conditions.machine.threads))
     return [("dtype", entry.runner.settings["dtype"]), ("threads", threads)]
 
 
-def settings_sheet(title: str, comparison: Comparison, measured: str, notes: Row) -> Sheet:
+def settings_sheet(title: str, comparison: Comparison[Any], measured: str, notes: Row) -> Sheet:
     """Version and settings of each decoder, and the machine that it was `measured` on."""
     rows = [
         (entry.name, ", ".join(map(" ".join, entry.runner.settings.items()))) for entry in comparison.entries

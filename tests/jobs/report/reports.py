@@ -7,7 +7,8 @@ from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.agreement import TokenAgreement
 from pipedec_cli.evaluate.breakdown import SizeRow
 from pipedec_cli.evaluate.child import Memory
-from pipedec_cli.evaluate.comparison import Comparison, Conditions, Sample, Totals
+from pipedec_cli.evaluate.comparison import Conditions, Report, Sample
+from pipedec_cli.evaluate.entry import Totals
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.significance import Difference
 from tests.evaluate.decoders import entry as made_entry
@@ -67,4 +68,4 @@ def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
         "significance": "paired bootstrap",
         "paper": figures,
     }
-    return Comparison(**{**values, **more})
+    return Report(**{**values, **more})

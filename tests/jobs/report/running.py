@@ -46,4 +46,4 @@ def options_of(entry: dict[str, Any]) -> str:
 def report_of(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The report, and its decoders by name."""
     content = read_json(place / "report/report.json")
-    return content, {entry["name"]: entry for entry in content["decoders"]}
+    return content, {entry["name"]: entry for entry in content["entries"]}

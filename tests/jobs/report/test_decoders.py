@@ -204,7 +204,7 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace)
     reported("--delays", "wait,2,1")
     content, decoders = report_of(workspace)
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "waiting schedule"]
-    steps = [entry["totals"]["steps"] for entry in content["decoders"]]
+    steps = [entry["totals"]["steps"] for entry in content["entries"]]
     assert steps[1] < steps[2] < steps[3]
     assert options_of(decoders["waiting schedule"]) == "--delay wait"
     assert "waiting schedule" not in content["advice"]["text"]
@@ -214,7 +214,7 @@ def test_rules_and_starts_stand_side_by_side_and_json_is_all_that_goes_to_stdout
     ways = ("--empty-rows", "retry,stop", "--set", "min_start_probs=0.6,0,1")
     result = reported("--delays", "1", *ways, "--json", "--quiet", "--out", "elsewhere")
     content = json.loads(result.stdout)
-    _, retry, stop, *starts = content["decoders"]
+    _, retry, stop, *starts = content["entries"]
     assert {one["name"]: options_of(one) for one in (retry, stop, *starts)} == {
         "Δt = 1, retry": "--delay 1",
         "Δt = 1, stop": "--delay 1 --empty-rows stop",

@@ -36,4 +36,4 @@ def test_stopped_run_is_finished_and_one_of_other_data_begun_anew(workspace):
     anew = "is of another run and is generated anew (cannot go on: the data changed)"
     assert anew in reported("--delays", "1").stderr
     assert (workspace / "generations/pipelined-delay1.jsonl.bak").exists()
-    assert report_of(workspace)[0]["decoders"][0]["totals"]["examples"] == 1
+    assert report_of(workspace)[0]["entries"][0]["totals"]["examples"] == 1

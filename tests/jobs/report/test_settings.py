@@ -81,7 +81,7 @@ def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
         asked.append(settings.delays)
         raise typer.Exit
 
-    monkeypatch.setattr("pipedec_cli.jobs.compare.compare", compare)
+    monkeypatch.setattr("pipedec_cli.jobs.report.compare", compare)
     (tmp_path / "settings.toml").write_text(f"[report]\ndelays = {written}\n")
     run("report", "--config", tmp_path / "settings.toml")
     assert asked == [(2,) if written == "2" else (1, 2, "wait")]

@@ -122,7 +122,7 @@ def test_agreement_with_the_baseline_is_a_section_of_its_own_where_there_is_one(
     (section,) = [each for each in sheets(report)[0].sections if each.heading.startswith("agreement")]
     assert section.heading == "agreement with the baseline, 1 examples"
     assert section.rows == (("ROUGE-L", "–", "93.1"), ("equal texts", "–", "12 of 25"))
-    assert report.values()["decoders"][1]["text_agreement"] == {"rouge_l": 93.14, "equal": 12, "of": 25}
+    assert report.values()["entries"][1]["text_agreement"] == {"rouge_l": 93.14, "equal": 12, "of": 25}
 
 
 def test_papers_figures_stand_beside_what_was_measured():

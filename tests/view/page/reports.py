@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.evaluate.comparison import Comparison, Entry, Quality, Role
+from pipedec_cli.evaluate.comparison import Report
+from pipedec_cli.evaluate.entry import Entry, Quality, Role
 from pipedec_cli.evaluate.metrics.fields import Fields
 from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
@@ -85,7 +86,7 @@ def traced_report(
     *,
     untraced: Sequence[str] = (),
     **more: Any,
-) -> Comparison:
+) -> Report:
     """Every kind of decoder that a report has, and what each made of the examples."""
     roles: dict[str, Role] = {"sequential": "baseline", "exact-source": "exact"}
     entries = [
@@ -96,7 +97,7 @@ def traced_report(
     return make_report(**{"entries": tuple(entries), "by_subsequences": {}, **more})
 
 
-def objects_report() -> Comparison:
+def objects_report() -> Report:
     """A report on an object, whose fields come in another order than the target's, one with another value."""
     right = ["name: Fitzbillies", "rating: 3", "area: riverside"]
     made = ["name: The Eagle", "area: riverside", "rating: 3"]

@@ -20,10 +20,10 @@ def test_a_generated_text_shows_its_subsequences_as_text():
 
 def test_a_saved_report_shows_its_page_in_a_frame_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("PIPEDEC_WORKSPACE", str(tmp_path))
-    write_json(tmp_path / "report/report.json", {"advice": {"text": "Take it."}, "decoders": []})
+    write_json(tmp_path / "report/report.json", {"advice": {"text": "Take it."}, "entries": []})
     write_text(tmp_path / "report/report.html", "<p>\"a\" & 'b'</p>")
     saved = pipedec.read_report()
-    assert (saved.advice, saved.content["decoders"], saved.folder) == ("Take it.", [], tmp_path / "report")
+    assert (saved.advice, saved.content["entries"], saved.folder) == ("Take it.", [], tmp_path / "report")
     assert 'srcdoc="&lt;p&gt;&#34;a&#34; &amp; &#39;b&#39;&lt;/p&gt;"' in saved._repr_html_()
     assert 'sandbox="allow-scripts"' in saved._repr_html_()
     assert "Take it." in repr(saved) and "<p>" not in repr(saved)

@@ -8,7 +8,7 @@ import pytest
 
 from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.agreement import TextAgreement
-from pipedec_cli.evaluate.comparison import Quality
+from pipedec_cli.evaluate.entry import Quality
 from pipedec_cli.view.page.plots import Interval, Series, bars, cloud, lines
 from pipedec_cli.view.page.report_plots import report_plots
 from tests.evaluate.decoders import timing

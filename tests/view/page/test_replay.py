@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from pipedec_cli.evaluate.comparison import Quality
+from pipedec_cli.evaluate.entry import Quality
 from pipedec_cli.pipeline.grid import Opening
 from pipedec_cli.view.page import examples as examples_of
 from pipedec_cli.view.page import replay as replay_of

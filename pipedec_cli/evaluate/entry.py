@@ -1,0 +1,152 @@
+"""An entry of a comparison: a decoder that is planned, then measured, and in a report scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import to_builtins
+
+from pipedec_cli.evaluate.agreement import TextAgreement, TokenAgreement
+from pipedec_cli.evaluate.child import Memory
+from pipedec_cli.evaluate.timing import Gain, Runner, Source, Timing, gain
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.scoring import ScoredRun
+    from pipedec_cli.evaluate.significance import Difference
+
+Role = Literal["baseline", "pipelined", "exact", "peer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all examples, and means. Steps are the decoder calls of each example, added up.
+
+    In exact mode `draft_steps` of the steps made drafts; the others checked them.
+    """
+
+    examples: int
+    steps: int
+    tokens: int
+    steps_per_example: float
+    tokens_per_example: float
+    tokens_per_step: float
+    draft_steps: int | None = None
+    draft_steps_per_example: float | None = None
+    checks_per_example: float | None = None
+    tokens_per_check: float | None = None
+
+    @classmethod
+    def of(cls, examples: int, steps: int, tokens: int, draft_steps: int | None = None) -> Totals:
+        """The sums with their means."""
+        count, exact = max(1, examples), tuple[Any, ...]()
+        if draft_steps is not None:
+            checks = steps - draft_steps
+            exact = (draft_steps, draft_steps / count, checks / count, tokens / max(1, checks))
+        means = (steps / count, tokens / count, tokens / max(1, steps))
+        return cls(examples, steps, tokens, *means, *exact)
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """The quality of a decoder on one split: scores, their differences to the baseline by metric, and equal texts."""
+
+    scored: ScoredRun | None = None
+    differences: Mapping[str, Difference] = field(default_factory=dict)
+    agreement: TextAgreement | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "quality": self.scored and self.scored.summary,
+            "differences": to_builtins(self.differences),
+            "text_agreement": to_builtins(self.agreement),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEntry:
+    """A decoder that takes part, and how it decodes.
+
+    `command` generates the same texts (None for others' decoders). Pipelined decoders, and exact mode with their drafts,
+    have a `delay`, ``together`` for fields. `sources` are the ids to time, by its own tokenizer.
+    """
+
+    name: str
+    role: Role
+    runner: Runner
+    command: str | None = None
+    delay: int | Literal["together"] | None = None
+    sources: Sequence[Source] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredEntry(PlannedEntry):
+    """An entry with its timings and its gains over the baseline by batch size, and its peak memory.
+
+    `agreement` counts the baseline's tokens, on real input.
+    """
+
+    timings: Mapping[int, Timing] = field(default_factory=dict)
+    gains: Mapping[int, Gain] = field(default_factory=dict)
+    memory: Memory | None = None
+    agreement: TokenAgreement | None = None
+
+    @property
+    def gain(self) -> Gain:
+        """The gain over the baseline at the smallest batch size."""
+        return self.gains[min(self.gains)]
+
+    def gains_over(self, other: MeasuredEntry) -> dict[int, Gain]:
+        """How much faster it is, by batch size, where both were timed."""
+        both = self.timings.keys() & other.timings.keys()
+        return {size: gain(self.timings[size], other.timings[size]) for size in sorted(both)}
+
+    def values(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        speed = []
+        for size, timing in self.timings.items():
+            values = to_builtins(timing) | {"over_baseline": to_builtins(self.gains.get(size))}
+            del values["outputs"]
+            speed.append(values)
+        return {
+            "name": self.name,
+            "role": self.role,
+            "settings": dict(self.runner.settings),
+            "delay": self.delay,
+            "speed": speed,
+            "memory": to_builtins(self.memory),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(MeasuredEntry):
+    """An entry with its quality on real input.
+
+    `faults` say why its texts are useless. `row_budget_exhausted` is the share of timed examples in which empty rows used
+    up sub_max. `quality` is on the split that everything is measured on; `other_splits` has that on others.
+    """
+
+    quality: Quality = field(default_factory=Quality)
+    other_splits: Mapping[str, Quality] = field(default_factory=dict)
+    totals: Totals | None = None
+    row_budget_exhausted: float | None = None
+    faults: tuple[str, ...] = ()
+
+    def values(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return MeasuredEntry.values(self) | {
+            "command": self.command,
+            **self.quality.values(),
+            "faults": self.faults,
+            "other_splits": {split: quality.values() for split, quality in self.other_splits.items()},
+            "totals": to_builtins(self.totals),
+            "row_budget_exhausted": self.row_budget_exhausted,
+            "agreement": to_builtins(self.agreement),
+        }
+
+
+def promoted(entry: PlannedEntry) -> dict[str, Any]:
+    """The fields of an entry, to make the next stage of."""
+    return {one.name: getattr(entry, one.name) for one in fields(entry)}
