@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import islice, pairwise
-from typing import Final
+from typing import Any, Final
 from unicodedata import category
 
 from msgspec import Struct
@@ -122,15 +123,19 @@ class SentenceModel:
     """Finds the ends of sentences in a text: a trained Punkt, and marks and line breaks. See `train_sentences`."""
 
     def __init__(self, parameters: SentenceParameters) -> None:
+        self.parameters = parameters
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        """Punkt, made when it is first needed: nltk takes a second to import."""
         from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
-        self.parameters = parameters
-        punkt = PunktParameters()
+        punkt, parameters = PunktParameters(), self.parameters
         punkt.abbrev_types.update(parameters.abbreviations)
         punkt.collocations.update(parameters.collocations)
         punkt.sent_starters.update(parameters.sentence_starters)
         punkt.ortho_context.update(parameters.orthography)
-        self._tokenizer = PunktSentenceTokenizer(punkt)
+        return PunktSentenceTokenizer(punkt)
 
     def ends(self, text: str, *, clauses: bool = False) -> list[int]:
         """The positions where a sentence ends, ascending, the end of the text included; with `clauses` also a clause.

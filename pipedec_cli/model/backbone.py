@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 import torch
@@ -89,12 +89,6 @@ class Backbone:
     parts: Blocks | Modules
     #: Whether the tokenizer's special ids stand around a source for the encoder, rather than an <eos> behind it.
     framed: bool = False
-    #: The sizes of all weights of a checkpoint, by name, from the config; None if only transformers knows them.
-    parameters: Callable[[Any], dict[str, tuple[int, ...]]] | None = None
-    #: Weights that a checkpoint may hold and nothing reads.
-    unread: tuple[str, ...] = ()
-    #: Modules that share the weight of another one, by name, where a checkpoint has no weight for them.
-    shared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def prompted(self) -> bool:

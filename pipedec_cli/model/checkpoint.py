@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,15 +21,13 @@ from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import ADAPTER, UNFINISHED, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
-from pipedec_cli.model.backbone import OPENERS, Backbone, eos_of
-from pipedec_cli.model.engine.native.bare import bare_model
-from pipedec_cli.model.families import FAMILIES, backbone_of
+from pipedec_cli.model.backbone import Backbone, eos_of
+from pipedec_cli.model.families import backbone_of
+from pipedec_cli.model.prepared import Prepared, read_prepared
+from pipedec_cli.model.pretrained import CONFIG, KEY, load_config, load_pretrained, load_tokenizer, quiet
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
-
-_CONFIG: Final = "config.json"
-_KEY: Final = "pipedec"  # of the method's settings in config.json
 
 #: Long messages of transformers, by a word in them, in short.
 _WORDS: Final = {
@@ -41,9 +37,6 @@ _WORDS: Final = {
     "Weights only load failed": "its .bin file holds more than weights, which is never run; save model.safetensors",
     "PytorchStreamReader": "its .bin file is cut short or damaged",
 }
-
-#: A text that a broken tokenizer fails at: a letter, and a character that no tokenizer knows.
-_TRIAL: Final = "a \U0010fffd"
 
 #: Files that do not change what is generated: logs and manifests of the training, and transformers' decoding defaults.
 _WITHOUT_EFFECT: Final = frozenset({"generation_config.json", "trainer_state.json", "training.json"})
@@ -182,7 +175,7 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
     if not folder.is_dir():
         return getattr(checkpoint.model.config, "_commit_hash", None)
     skipped, digest = _WITHOUT_EFFECT, hashlib.sha256()
-    if b'"decoder_start_token_id"' not in contents(folder / _CONFIG):
+    if b'"decoder_start_token_id"' not in contents(folder / CONFIG):
         skipped -= {"generation_config.json"}  # which then names <bos>
     base = lora.base_of(folder)
     for file in [*sorted(folder.iterdir()), *sorted(base.glob("*.safetensors") if base else ())]:
@@ -196,16 +189,16 @@ def load_checkpoint(
     *,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
-    bare: Callable[[Any], bool] | None = None,
+    served: Callable[[Prepared], bool] | None = None,
 ) -> Checkpoint:
     """Load a local folder or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
 
-    If `bare`, called with the config, is true, the model may be a `BareModel`: its weights alone.
+    If `served`, called with what was prepared at an earlier load, is true, the model is a `BareModel`: weights alone.
     """
     local = require_model(name)
     try:
-        with _quiet():
-            model, tokenizer, content = _load(name, dtype, local, bare)
+        found = _load_prepared(name, dtype, served) if local and served else None
+        model, tokenizer, content = found or load_pretrained(name, dtype, local=local)
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
@@ -218,9 +211,9 @@ def load_checkpoint(
     try:
         settings = None if content is None else msgspec.convert(mended(content), MethodSettings)
     except msgspec.ValidationError as error:
-        what = f"the settings under {_KEY!r} are not of this version ({error})"
+        what = f"the settings under {KEY!r} are not of this version ({error})"
         todo = "train the checkpoint anew, or use the version that wrote it"
-        raise UserError(what, where=f"{name}/{_CONFIG}", todo=todo) from error
+        raise UserError(what, where=f"{name}/{CONFIG}", todo=todo) from error
     segmenter = load_segmenter(Path(name), settings.segmentation) if settings and local else None
     where = torch.device(device)
     checkpoint = Checkpoint(model.eval().to(where), tokenizer, settings, name, where, segmenter)
@@ -229,71 +222,19 @@ def load_checkpoint(
     return checkpoint
 
 
-def _load(
-    name: str, dtype: torch.dtype, local: bool, bare: Callable[[Any], bool] | None
-) -> tuple[Any, Any, Any]:
-    """The model, the tokenizer, and the settings in config.json as they stand there. No code of the checkpoint is run."""
-    import transformers
+def _load_prepared(
+    name: str, dtype: torch.dtype, served: Callable[[Prepared], bool]
+) -> tuple[Any, Any, Any] | None:
+    """What `load_pretrained` gives, without transformers; None if nothing was prepared, or the weights alone are not enough."""
+    prepared = read_prepared(Path(name))
+    if prepared is None or not served(prepared) or (model := prepared.load_model(Path(name), dtype)) is None:
+        return None
 
-    config, content = _config(name, local)
-    base = lora.base_of(Path(name)) if local else None
-    options = {"config": config, "local_files_only": local, "trust_remote_code": False}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
-    _check_tokenizer(tokenizer, config.vocab_size, name)
-    if bare and local and not base and bare(config) and (model := bare_model(Path(name), config, dtype)):
-        return model, tokenizer, content
-    make = getattr(transformers, backbone_of(config).auto_class).from_pretrained
-    model, info = make(str(base or name), **options, dtype=dtype, output_loading_info=True)
-    if info["missing_keys"]:  # transformers would fill them with fresh weights
-        raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
-    if unused := sorted(key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)):
-        raise ValueError(f"its weights have layers that config.json does not count, as {unused[0]}")
-    if base:
-        lora.apply_adapter(model, Path(name))
-    return model, tokenizer, content
+    def original() -> Any:
+        with quiet():
+            return load_tokenizer(name, load_config(name, local=True)[0], local=True)
 
-
-def _check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
-    """Refuse a tokenizer that is not there, fails, or has ids that the weights do not have."""
-    vocabulary = tokenizer.get_vocab()
-    if len(vocabulary) - len(tokenizer.all_special_tokens) <= 1:
-        # Where there are no files, transformers makes a tokenizer that knows nothing but the special tokens.
-        raise ValueError("it has no tokenizer")
-    trial = TextCodec(tokenizer, "", 8, 0)
-    trial.decode(trial.ids([_TRIAL])[0])
-    # Special tokens, which no text becomes, may lie outside the weights: BART's <mask>, or Gemma 3's image tokens.
-    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    if (largest := max({*vocabulary.values()} - special | {tokenizer.unk_token_id or 0})) >= vocab_size:
-        what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {vocab_size}"
-        raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
-
-
-def _config(name: str, local: bool) -> tuple[Any, Any]:
-    """The model's configuration, with nothing but what the family's schema knows, and our settings as they stand there."""
-    import transformers
-    from huggingface_hub.errors import StrictDataclassError
-
-    raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
-    if (kind := raw.get("model_type")) is None:
-        raise ValueError("its config.json names no model_type")
-    if (family := FAMILIES.get(kind)) is None:
-        todo = f"use a checkpoint of one of these families: {', '.join(FAMILIES)}"
-        raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
-    given, opener = {**transformers.AutoConfig.for_model(kind).to_dict(), **raw}, OPENERS[0]
-    if not family.prompted and given.get(opener) is None:
-        with suppress(OSError):  # a checkpoint need not have a generation_config.json
-            made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
-            given[opener] = made.decoder_start_token_id
-        given[opener] = next((given[key] for key in OPENERS if given.get(key) is not None), None)
-    try:
-        checked = msgspec.to_builtins(msgspec.convert(given, family.config))
-        settled = {key: value for key, value in checked.items() if key in {*raw, opener}}
-        config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
-    except (msgspec.ValidationError, StrictDataclassError) as error:
-        reason = error.__cause__ if isinstance(error, StrictDataclassError) else error
-        what, todo = f"no {kind} can be built of it: {reason}", "take the file that belongs to the weights"
-        raise UserError(what, where=f"{name}/{_CONFIG}", todo=todo) from error
-    return config, raw.get(_KEY)
+    return model, prepared.load_tokenizer(original), prepared.settings
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
@@ -305,13 +246,13 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     import transformers
 
     model = checkpoint.model
-    setattr(model.config, _KEY, msgspec.to_builtins(checkpoint.settings))
+    setattr(model.config, KEY, msgspec.to_builtins(checkpoint.settings))
     # The base's own sampling and ending do not fit what was trained: `generate` is greedy and ends at this eos.
     model.generation_config = transformers.GenerationConfig.from_model_config(model.config)
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:
         written = Path(unfinished)
-        with _quiet():
+        with quiet():
             if lora.has_adapters(model):
                 model.config.save_pretrained(written)
                 lora.save_adapter(model, checkpoint.name, written)
@@ -320,27 +261,11 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
             checkpoint.tokenizer.save_pretrained(written)
         if checkpoint.segmenter is not None:
             save_segmenter(written, checkpoint.segmenter)
-        mode = (written / _CONFIG).stat().st_mode  # safetensors lets only the owner read its file
-        (folder / _CONFIG).unlink(missing_ok=True)
+        mode = (written / CONFIG).stat().st_mode  # safetensors lets only the owner read its file
+        (folder / CONFIG).unlink(missing_ok=True)
         # Older weights of another kind, or in several files, would be taken for a part of these.
         for other in (*folder.glob("*.safetensors*"), folder / ADAPTER):
             other.unlink(missing_ok=True)
-        for file in sorted(written.iterdir(), key=lambda file: file.name == _CONFIG):
+        for file in sorted(written.iterdir(), key=lambda file: file.name == CONFIG):
             file.chmod(mode)
             file.replace(folder / file.name)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers' progress bars and notes off the terminal."""
-    from transformers.utils import logging
-
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()

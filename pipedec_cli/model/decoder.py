@@ -6,8 +6,9 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
+from operator import methodcaller
 from pathlib import Path
 from typing import Final, get_args
 
@@ -19,7 +20,6 @@ from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.model.arguments import check_positive_int, check_texts, choose_device, choose_dtype
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
-from pipedec_cli.model.engine.native.bare import weights_suffice
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
@@ -337,9 +337,9 @@ def load(
     where = choose_device(device)
     kind = choose_dtype(dtype, where)
     quantize = kind == torch.int8
-    bare = partial(weights_suffice, dtype=kind) if consume and where.type == "cpu" else None
+    served = methodcaller("served", kind) if consume and where.type == "cpu" else None
     loaded = torch.float32 if quantize else kind
-    checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where), bare=bare)
+    checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where), served=served)
     return Decoder(
         checkpoint,
         batch_size=batch_size,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import product
 from typing import Annotated, Any, get_args
 
 import torch
@@ -66,9 +65,6 @@ class Config(Struct):
             raise ValueError(f"{farthest} is not above {half}")
 
 
-_Sizes = dict[str, tuple[int, ...]]
-
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """The parts of a layer, each of them a norm and a module, and the position bias."""
@@ -88,28 +84,6 @@ def layers(stack: Any) -> list[Layer]:
         bias = getattr(own.SelfAttention, "relative_attention_bias", first.relative_attention_bias)
         found.append(Layer(own, cross[0] if cross else None, feed, bias))
     return found
-
-
-def _parameters(config: Any) -> _Sizes:
-    """The sizes of all weights of a checkpoint, by name."""
-    width, wide, inner = config.d_model, config.d_ff, config.num_heads * config.d_kv
-    table = (config.vocab_size, width)
-    sizes: _Sizes = {"shared.weight": table}
-    attention: _Sizes = {"q": (inner, width), "k": (inner, width), "v": (inner, width), "o": (width, inner)}
-    feed: _Sizes = dict.fromkeys(("wi_0", "wi_1") if config.is_gated_act else ("wi",), (wide, width))
-    feed |= {"wo": (width, wide)}
-    parts = {"SelfAttention": attention, "EncDecAttention": attention, "DenseReluDense": feed}
-    biases = (config.relative_attention_num_buckets, config.num_heads)
-    for stack, number in {"encoder": config.num_layers, "decoder": config.num_decoder_layers}.items():
-        named = [part for part in parts if stack == "decoder" or part != "EncDecAttention"]
-        for layer, (place, part) in product(range(number), enumerate(named)):
-            prefix = f"{stack}.block.{layer}.layer.{place}"
-            sizes |= {f"{prefix}.{part}.{name}.weight": size for name, size in parts[part].items()}
-            if place == 0 and (layer == 0 or config.model_type == "umt5"):
-                sizes[f"{prefix}.{part}.relative_attention_bias.weight"] = biases
-            sizes[f"{prefix}.layer_norm.weight"] = (width,)
-        sizes[f"{stack}.final_layer_norm.weight"] = (width,)
-    return sizes | {"lm_head.weight": table}
 
 
 def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
@@ -208,7 +182,4 @@ T5 = Backbone(
     embedding=lambda model: model.decoder.embed_tokens,
     sizes=_sizes,
     parts=Blocks(lambda model: model.decoder.dropout, _blocks, _head, distance_buckets, _source_projections),
-    parameters=_parameters,
-    unread=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),  # of the first T5s
-    shared=dict.fromkeys(("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"), "shared"),
 )

@@ -238,17 +238,28 @@ def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
     """A conversation in the tokenizer's chat template; a UserError if there is none, or it fails."""
     if getattr(tokenizer, "chat_template", None) is None:
         raise UserError("the model's tokenizer has no chat template", todo="leave --chat out")
-    template = _TODAY + tokenizer.get_chat_template()
-    given = {"tokenize": False, "enable_thinking": False, "chat_template": template} | options
+    template = tokenizer.get_chat_template()
+    given = {"enable_thinking": False} | options
 
     def render() -> str:
-        return str(tokenizer.apply_chat_template(list(turns), **given))
+        whole = {"tokenize": False, "chat_template": _TODAY + template}
+        return str(tokenizer.apply_chat_template(list(turns), **whole, **given))
 
     try:
-        return render() if _is_plain(tokenizer.get_chat_template()) else confined(render)
+        if _is_plain(template):
+            return _render_plain(template, messages=turns, **tokenizer.special_tokens_map, **given)
+        return confined(render)
     except Exception as error:  # whatever a template raises
         what = f"the model's chat template cannot be used: {first_line(error)}"
         raise UserError(what, todo="leave --chat out") from error
+
+
+def _render_plain(template: str, **given: Any) -> str:
+    """A plain template, as transformers renders it, which takes a second to import."""
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(template).render(tools=None, documents=None, **given)
 
 
 def _is_plain(template: str) -> bool:

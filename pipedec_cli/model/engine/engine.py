@@ -22,7 +22,7 @@ from pipedec_cli.model.engine.native.packing import NativeWeights, pack_native
 from pipedec_cli.model.engine.native.stepper import NativeStepper
 from pipedec_cli.model.engine.torch.block import Blocks
 from pipedec_cli.model.engine.torch.block_layers import BlockLayers
-from pipedec_cli.model.engine.torch.module_layers import ModuleLayers
+from pipedec_cli.model.engine.torch.context import StepLayers
 from pipedec_cli.model.engine.torch.operators import TorchStepper
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
@@ -35,7 +35,7 @@ MOST_ROWS: Final = 1024
 class DecoderWeights:
     """All that decoding needs of a model."""
 
-    stepping: NativeWeights | BlockLayers | ModuleLayers
+    stepping: NativeWeights | StepLayers
     encoder: PaddingEncoder | NativeEncoder | None  # None: the decoder itself reads its source, a prompt
     vocabulary: int  # rows of the embedding
     kernels: str  # what computes the steps, and why nothing faster does, for tables and logs
@@ -78,8 +78,14 @@ def lay_out(
             if native:
                 raise
             reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
-    blocks = isinstance(backbone.parts, Blocks)
-    layers = BlockLayers(model, prepack=prepack) if blocks else ModuleLayers(model)
+    if isinstance(backbone.parts, Blocks):
+        layers: StepLayers = BlockLayers(model, prepack=prepack)
+    else:
+        from pipedec_cli.model.engine.torch.module_layers import (
+            ModuleLayers,  # imports model code of transformers
+        )
+
+        layers = ModuleLayers(model)
     encoder = None if backbone.prompted else make_encoder(model)
     return DecoderWeights(layers, encoder, vocabulary, layers.kernels + reason, dtype)
 

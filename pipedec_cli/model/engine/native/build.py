@@ -7,13 +7,12 @@ import os
 import platform
 import shlex
 import shutil
-import stat
 import subprocess
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from pipedec_cli.data.cache import cache_folder, is_safe
 from pipedec_cli.data.writing import file_sha256
 
 #: More flags for the compiler, such as ``-g -fsanitize=address``. Each set of flags has a library of its own.
@@ -42,7 +41,7 @@ def is_compiled() -> bool:
     """Whether nothing will be compiled: the library is there, or it cannot be made at all."""
     try:
         place = _place(find_compiler())
-        return _is_whole(place) or (place.parent.exists() and not _is_safe(place.parent))
+        return _is_whole(place) or (place.parent.exists() and not is_safe(place.parent))
     except (BuildError, OSError, RuntimeError):
         return True
 
@@ -58,7 +57,7 @@ def compiled() -> Path:
     try:
         place = _place(compiler)
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not _is_safe(place.parent):
+        if not is_safe(place.parent):
             raise BuildError(f"{place.parent} is another user's, or others can write there (`chmod go-w` it)")
         if _is_whole(place):
             return place
@@ -92,17 +91,9 @@ def _is_whole(library: Path) -> bool:
     """
     checksum = _checksum(library)
     for path in (library, checksum):
-        if path.is_symlink() or not _is_safe(path):
+        if path.is_symlink() or not is_safe(path):
             return False
     return checksum.read_bytes() == file_sha256(library).encode()
-
-
-def _is_safe(path: Path) -> bool:
-    """Whether a file or folder exists, and only the user and root can have written it, by owner and mode."""
-    with suppress(FileNotFoundError):
-        state = path.stat()
-        return state.st_uid in (0, os.geteuid()) and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return False
 
 
 def _more_flags() -> list[str]:
@@ -114,10 +105,10 @@ def _place(compiler: str) -> Path:
     facts = (*FLAGS, *map(str, EXTRAS), *_more_flags(), compiler, _run([compiler, "--version"]) or "", _cpu())
     source = b"".join(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))))
     name = hashlib.sha256(source + "\n".join(facts).encode()).hexdigest()[:16]
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if not root.is_absolute():
-        raise BuildError(f"XDG_CACHE_HOME is {str(root)!r}, not an absolute path")
-    return root / "pipedec" / f"kernels-{name}.so"
+    try:
+        return cache_folder() / f"kernels-{name}.so"
+    except ValueError as error:
+        raise BuildError(str(error)) from error
 
 
 def _run(command: list[str]) -> str | None:
