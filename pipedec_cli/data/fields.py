@@ -13,34 +13,84 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.objects import (
+    NOTHING,
+    Absent,
+    Keys,
+    Part,
+    any_item,
+    assemble,
+    leaves,
+    path_name,
+    shapes,
+)
 
-Kind = Literal["string", "number", "integer", "boolean", "list"]
+#: ``any`` is to be learnt from the targets. A list is of strings.
+Kind = Literal["string", "number", "integer", "boolean", "list", "any"]
 Value = str | int | float | bool | list[str]
 
 #: The separators between two items of a list, two keys of a plain text, and a key and its value.
 _ITEM: Final = "|"
 _PAIR: Final = ";"
 _KEY: Final = ":"
+_ITEM_NUMBER: Final = re.compile(r"\[\s*([1-9][0-9]{0,3})\s*\]")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,999})(?:\.[0-9]{1,999})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 class Field(Struct, frozen=True):
-    """A key of a schema."""
+    """A key of a schema whose value is a row: in nested objects the path to it, such as ``address.city``.
+
+    A key of a list of objects is ``menu[].price``, and has a row for each item.
+    """
 
     name: str
-    kind: Kind = "string"  # a list is of strings
+    kind: Kind = "string"
     enum: tuple[str, ...] = ()  # the texts that a value, or each item of a list, may have; () for any
     share: float = 0.0  # the share of the training records that have a value
+    path: Keys = ()  # the keys that lead to it; () if there is one, the name
+    description: str = ""
+    absent: tuple[Absent, ...] = ()  # what is wanted at each key of the path without a value; see `Part`
+
+    @property
+    def keys(self) -> Keys:
+        """The keys that lead to it."""
+        return self.path or (self.name,)
+
+    @property
+    def listed(self) -> bool:
+        """Whether it belongs to the items of a list of objects."""
+        return 0 in self.path
+
+    @property
+    def forced(self) -> bool:
+        """Whether its row must have a value: the schema wants one, and no other kind of text can stand for it."""
+        free = self.kind in ("string", "list", "any") and not (self.enum and self.kind == "string")
+        return bool(self.absent) and not free and {*self.absent} == {"never"} and not self.listed
 
     @property
     def opening(self) -> str:
         """The known beginning of its row; it is tokenized apart from the value."""
-        return f"{self.name}{_KEY}"
+        return self.opening_of(1)
+
+    def opening_of(self, item: int) -> str:
+        """The beginning of the row of an item of a list, from 1."""
+        return f"{path_name(self.at(item))}{_KEY}"
+
+    def at(self, item: int) -> Keys:
+        """The keys that lead to its value in an item of a list."""
+        return tuple(item if key == 0 else key for key in self.keys)
+
+    def part(self, item: int, value: Value | Any, *, unconstrained: bool) -> Part:
+        """A value at its place in the object; None is a lost value, which is null where nothing else is wanted."""
+        if unconstrained or not self.absent:
+            return Part(self.at(item), value)
+        least: Any = {"list": [], "string": NOTHING if self.enum else ""}.get(self.kind, NOTHING)
+        return Part(self.at(item), NOTHING if value is None else value, self.absent, least)
 
     def parsed(self, text: str, *, unconstrained: bool = False) -> Value | None:
         """The value of a text; None if it is of another kind or, unless `unconstrained`, not in the enum."""
@@ -80,7 +130,9 @@ def require_kind(key: str, value: object, where: str) -> Kind:
     """The kind of a filled value, see `kind_of`. Raises a UserError if no row can hold it."""
     kind = kind_of(value)
     if kind is None or kind == "other":
-        todo = "a value is a string, a number, true or false, or a list of strings"
+        todo = (
+            "a value is a string, a number, true or false, a list of strings, an object or a list of objects"
+        )
         raise UserError(f"{key!r} is {json.dumps(value)[:80]}", where=where, todo=todo)
     return kind
 
@@ -94,50 +146,105 @@ def text_of(value: object) -> str:
     return value.strip() if isinstance(value, str) else json.dumps(value)
 
 
+def rows_of(fields: Sequence[Field], texts: int) -> list[tuple[Field, int]]:
+    """The key and the item of each of so many texts: all keys, those of lists with item 1; then item 2 of all lists; and so on.
+
+    A ValueError if so many texts make no whole items.
+    """
+    rows = [(field, int(field.listed)) for field in fields]
+    listed = [field for field in fields if field.listed]
+    items, left = divmod(texts - len(fields), len(listed)) if listed else (0, texts - len(fields))
+    if left or items < 0:
+        raise ValueError(f"{texts} texts for {len(fields)} keys")
+    return rows + [(field, item) for item in range(2, items + 2) for field in listed]
+
+
 def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: str) -> tuple[str, ...]:
-    """The text of each key's value, "" without one. Raises a UserError for a wrong kind or a value not in the enum."""
-    texts = []
-    for field in fields:
-        value = target.get(field.name)
+    """The text of each row's value, see `rows_of`, "" without one.
+
+    Raises a UserError for a wrong kind or a value not in the enum.
+    """
+    values = dict(leaves(target))
+    known = {keys: shape for field in fields for keys, shape in shapes(field.keys)}
+    for keys in (keys for keys, value in values.items() if kind_of(value)):
+        for above, shape in shapes(any_item(keys)):
+            if known.get(above, shape) != shape:
+                what = f"{path_name(above)!r} is {shape} here and {known[above]} in the schema"
+                raise UserError(what, where=where, todo="give all values of a key the same kind")
+    rows = _rows_in(values, fields)
+    for field, item in rows:
+        value = values.get(field.at(item))
         if kind_of(value) is None:
-            texts.append("")
             continue
-        kind = require_kind(field.name, value, where)
+        kind, name = require_kind(path_name(field.at(item)), value, where), path_name(field.at(item))
         if kind != field.kind and (kind, field.kind) != ("integer", "number"):
-            what = f"{field.name!r} is of kind {kind} here and {field.kind} in the schema"
+            what = f"{name!r} is of kind {kind} here and {field.kind} in the schema"
             raise UserError(what, where=where, todo="give all values of a key the same kind")
-        text = text_of(value)
-        items = _items(text) if kind == "list" else [text]
+        items = _items(text_of(value)) if kind == "list" else [text_of(value)]
         if not field.enum_holds(items):
             wrong = next(item for item in items if item not in field.enum)
-            raise UserError(f"{field.name!r} is {wrong!r}, which is not in the schema's enum", where=where)
-        texts.append(text)
-    return tuple(texts)
+            raise UserError(f"{name!r} is {wrong!r}, which is not in the schema's enum", where=where)
+    return tuple(text_of(values.get(field.at(item))) for field, item in rows)
+
+
+def texts_of(target: Mapping[str, object], fields: Sequence[Field]) -> tuple[str, ...]:
+    """The texts of an object that fits; see `value_texts`."""
+    values = dict(leaves(target))
+    return tuple(text_of(values.get(field.at(item))) for field, item in _rows_in(values, fields))
+
+
+def _rows_in(values: Mapping[Keys, object], fields: Sequence[Field]) -> list[tuple[Field, int]]:
+    """The rows of an object with these values: as many items as the longest of its lists has."""
+    listed = {field.keys for field in fields if field.listed}
+    items = (
+        key
+        for keys, value in values.items()
+        for at, key in enumerate(keys)
+        if isinstance(key, int) and (*keys[:at], 0, *keys[at + 1 :]) in listed and kind_of(value)
+    )
+    return rows_of(fields, len(fields) + (max(items, default=1) - 1) * len(listed))
 
 
 def read_values(
-    texts: Sequence[str | None], fields: Sequence[Field], *, unconstrained: bool = False
-) -> tuple[dict[str, Value | None], int]:
-    """The object of the texts of all values, without the keys that have none, and the number of lost values.
+    texts: Sequence[str | None],
+    fields: Sequence[Field],
+    *,
+    unconstrained: bool = False,
+    forms: Mapping[str, Mapping[str, str]] | None = None,
+) -> tuple[dict[str, Any], int]:
+    """The object of the texts of all rows, without the keys that have no value, and the number of lost values.
 
-    A value is lost, and null, if its text is None, having been cut, or if `Field.parsed` gives None.
+    A value is lost if its text is None, having been cut, or if `Field.parsed` gives None. It is null, or as the schema
+    wants it without a value. `forms` are, by the name of a field, the values that texts of its enum stand for.
     """
-    found = {
-        field.name: None if text is None else field.parsed(text, unconstrained=unconstrained)
-        for field, text in zip(fields, texts, strict=True)
-        if text is None or text.strip()
-    }
-    return found, sum(value is None for value in found.values())
+    parts, lost = [], 0
+    for (field, item), text in zip(rows_of(fields, len(texts)), texts, strict=True):
+        value: Value | Any = NOTHING
+        if text is None or text.strip() or (field.forced and not unconstrained):
+            parsed = None if text is None else field.parsed(text, unconstrained=unconstrained)
+            lost += parsed is None
+            value = _meant(parsed, (forms or {}).get(field.name, {}))
+            if value is None and field.forced and not unconstrained:
+                first = field.parsed(field.enum[0]) if field.enum else field.kind != "boolean" and 0
+                value = _meant(first, (forms or {}).get(field.name, {}))
+        parts.append(field.part(item, value, unconstrained=unconstrained))
+    return assemble(parts), lost
+
+
+def _meant(value: Value | None, forms: Mapping[str, str]) -> Value | None:
+    if isinstance(value, list):
+        return [forms.get(item, item) for item in value]
+    return forms.get(value, value) if isinstance(value, str) else value
 
 
 def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
-    """The pairs ``key: value`` of an object, with or without a schema; each item of a list is a pair.
+    """The pairs ``path: value`` of an object, with or without a schema; each item of a list is a pair.
 
     Whole numbers are written without a point, and values without a kind as JSON.
     """
     return tuple(
-        f"{_doubled(name, _KEY)}{_KEY} {item.strip() if isinstance(item, str) else _plain_json(item)}"
-        for name, value in values.items()
+        f"{_doubled(path_name(keys), _KEY)}{_KEY} {item.strip() if isinstance(item, str) else _plain_json(item)}"
+        for keys, value in leaves(values)
         for item in (value if isinstance(value, list) else [value])
         if kind_of(item)
     )
@@ -150,23 +257,45 @@ def split_pair(pair: str) -> tuple[str, str]:
 
 
 def plain_text(texts: Sequence[str], fields: Sequence[Field]) -> str:
-    """The texts of all values as a sequential model writes them."""
-    filled = ((field.name, text) for field, text in zip(fields, texts, strict=True) if text)
+    """The texts of all rows as a sequential model writes them."""
+    rows = zip(rows_of(fields, len(texts)), texts, strict=True)
+    filled = ((path_name(field.at(item)), text) for (field, item), text in rows if text)
     pairs = (f"{_doubled(name, _KEY)}{_KEY} {text}" for name, text in filled)
     return f"{_PAIR} ".join(_doubled(pair, _PAIR) for pair in pairs)
 
 
 def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tuple[str | None, ...]:
-    """The texts of all values of a plain text, "" without one, and None for the last one of a text that was cut.
+    """The texts of all rows of a plain text, "" without one, and None for the last one of a text that was cut.
 
-    Keys that the schema does not have are skipped, and so is the second value of a key.
+    Keys that the schema does not have are skipped, and so is the second value of a key. Items are numbered anew.
     """
-    found: dict[str, str | None] = {}
+    names = {alike(field.name): field for field in fields}
+    found: dict[tuple[str, int], str | None] = {}
     pieces = list(_parts(text, _PAIR))
     for number, piece in enumerate(pieces, start=1):
         key, value = split_pair(piece.replace(_PAIR * 2, _PAIR))
-        found.setdefault(alike(key), None if cut and number == len(pieces) else value)
-    return tuple(found.get(alike(field.name), "") for field in fields)
+        for name, item in ((key, 0), *_items_in(key)):
+            if (field := names.get(alike(name))) and field.listed == bool(item):
+                found.setdefault((field.name, item), None if cut and number == len(pieces) else value)
+    items: dict[Keys, dict[int, int]] = {}
+    for field in fields:
+        own = items.setdefault(_list_of(field), {})
+        own |= {item: 0 for name, item in found if name == field.name}
+    places = {of: dict(enumerate(sorted(own), 1)) for of, own in items.items()}
+    most = max((len(own) for of, own in places.items() if of), default=0)
+    rows = rows_of(fields, len(fields) + max(0, most - 1) * sum(field.listed for field in fields))
+    return tuple(found.get((field.name, places[_list_of(field)].get(item, item)), "") for field, item in rows)
+
+
+def _list_of(field: Field) -> Keys:
+    """The keys that lead to the list whose items have a field; () without one."""
+    return field.path[: field.path.index(0)] if field.listed else ()
+
+
+def _items_in(key: str) -> Iterator[tuple[str, int]]:
+    """The names of fields that a key may stand for, ``menu[].price`` for ``menu[2].price``, with the item."""
+    for match in _ITEM_NUMBER.finditer(key):
+        yield f"{key[: match.start()]}[]{key[match.end() :]}", int(match[1])
 
 
 def alike(name: str) -> str:

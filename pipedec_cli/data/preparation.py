@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.fields import kind_of, value_texts
+from pipedec_cli.data.objects import any_item, leaves
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter
 from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceless
@@ -123,9 +124,9 @@ class Preparer:
             texts = self.segmenter.cut(record.target or "")
         else:
             texts = value_texts(target, fields, record.where)
-            known = {field.name for field in fields}
+            known = {field.keys for field in fields}
             self.counts.unlisted += sum(
-                kind_of(target[name]) is not None for name in target if name not in known
+                kind_of(value) is not None for keys, value in leaves(target) if any_item(keys) not in known
             )
         self._count(tuple(filter(None, texts)), delay=0)
         return replace(record, target_segments=texts)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from pipedec_cli.data.fields import Field, Value, pairs_of
+from pipedec_cli.data.fields import Field, pairs_of
 
 Level = Literal["sentence", "phrase", "clause", "field"]
 SplitName = Literal["train", "dev", "test"]
@@ -85,7 +85,8 @@ class Generated(Struct, frozen=True, kw_only=True):
     stopped_on_repeat: bool = False  # whether the text was ended where it began to repeat itself
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # the record of the source; None from the decoder, which gets texts
-    fields: Mapping[str, Value | None] | None = None  # the generated object, at level field
+    fields: Mapping[str, Any] | None = None  # the generated object, at level field
+    values_lost: int = 0  # of the object: cut short, or none that the schema allows
 
     @property
     def id(self) -> str:

@@ -14,6 +14,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
+from pipedec_cli.data.json_schema import read_schema, read_short, settled
 from pipedec_cli.data.lines import FieldNames
 from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.preparation import (
@@ -26,7 +27,7 @@ from pipedec_cli.data.preparation import (
 )
 from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
-from pipedec_cli.data.schema import learn_schema, object_of, read_json_schema
+from pipedec_cli.data.schema import learn_schema, object_of
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
@@ -73,9 +74,16 @@ class SegmentSettings(WorkflowSettings):
     id_field: str = key("id", "The field with the identifier; without it the line number.")
     sources_only: bool = _fields(False, "There are no targets: `train --teacher` writes them.")
     fields: str | None = _schema(
-        None, "Keys that get a row, in this order [default: those of the targets].", metavar="NAME,NAME"
+        None,
+        "Keys that get a row, in this order, with their kinds if you like: 'name, age int, tags list, kind: pub|bar' "
+        r"\[default: those of the targets].",
+        metavar="NAME,NAME",
     )
-    schema: Path | None = _schema(None, "A JSON Schema of the object: keys, types and enums.")
+    schema: str | None = _schema(
+        None,
+        "A JSON Schema of the object, or a pydantic class as FILE.py:CLASS, which imports and runs that file.",
+        metavar="FILE",
+    )
     keep: float = key(
         0.0, "Leave out keys that fewer of the training targets have a value for.", min=0.0, max=1.0
     )
@@ -199,15 +207,19 @@ def _check_level(settings: SegmentSettings) -> None:
 
 def _fields_of(settings: SegmentSettings, train: Sequence[Record], notify: Notify) -> tuple[Field, ...]:
     """The schema that was asked for, filled up from the training targets, or read off them."""
-    known: dict[str, Field | None] | None = None
+    known: dict[str, Field] | None = None
     if settings.fields is not None:
-        known = dict.fromkeys(filter(None, map(str.strip, settings.fields.split(","))))
+        known = read_short(settings.fields)
     elif settings.schema is not None:
-        known = read_json_schema(settings.schema)
+        known = read_schema(settings.schema, notify.warn)
+    if listed := [field.name for field in (known or {}).values() if field.listed]:
+        raise UserError(f"{listed[0]!r} is in a list of objects", todo="leave it out")
     if settings.sources_only:
-        return tuple(described or Field(name) for name, described in (known or {}).items())
+        return tuple(settled(field) for field in (known or {}).values())
     with notify.stage("reading the schema"):
         fields, others = learn_schema(train, known, settings.keep)
+    if listed := [field.name for field in fields if field.listed]:
+        raise UserError(f"{listed[0]!r} is in a list of objects", todo="choose keys with --fields")
     if others:
         some = ", ".join(map(repr, list(others)[:3])) + (", …" if len(others) > 3 else "")
         notify.say(

@@ -44,7 +44,7 @@ class Tally:
     draft_steps: int = 0  # those of them that made a draft, in exact mode
     tokens: int = 0  # without <eos>
     truncated: dict[str, int] = field(default_factory=dict)  # examples by the limit that cut them short
-    values_lost: int = 0  # values of fields that are null
+    values_lost: int = 0  # values of fields that were cut, or that the schema does not allow
     row_budget_exhausted: int = 0  # examples whose empty subsequences used up all of sub_max
     stopped_on_repeat: int = 0
     seconds: float = 0.0  # of generating, without what showing took
@@ -60,7 +60,7 @@ class Tally:
         self.steps += generated.steps
         self.draft_steps += generated.draft_steps or 0
         self.tokens += generated.tokens
-        self.values_lost += sum(value is None for value in (generated.fields or {}).values())
+        self.values_lost += generated.values_lost
         self.row_budget_exhausted += generated.row_budget_exhausted
         self.stopped_on_repeat += generated.stopped_on_repeat
         if generated.truncated:
@@ -137,7 +137,7 @@ class Tally:
         if self.stopped_on_repeat:
             yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
         if self.values_lost:
-            yield f"{many(self.values_lost, 'value')} of fields null: cut short, or none that the schema allows"
+            yield f"{many(self.values_lost, 'value')} of fields lost: cut short, or none that the schema allows"
         if self.row_budget_exhausted:
             yield (
                 f"empty subsequences used up all {sub_max} subsequences in {self.row_budget_exhausted:,} of "

@@ -269,10 +269,10 @@ class Decoder:
         return read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
 
     def _result(self, event: Finished, source: _Source, away: float) -> Generated:
-        grid, values = event.grid, None
+        grid, values, lost = event.grid, None, 0
         if self.fields is not None:
             texts = self._values(event, self.fields)
-            values = self.fields.read(texts, unconstrained=self.unconstrained)
+            values, lost = self.fields.read(texts, unconstrained=self.unconstrained)
             text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
         else:
             text, segments = self.joined(event)
@@ -299,6 +299,7 @@ class Decoder:
             source_ids=tuple(source.ids),
             source_cut=source.cut,
             fields=values,
+            values_lost=lost,
         )
 
 

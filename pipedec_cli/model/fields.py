@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.fields import Field, Value, plain_text, read_values, text_of
+from pipedec_cli.data.fields import Field, plain_text, read_values, text_of, texts_of
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import Opening
 
@@ -49,14 +49,13 @@ class FieldCodec:
             return tuple(Opening(known) for known, _ in rows)
         return tuple(Opening(known, self._choice(field)) for known, field in rows)
 
-    def read(self, texts: Sequence[str | None], *, unconstrained: bool = False) -> dict[str, Value | None]:
-        """The object that the texts of all values give; see `read_values`."""
-        values, _ = read_values(texts, self._spelled, unconstrained=unconstrained)
-        return {name: _meant(value, self._forms[name]) for name, value in values.items()}
+    def read(self, texts: Sequence[str | None], *, unconstrained: bool = False) -> tuple[dict[str, Any], int]:
+        """The object that the texts of all rows give, and the number of lost values; see `read_values`."""
+        return read_values(texts, self._spelled, unconstrained=unconstrained, forms=self._forms)
 
-    def plain(self, values: Mapping[str, Value | None]) -> str:
+    def plain(self, values: Mapping[str, Any]) -> str:
         """An object as the sequential model writes it."""
-        return plain_text([text_of(values.get(field.name)) for field in self.fields], self.fields)
+        return plain_text(texts_of(values, self.fields), self.fields)
 
     def _choice(self, field: Field) -> Callable[[Sequence[int]], Sequence[int]]:
         if field.enum or field.kind == "boolean":
@@ -77,17 +76,11 @@ class FieldCodec:
         return [(id_, decode([id_]), decode([digit, id_])[1:]) for id_ in ids]
 
 
-def _meant(value: Value | None, forms: Mapping[str, str]) -> Value | None:
-    if isinstance(value, list):
-        return [forms.get(item, item) for item in value]
-    return forms.get(value, value) if isinstance(value, str) else value
-
-
 class _Listed:
     """The tokens that may follow if a value, or each item of a list, is one of some texts."""
 
     def __init__(self, codec: TextCodec, field: Field) -> None:
-        self._eos = codec.eos
+        self._eos, self._forced = codec.eos, field.forced
         self._first, self._more = _Tree(), _Tree()
         listed, texts = field.kind == "list", field.enum or ("true", "false")
         for ids in codec.ids([text_of([text]) if listed else text for text in texts]):
@@ -109,7 +102,8 @@ class _Listed:
             if any(self._eos in place for place in places):  # an item is complete, and another may follow
                 places.append(self._more)
         following = {token for place in places for token in place}
-        return sorted(following if made and following else {*following, self._eos})
+        must = following and (made or self._forced)
+        return sorted(following if must else {*following, self._eos})
 
 
 class _Number:
@@ -135,5 +129,7 @@ class _Number:
         goes_on = [
             id_ for id_, text in texts.items() if (text or not begun) and form.fullmatch(number + text)
         ]
-        may_end = not begun or not goes_on or self._field.parsed(number) is not None
+        may_end = (
+            (not begun and not self._field.forced) or not goes_on or self._field.parsed(number) is not None
+        )
         return sorted([*goes_on, self._eos] if may_end else goes_on)

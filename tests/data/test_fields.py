@@ -70,7 +70,7 @@ def test_text_that_no_object_would_be_written_as_is_read_as_far_as_it_goes():
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ({"name": {"first": "A"}}, '\'name\' is {"first": "A"}; a value is a string'),
+        ({"name": {"first": "A"}}, "'name' is an object here and a value in the schema"),
         ({"a:b;": ["a", {"b": 1}]}, "'a:b;' is [\"a\", {"),
         ({"a:b;": ["a", 3]}, "'a:b;' is [\"a\", 3]"),
         ({"name": 3}, "'name' is of kind integer here and string in the schema"),

@@ -1,12 +1,16 @@
-"""F1 of the (key, value) pairs of objects, and the share of objects that are completely right: protocol ``fields``."""
+"""F1 of the (path, value) pairs of objects, and the share of objects that are completely right: protocol ``fields``.
+
+The items of a list of objects have no order: each predicted item is compared with one right item, so that most pairs agree.
+"""
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -14,11 +18,13 @@ from pipedec_cli.data.fields import split_pair
 from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
 
 Pair = tuple[str, str]
+#: The path of a value in an item of a list of objects: the list, the item, and the rest.
+_ITEM: Final = re.compile(r"(.*?)\[([0-9]+)\](\..*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Fields(Measure):
-    """Micro F1: an object is a set of ``key: value`` pairs, with a pair for each item of a list."""
+    """Micro F1: an object is a set of ``path: value`` pairs, with a pair for each item of a list."""
 
     name: ClassVar[str] = "fields"
     headline: ClassVar[Mapping[str, str]] = {"fields_f1": "fields F1", "fields_exact": "exact objects"}
@@ -30,13 +36,13 @@ class Fields(Measure):
 
     @property
     def _settings(self) -> str:
-        return f"norm:nfkc+casefold+spaces|lists:sets|avg:micro|unicode:{unicodedata.unidata_version}"
+        return f"norm:nfkc+casefold+spaces|lists:sets|items:assigned|avg:micro|unicode:{unicodedata.unidata_version}"
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
-        """The object's share in each sum: common pairs, whether all are right, predicted pairs, right pairs."""
+        """The object's share in each sum, with its items matched: common pairs, whether all are right, predicted pairs, right pairs."""
         if item.gold is None:
             raise ValueError(f"item {item.id!r} has no object to score against")
-        return _row(_pairs(item.segments), _pairs(item.gold))
+        return _row(*_both(item.segments, item.gold))
 
     def corpus(self, means: Floats) -> Floats:
         """Ratios of sums. Precision without predicted pairs, and recall without right ones, is 1 if there are neither, else 0."""
@@ -47,12 +53,15 @@ class Fields(Measure):
         return np.stack([harmonic_mean(p, r), PERCENT * exact, p, r], axis=-1)
 
     def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
-        """The metrics and counts of each key, the keys with the most right pairs first; exact: all values of a key are right."""
-        both = [(_pairs(item.segments), _pairs(item.gold or ())) for item in items]
+        """The metrics and counts of each key, such as ``menu[].price``, the keys with the most right pairs first; exact: all values of a key are right."""
+        both = [_both(item.segments, item.gold or ()) for item in items]
         sums: dict[str, Floats] = {}
-        for predicted, right in both:
-            for key in {key for key, _ in predicted | right}:
-                one, other = ({pair for pair in pairs if pair[0] == key} for pairs in (predicted, right))
+        for sides in both:
+            groups: dict[str, tuple[set[Pair], set[Pair]]] = {}
+            for side, pairs in enumerate(sides):
+                for pair in pairs:
+                    groups.setdefault(_ITEM.sub(r"\1[]\3", pair[0]), (set(), set()))[side].add(pair)
+            for key, (one, other) in groups.items():
                 # An object without the key on both sides is right. So all count as right until a pair shows up.
                 sums.setdefault(key, np.array([0.0, len(both), 0.0, 0.0]))
                 sums[key] += _row(one, other)
@@ -74,7 +83,63 @@ def wrong(item: ScoringItem) -> list[int]:
     if item.gold is None:
         return []
     right = _pairs(item.gold)
-    return [at for at, one in enumerate(item.segments) if not _pairs([one]) <= right]
+    matched = renumbered(item.segments, item.gold)
+    return [at for at, one in enumerate(matched) if not _pairs([one]) <= right]
+
+
+def renumbered(pairs: Sequence[str], right: Iterable[str]) -> list[str]:
+    """The pairs of an object, with the items of its lists numbered as the right items that they are compared with."""
+    numbers = _matching(_pairs(pairs), _pairs(right))
+    return [_moved(pair, numbers) for pair in pairs]
+
+
+def _both(segments: Sequence[str], gold: Iterable[str]) -> tuple[AbstractSet[Pair], AbstractSet[Pair]]:
+    predicted, right = _pairs(segments), _pairs(gold)
+    numbers = _matching(predicted, right)
+    return {(_moved(key, numbers), value) for key, value in predicted}, right
+
+
+def _matching(predicted: AbstractSet[Pair], right: AbstractSet[Pair]) -> dict[tuple[str, str], int]:
+    """The number of the right item for each predicted item, by its list and number; other items come after the right ones.
+
+    It solves the assignment problem: as many pairs as possible are in both items, and then as many numbers as possible stay.
+    """
+    ours, theirs = _items(predicted), _items(right)
+    numbers: dict[tuple[str, str], int] = {}
+    for name, items in ours.items():
+        others = theirs.get(name, {})
+        places, most = dict[str, int](), max(map(int, others), default=0)
+        if others:
+            from scipy.optimize import linear_sum_assignment
+
+            agree = [
+                [len(one & other) + (at == number) / 10_000 for number, other in others.items()]
+                for at, one in items.items()
+            ]
+            rows, columns = linear_sum_assignment(agree, maximize=True)
+            places = {
+                [*items][row]: int([*others][column]) for row, column in zip(rows, columns, strict=True)
+            }
+        spare = [at for at in items if at not in places]
+        places |= {at: most + extra for extra, at in enumerate(sorted(spare, key=int), start=1)}
+        numbers |= {(name, at): number for at, number in places.items()}
+    return numbers
+
+
+def _items(pairs: AbstractSet[Pair]) -> dict[str, dict[str, set[Pair]]]:
+    """The pairs of each item of each list, by the list's name and the item's number."""
+    found: dict[str, dict[str, set[Pair]]] = {}
+    for key, value in sorted(pairs):
+        if match := _ITEM.fullmatch(key):
+            found.setdefault(match[1], {}).setdefault(match[2], set()).add((match[3], value))
+    return found
+
+
+def _moved(key: str, numbers: Mapping[tuple[str, str], int]) -> str:
+    """A key, or a pair, with the number of another item."""
+    match = _ITEM.fullmatch(key)
+    place = numbers.get((match[1], match[2])) if match else None
+    return key if match is None or place is None else f"{match[1]}[{place}]{match[3]}"
 
 
 def _pairs(written: Iterable[str]) -> AbstractSet[Pair]:

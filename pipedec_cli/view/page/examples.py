@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.evaluate.alignment import aligned, aligned_by_key
 from pipedec_cli.evaluate.failures import dropped, duplicates
-from pipedec_cli.evaluate.metrics.fields import Fields, wrong
+from pipedec_cli.evaluate.metrics.fields import Fields, renumbered, wrong
 from pipedec_cli.view.page.page import Section, template
 from pipedec_cli.view.page.shown import shortened, shown_first, shown_places, size
 
@@ -66,7 +66,8 @@ def _example(
     gold = None if first.gold is None else _parts(first.gold, screen)
     texts = [_parts(run.items[place].segments, screen) for run in runs]
     right = texts[0] if gold is None else gold
-    rows = aligned_by_key(texts, right) if objects else [aligned(parts, right) for parts in texts]
+    matched = [renumbered(parts, right) for parts in texts] if objects else []
+    rows = aligned_by_key(matched, right) if objects else [aligned(parts, right) for parts in texts]
     references = [one for one in first.references if gold is None or one != first.target]
     shown = []
     for run, parts, at in zip(runs, texts, rows, strict=True):

@@ -90,9 +90,9 @@ def test_five_hundred_keys_are_segmented():
             "data.jsonl:2: the target",
         ),
         (
-            ['{"source": "s", "target": {"a": {"b": 1}}}'],
+            ['{"source": "s", "target": {"a": {"b": [{}, 1]}}}'],
             (),
-            "data.jsonl:1: 'a' is {",
+            "data.jsonl:1: 'a.b' is [{}, 1]; a value is",
         ),
         (
             ['{"source": "s", "target": {"a": 1}}'],

@@ -1,0 +1,233 @@
+"""Schemas as people have them: a JSON Schema as tools write it, a pydantic class, and the short form."""
+
+import json
+
+import pytest
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.json_schema import read_schema, read_short
+
+
+def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
+    path = tmp_path / "schema.json"
+    properties = {
+        "name": {"type": "string", "description": "what it is called"},
+        "stars": {"type": ["integer", "null"]},
+        "price": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None},
+        "food": {"$ref": "#/$defs/Food"},
+        "area": {"enum": ["riverside", "city centre", None]},
+        "size": {"enum": [1, 2.5], "type": "number"},
+        "kind": {"const": "pub"},
+        "tags": {"type": "array", "items": {"enum": ["cosy", "loud"]}},
+        "names": {"type": "array"},
+        "open": {"type": "boolean"},
+        "any": {"title": "Any"},
+    }
+    defs = {"Food": {"enum": ["Thai", "Italian"], "type": "string"}}
+    schema = {"type": "object", "properties": properties, "$defs": defs, "required": ["name"]}
+    path.write_text(json.dumps(schema))
+    found = read_schema(str(path))
+    assert found["name"].description == "what it is called"
+    assert found.pop("any").kind == "any"
+    assert found["name"].absent == ("never",) and found["stars"].absent == ("omit",)
+    assert [(field.name, field.kind, field.enum) for field in found.values()] == [
+        *(("name", "string", ()), ("stars", "integer", ()), ("price", "number", ())),
+        *(("food", "string", ("Thai", "Italian")), ("area", "string", ("riverside", "city centre"))),
+        *(("size", "number", ("1", "2.5")), ("kind", "string", ("pub",)), ("tags", "list", ("cosy", "loud"))),
+        *(("names", "list", ()), ("open", "boolean", ())),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "the schema is no schema"),
+        ("{", "not JSON"),
+        ('{"properties": {}}', "the schema has no properties"),
+        ('{"properties": {"a": {}, "a": {}}}', "'a' is there twice"),
+        ('{"properties": {"a": 3}}', "the property 'a' is no schema"),
+        (
+            '{"properties": {"a": {"enum": "x"}}}',
+            "the property 'a' has a `type` or an `enum` of the wrong kind",
+        ),
+        (
+            '{"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": 1}}',
+            "'#/$defs/A', which is not in this",
+        ),
+        (
+            '{"properties": {"a": {"$ref": "#"}}}',
+            "the property 'a.a' refers to itself: #; write the levels out",
+        ),
+        (
+            '{"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"a": {"$ref": "#/$defs/A"}}}}}',
+            "'a' refers to itself",
+        ),
+        (
+            '{"properties": {"a": {"items": {"$ref": "#/$defs/A"}, "type": "array"}}, "$defs": {"A": {"properties": '
+            '{"b": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}}}}',
+            "the property 'a[].b' refers to itself",
+        ),
+        (
+            '{"properties": {"a": {"not": {}}}}',
+            "the property 'a' has the keyword not, which is not supported",
+        ),
+        (
+            '{"properties": {"a": {"type": "object", "patternProperties": {}}}}',
+            "the keyword patternProperties",
+        ),
+        ('{"properties": {"a": {"type": "array", "prefixItems": []}}}', "the keyword prefixItems"),
+        (
+            '{"properties": {"a": {"type": "array", "items": {"type": "array", "items": {"type": "object"}}}}}',
+            "'a' is",
+        ),
+        (
+            '{"properties": {"a": {"type": "array", "items": {"properties": {"b": {"type": "array", "items": '
+            '{"properties": {"c": {}}}}}}}}}',
+            "the property 'a[].b' is a list of objects within another",
+        ),
+        ('{"properties": {"a": {"properties": {"b": 3}}}}', "the property 'a.b' is no schema"),
+        (
+            '{"properties": {"a.b": {}, "a": {"properties": {"b": {}}}}}',
+            "the keys 'a.b' and 'a.b' read alike",
+        ),
+        ('{"properties": {"a": {"type": "strng"}}}', "the property 'a' is no string, number"),
+        ('{"properties": {"a": {"type": "object"}}}', "the property 'a' is an object without properties"),
+        ('{"properties": {"a": {"type": ["string", "number"]}}}', "the property 'a' is no string"),
+        (
+            '{"properties": {"a": {"type": "array", "items": {"type": "object"}}}}',
+            "the property 'a[]' is an object without",
+        ),
+        ('{"properties": {"a": {"$ref": "other.json"}}}', "the property 'a' refers to 'other.json'"),
+        ('{"properties": {"a": {"enum": ["x", 1]}}}', "the property 'a' is no string"),
+        ('{"properties": {"a": {"enum": [{}]}}}', "the property 'a' is no string"),
+        ('{"properties": {"a": {"type": "number", "enum": ["x"]}}}', "the property 'a' is no string"),
+        (
+            '{"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "number"}]}}}',
+            "the property 'a' has several alt",
+        ),
+    ],
+)
+def test_a_malformed_schema_is_refused_in_one_line(tmp_path, text, told):
+    path = tmp_path / "schema.json"
+    path.write_text(text)
+    with pytest.raises(UserError) as refusal:
+        read_schema(str(path))
+    message = str(refusal.value)
+    assert message.startswith(str(path)) and told in message and "\n" not in message
+
+
+def test_nested_objects_and_lists_of_objects_give_paths(tmp_path):
+    path = tmp_path / "schema.json"
+    dish = {"properties": {"dish": {"type": "string"}, "price": {"type": "number"}}, "required": ["dish"]}
+    schema = {
+        "properties": {
+            "at": {"anyOf": [{"$ref": "#/$defs/At"}, {"type": "null"}]},
+            "menu": {"type": "array", "items": dish},
+            "kind": {"oneOf": [{"const": "pub"}, {"enum": ["bar"]}, {"type": "null"}]},
+            "food": {"allOf": [{"enum": ["Thai"]}], "description": "what they cook"},
+        },
+        "required": ["at", "kind", "menu"],
+        "$defs": {
+            "At": {
+                "properties": {"city": {"type": "string"}, "zip": {"type": "integer"}},
+                "required": ["zip"],
+            }
+        },
+    }
+    path.write_text(json.dumps(schema))
+    assert [(one.name, one.path, one.absent) for one in read_schema(str(path)).values()] == [
+        ("at.city", ("at", "city"), ("null", "omit")),
+        ("at.zip", ("at", "zip"), ("null", "never")),
+        ("menu[].dish", ("menu", 0, "dish"), ("never", "omit", "never")),
+        ("menu[].price", ("menu", 0, "price"), ("never", "omit", "omit")),
+        ("kind", (), ("null",)),
+        ("food", (), ("omit",)),
+    ]
+    assert read_schema(str(path))["kind"].enum == ("pub", "bar")
+    assert read_schema(str(path))["food"].description == "what they cook"
+
+
+def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path):
+    path, said = tmp_path / "schema.json", []
+    address = {"properties": {"zip": {"type": "string", "pattern": "[0-9]+", "title": "Zip"}}}
+    mail = {"type": "string", "format": "email", "minLength": 3, "x-note": 1}
+    path.write_text(json.dumps({"properties": {"mail": mail, "other": mail, "at": address}}))
+    read_schema(str(path), said.append)
+    assert said == [f"{path}: values are not held to format, minLength, pattern, x-note"]
+
+
+def test_a_pydantic_class_is_a_schema(tmp_path, capsys):
+    pytest.importorskip("pydantic")
+    (tmp_path / "kinds.py").write_text("KINDS = 1\n")
+    path = tmp_path / "models.py"
+    path.write_text(
+        "from typing import Literal\nfrom pydantic import BaseModel, Field\nfrom kinds import KINDS\n"
+        "print('it runs')\n"
+        "class At(BaseModel):\n    city: str\n"
+        "class Person(BaseModel):\n"
+        "    name: str = Field(description='the full name', min_length=2)\n"
+        "    age: int | None = None\n    at: At\n    old: list[At] = []\n    kind: Literal['a', 'b'] | None\n"
+        "class Broken(BaseModel):\n    f: 'Nowhere'\n"
+        "class Tree(BaseModel):\n    kids: list['Tree']\n"
+        "plain = dict\n"
+    )
+    said = []
+    fields = read_schema(f"{path}:Person", said.append)
+    assert [(one.name, one.kind, one.absent) for one in fields.values()] == [
+        ("name", "string", ("never",)),
+        ("age", "integer", ("omit",)),
+        ("at.city", "string", ("never", "never")),
+        ("old[].city", "string", ("omit", "omit", "never")),
+        ("kind", "string", ("null",)),
+    ]
+    assert fields["name"].description == "the full name" and fields["kind"].enum == ("a", "b")
+    assert said == [f"{path}:Person: values are not held to minLength"]
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "it runs\n"), "data alone go to stdout"
+    refused = {
+        "Nobody": "models.py: it has no pydantic class 'Nobody'; give FILE.py:CLASS",
+        "plain": "models.py: it has no pydantic class 'plain'",
+        "Broken": "models.py: the file or its class 'Broken' cannot be used: Pydantic",
+        "Tree": "models.py:Tree: the property 'kids' refers to itself",
+    }
+    for name, told in refused.items():
+        with pytest.raises(UserError) as refusal:
+            read_schema(f"{path}:{name}")
+        assert told in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import nowhere_at_all", "cannot be used: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("raise SystemExit(3)", "cannot be used: SystemExit: 3"),
+        ("def f(:", "cannot be used: SyntaxError"),
+        (None, "no such file"),
+    ],
+)
+def test_a_broken_class_is_refused_in_one_line(tmp_path, text, told):
+    if text:
+        (tmp_path / "models.py").write_text(text)
+    with pytest.raises(UserError) as refusal:
+        read_schema(f"{tmp_path / 'models.py'}:Person")
+    assert told in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_the_short_form_names_keys_kinds_and_choices():
+    text = (
+        "name, age int, tags list,, kind: pub | restaurant, customer rating, at.city text, menu[].price float"
+    )
+    assert [(one.name, one.kind, one.enum, one.path) for one in read_short(text).values()] == [
+        ("name", "any", (), ()),
+        ("age", "integer", (), ()),
+        ("tags", "list", (), ()),
+        ("kind", "any", ("pub", "restaurant"), ()),
+        ("customer rating", "any", (), ()),
+        ("at.city", "string", (), ("at", "city")),
+        ("menu[].price", "number", (), ("menu", 0, "price")),
+    ]
+    for wrong in ("kind:", ": a|b", "a, a int"):
+        with pytest.raises(UserError, match="--fields has '"):
+            read_short(wrong)
+    with pytest.raises(UserError, match="'a' is an object here and a value at a; give all values"):
+        read_short("a, a.b")
