@@ -66,16 +66,20 @@ class Setting:
                 found = msgspec.convert(value, self.kind, strict=False, dec_hook=_path)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
+        if fault := fault_of(found):
+            raise ValueError(fault)
         low, high = self.declaration.minimum, self.declaration.maximum
-        if isinstance(found, int | float) and not isinstance(found, bool):
-            if not abs(found) < 2**53:
-                raise ValueError(f"{found!r} cannot be used")
-            if (low is not None and found < low) or (high is not None and found > high):
-                bounds = f"from {low} to {high}" if high is not None else f"from {low} up"
-                raise ValueError(f"{found} is not {bounds}")
-        if "\0" in str(found):
-            raise ValueError(f"{found!r} cannot be used")
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        if is_number and ((low is not None and found < low) or (high is not None and found > high)):
+            bounds = f"from {low} to {high}" if high is not None else f"from {low} up"
+            raise ValueError(f"{found} is not {bounds}")
         return found
+
+
+def fault_of(value: Any) -> str | None:
+    """Why a value cannot be that of any setting: no number is so large, and no path holds a zero byte."""
+    is_large = isinstance(value, int | float) and not abs(value) < 2**53
+    return f"{value!r} cannot be used" if is_large or "\0" in str(value) else None
 
 
 def _path(kind: type, value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from pipedec_cli.cli.config import LOADERS, PLACES, Setting, with_keys
+from pipedec_cli.cli.config import LOADERS, PLACES, Setting, fault_of, with_keys
 from pipedec_cli.cli.help import HelpfulCommand, show_all
 from pipedec_cli.data.reading import keep_apart
 from pipedec_cli.jobs.settings import Settings, WorkflowSettings
@@ -51,9 +51,8 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
         for option, value in values.items():
             if option in paths and str(value) == "-":
                 raise typer.BadParameter("- is standard output, no path", param_hint=f"'{option}'")
-            # No number is so large, and no path holds a zero byte.
-            if (isinstance(value, int | float) and not abs(value) < 2**53) or "\0" in str(value):
-                raise typer.BadParameter(f"{value!r} cannot be used", param_hint=f"'{option}'")
+            if fault := fault_of(value):
+                raise typer.BadParameter(fault, param_hint=f"'{option}'")
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         sources = {name: context.get_parameter_source(name) for name in values}
         typed = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}

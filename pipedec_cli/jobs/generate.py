@@ -12,7 +12,6 @@ from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
@@ -92,7 +91,7 @@ def check_out(settings: RunSettings, path: Path) -> None:
         raise UserError("predictions are not compressed", where=str(path), todo="leave out .gz")
     if path.exists() and not path.is_file():  # such as /dev/null
         return
-    file, place = PredictionsFile(path), Workspace.find(settings.workspace)
+    file, place = PredictionsFile(path), settings.place
     read: list[Path | str] = (
         [] if settings.text else [settings.data or str(place.split(settings.split or "test"))]
     )
@@ -109,7 +108,7 @@ def next_commands(settings: GenerateSettings, out: Path) -> str:
     """The commands to go on with, if there are targets beside the predictions in `out`."""
     if not out.is_file() or next(PredictionsFile(out).lines(), {}).get("target") is None:
         return ""
-    where, place = settings.workspace, Workspace.find(settings.workspace)
+    where, place = settings.workspace, settings.place
     written = out if settings.out or settings.resume else None
     score = f"`{command_line('score', ScoreSettings(predictions=written, workspace=where))}`"
     is_own_choice = any(settings.some("data", "model", "exact").values())

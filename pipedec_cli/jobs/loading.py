@@ -20,7 +20,6 @@ from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
-from pipedec_cli.jobs.report_settings import ReportSettings
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
@@ -42,7 +41,7 @@ def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = No
     if settings.text:
         texts = [_text_record(number, text) for number, text in enumerate(settings.text, start=1)]
         return scan_inputs(lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text")
-    place, split = Workspace.find(settings.workspace), settings.split or "test"
+    place, split = settings.place, settings.split or "test"
     path = Path(settings.data) if settings.data else place.split(split)
     location = settings.data or str(path)
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
@@ -94,14 +93,13 @@ def _check_split(settings: RunSettings, path: Path, location: str) -> None:
 # ---- models ------------------------------------------------------------------------------------------------------------
 
 
-def find_model(name: str | None, workspace: Path | None) -> str:
+def find_model(name: str | None, place: Workspace) -> str:
     """The folder or hub name of a model; a `UserError` if it is not there, or is no finished model.
 
     ``pipelined`` and ``sequential`` are the workspace's models; None is ``pipelined``.
     """
     name = name or "pipelined"
     if maker := WORKSPACE_MODELS.get(name):
-        place = Workspace.find(workspace)
         folder = place.require(place.model(name), maker)
         if not is_model(folder):
             todo = f"finish it with `{maker} --resume` and its settings, or start over with --overwrite"
@@ -113,7 +111,11 @@ def find_model(name: str | None, workspace: Path | None) -> str:
 
 def load_model(settings: RunSettings, notify: Notify) -> Decoder:
     """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
-    decoder = _load_exact(settings, notify) if settings.exact else load_decoder(settings, notify)
+    if settings.exact:
+        decoder = _load_exact(settings, notify)
+    else:
+        decoder = load_decoder(settings, notify)
+        apply_prompt(settings.prompt_template, settings.chat, decoder)
     drafter = getattr(decoder, "drafter", decoder)  # None where no decoder drafts
     if drafter is None or drafter.settings.decoder == "sequential":
         unused = {"empty_rows", "stop_on_repeat", "min_start_prob", "force"}
@@ -130,25 +132,25 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
 
 
 def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:
-    unprompted = replace(settings, prompt_template=None, chat=None)
-    sequential = load_decoder(replace(unprompted, model=settings.exact), notify)
-    has_drafter = settings.model or is_model(Workspace.find(settings.workspace).model("pipelined"))
+    prompt = settings.prompt_template, settings.chat
+    sequential = load_decoder(replace(settings, model=settings.exact), notify)
+    has_drafter = settings.model or is_model(settings.place.model("pipelined"))
     draft = settings.draft or ("pipelined" if has_drafter else "source")
 
     from pipedec_cli.model.exact import ExactDecoder
 
     if draft != "pipelined":
-        apply_prompt(settings, sequential)
+        apply_prompt(*prompt, sequential)
         return ExactDecoder(sequential, draft)
-    drafter = load_decoder(unprompted, notify)
-    apply_prompt(settings, sequential, drafter)
-    inherit_prompt(settings, sequential, drafter)
+    drafter = load_decoder(settings, notify)
+    apply_prompt(*prompt, sequential, drafter)
+    inherit_prompt(*prompt, sequential, drafter)
     return ExactDecoder(sequential, drafter)
 
 
 def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True, role: str = "") -> Decoder:
-    """Load the model of the settings, and give it their prompt. `consume` is `Decoder`'s; the `role` is said."""
-    name, device = find_model(settings.model, settings.workspace), settings.device
+    """Load the model of the settings, with its own prompt. `consume` is `Decoder`'s; the `role` is said."""
+    name, device = find_model(settings.model, settings.place), settings.device
     notify.say(f"loading {role}{name} …")  # torch as well, which takes some seconds
 
     import torch
@@ -169,8 +171,7 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
         if is_ours and settings.source_prefix != own:
             notify.warn(f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}")
         decoder.text.prefix = settings.source_prefix
-    apply_prompt(settings, decoder)
-    place = Workspace.find(settings.workspace)
+    place = settings.place
     if not is_ours and place.segmentation.exists():
         # The texts of a model from elsewhere are cut as the targets in the workspace were.
         decoder.checkpoint.segmenter = load_segmenter(place.data)
@@ -181,17 +182,17 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
     return decoder
 
 
-def apply_prompt(settings: RunSettings | ReportSettings, *decoders: Decoder) -> None:
-    """Give the prompt of the settings to those decoders that have one; a `UserError` if no decoder has one."""
+def apply_prompt(template: str | None, chat: bool | None, *decoders: Decoder) -> None:
+    """Give a prompt to those decoders that have one; a `UserError` if no decoder has one. None leaves theirs."""
     prompted = [decoder for decoder in decoders if decoder.text.prompt is not None]
     for decoder in prompted or decoders[:1]:
-        decoder.read_sources(settings.prompt_template, chat=settings.chat)
+        decoder.read_sources(template, chat=chat)
 
 
-def inherit_prompt(settings: RunSettings | ReportSettings, sequential: Decoder, pipelined: Decoder) -> None:
+def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder, pipelined: Decoder) -> None:
     """Give a model that `pipedec train` has not made the prefix, the source limit and the prompt of a pipelined decoder.
 
-    What the settings ask for stays.
+    A `template` and `chat` that are asked for stay.
     """
     if sequential.checkpoint.settings is not None:
         return
@@ -202,9 +203,9 @@ def inherit_prompt(settings: RunSettings | ReportSettings, sequential: Decoder, 
     if like.prompt is not None:
         sequential.read_sources(like.prompt.template, chat=like.prompt.chat)
     else:  # an encoder-decoder has stored the prompt of its teacher
-        chat = trained.chat if settings.chat is None else settings.chat
-        template = trained.prompt if chat == trained.chat else None
-        sequential.read_sources(settings.prompt_template or template, chat=chat)
+        chat = trained.chat if chat is None else chat
+        own = trained.prompt if chat == trained.chat else None
+        sequential.read_sources(template or own, chat=chat)
 
 
 def announce_compiling(device: str, notify: Notify) -> None:

@@ -34,7 +34,7 @@ def announce(run: Run, notify: Notify) -> None:
     used = run.manifest["settings"]
     on_cpu = checkpoint.device.type == "cpu"
     threads = f" with {many(used['threads'], 'thread')}" if on_cpu else ""
-    auto = " (auto)" if run.settings.batch_size == "auto" else ""
+    auto = " (auto)" if run.is_auto else ""
     on = f"{used['dtype']} on {checkpoint.device}{threads}"
     notify.say(f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}")
     if trained is None:
@@ -74,8 +74,8 @@ def stream(
         name=lambda index: records[index].source[:HEADING],
         labels=run.labels,
         opener=run.method.bos is not None,
-        live=run.settings.live,
-        live_speed=run.settings.live_speed,
+        live=run.live,
+        live_speed=run.live_speed,
     )
     began, shown = time.perf_counter(), 0.0
     notify(generating)
@@ -104,20 +104,29 @@ def stream(
 
 
 def write(
-    run: Run, path: Path, notify: Notify, *, resume: bool, again: str, todo: str = "choose another --out"
+    run: Run,
+    path: Path,
+    notify: Notify,
+    *,
+    resume: bool,
+    again: str,
+    todo: str = "choose another --out",
+    checked: int | None = None,
 ) -> GenerateResult:
     """Write a run to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
 
-    With `resume` it goes on behind the lines that are there: a `UserError` if another run wrote them. Without it an earlier
-    file is kept as FILE.bak. `again` says how to go on after a stop; `todo` is for another writer of the file.
+    With `resume` it goes on behind the lines that are there: a `UserError` if another run wrote them. So many lines as were
+    `checked` just before are not compared with the inputs again. Without `resume` an earlier file is kept as FILE.bak.
+    `again` says how to go on after a stop; `todo` is for another writer of the file.
     """
     is_regular = path.is_file() or not path.exists()
     file, done = PredictionsFile(path) if is_regular else None, None
     invalid = 0
     with file.lock(notify.warn, todo=todo) if file else nullcontext():
         if file and resume and file.begun:
-            run = _traced_as(run, file)
-            done = file.done(run.manifest, run.inputs.read())
+            run, done = run.as_begun(file.settings), checked
+            if done != file.count():
+                done = file.done(run.manifest, run.inputs.read())
         elif file and resume and not file.shard:
             notify.say(f"there is no {path} to go on with: starting at the beginning")
         tally = _append(run, path, file, done, notify, again)
@@ -137,7 +146,7 @@ def is_complete(run: Run) -> bool:
 def _lines_there(run: Run) -> int | None:
     """How many lines of a run are in the workspace's file, None if there is no file; a `UserError` if another run wrote it."""
     file = PredictionsFile(run.path)
-    return file.done(_traced_as(run, file).manifest, run.inputs.read()) if file.begun else None
+    return file.done(run.as_begun(file.settings).manifest, run.inputs.read()) if file.begun else None
 
 
 def complete(run: Run, label: str, notify: Notify) -> GenerateResult:
@@ -154,7 +163,7 @@ def complete(run: Run, label: str, notify: Notify) -> GenerateResult:
         notify.say(f"{label}: all {count:,} predictions are in {path}")
         return _result(run, path, Tally(), count)
     announce(run, notify)
-    how = {"again": "the same command", "todo": "choose another --workspace"}
+    how: Any = {"again": "the same command", "todo": "choose another --workspace", "checked": done}
     return write(run, path, notify, resume=done is not None, **how)
 
 
@@ -180,16 +189,6 @@ def _result(run: Run, path: Path, tally: Tally, done: int, invalid: int = 0) -> 
     return GenerateResult(
         out=str(path), rows=rows, counts=tally, settings=settings, resumed_from=done, invalid=invalid
     )
-
-
-def _traced_as(run: Run, file: PredictionsFile) -> Run:
-    """The run with a trace if the file has one, unless the settings ask for a trace."""
-    return run.with_trace(file.settings.get("trace") is True or run.settings.trace is True)
-
-
-def _start(file: PredictionsFile, manifest: Mapping[str, Any], notify: Notify) -> None:
-    if kept := file.start(manifest):
-        notify.say(f"what stood in {file.path.name} is kept as {kept.name}")
 
 
 def _list_invalid(run: Run, file: PredictionsFile, notify: Notify) -> int:
@@ -225,8 +224,8 @@ def _append(
             notify.warn(f"other versions than when this run was begun: {', '.join(changed)}")
         what = "is whole already" if done == count else "goes on"
         notify.say(f"{path} {what}: {done:,} of {count:,} lines are there")
-    elif file:
-        _start(file, manifest, notify)
+    elif file and (kept := file.start(manifest)):
+        notify.say(f"what stood in {file.path.name} is kept as {kept.name}")
     tally = Tally()
     if done is None or done < count:
         try:

@@ -33,7 +33,6 @@ from pipedec_cli.data.places import STDIN
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
@@ -131,7 +130,7 @@ def run_on_ray(settings: ShardSettings, folder: Path, notify: Notify) -> Generat
     if settings.data == STDIN:
         raise UserError("--ray takes files, not standard input", todo="save the records in a file")
     # Workers have another environment. Without a number each worker would take all threads.
-    place, threads = Workspace.find(settings.workspace).root, settings.threads or 1
+    place, threads = settings.place.root, settings.threads or 1
     settings = replace(settings, workspace=place, threads=threads)
     inputs = read_inputs(settings, notify)
     job, artifact = _manifest(settings, inputs, notify), Artifact.job(folder)

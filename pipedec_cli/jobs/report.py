@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pipedec_cli.data.reading import require_place
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.evaluate.comparison import Report
 from pipedec_cli.evaluate.scoring import settle_metrics
@@ -33,8 +32,8 @@ def report(settings: ReportSettings, notify: Notify) -> Compared:
     require_place(settings.out, folder=True)
     # Refuse a model that is not there before torch is imported, which takes seconds.
     for model in (settings.model, settings.baseline or settings.model):
-        find_model(model, settings.workspace)
-    place = Workspace.find(settings.workspace)
+        find_model(model, settings.place)
+    place = settings.place
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
     settings = replace(settings, task=task, protocol=protocol)
     peers, drafts = parse_compared(settings.compare)

@@ -88,9 +88,10 @@ def plan_entries(
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
     sequential = _load_sequential(settings.baseline, usual, others, place, notify)
     served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, place, notify)
-    apply_prompt(settings, pipelined, *filter(None, [sequential]), *(serving for _, serving in served))
+    prompt = settings.prompt_template, settings.chat
+    apply_prompt(*prompt, pipelined, *filter(None, [sequential]), *(serving for _, serving in served))
     if sequential is not None:
-        inherit_prompt(settings, sequential, pipelined)
+        inherit_prompt(*prompt, sequential, pipelined)
     inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
     planner = _Planner(base, inputs, notify)
 

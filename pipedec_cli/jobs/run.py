@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from pipedec_cli.data.predictions import line
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
@@ -28,24 +27,23 @@ from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
-    """What is decoded, by what and how. Inputs and decoder may serve several runs."""
+    """What is decoded, by what and how. Inputs and decoder may serve several runs.
 
-    settings: RunSettings
+    The file in the workspace is named after decoder, delay, and all that is unusual, such as pipelined-delay2.
+    """
+
     decoder: Decoder
     inputs: Inputs
     method: Method
     batch_size: int
-    name: (
-        str  # of the file in the workspace: decoder, delay, and all that is unusual, such as pipelined-delay2
-    )
+    is_auto: bool  # whether the batch size was chosen for these inputs
+    path: Path  # the file in the workspace
     manifest: dict[str, Any]
-
-    @property
-    def path(self) -> Path:
-        """The file in the workspace."""
-        return Workspace.find(self.settings.workspace).generations(self.name)
+    keeps_trace: bool  # whether the grid is asked for, also behind lines without it
+    live: bool
+    live_speed: float | None
 
     @property
     def exact(self) -> ExactDecoder | None:
@@ -57,8 +55,9 @@ class Run:
         """Whether lines hold the grid."""
         return bool(self.manifest["settings"]["trace"])
 
-    def with_trace(self, trace: bool) -> Self:
-        """The same run, with the grid in its lines or without it."""
+    def as_begun(self, begun: Mapping[str, Any]) -> Self:
+        """The run as one with these settings goes on: with the grid if that has it, unless the grid is asked for."""
+        trace = begun.get("trace") is True or self.keeps_trace
         settings = {**self.manifest["settings"], "trace": trace}
         return replace(self, manifest={**self.manifest, "settings": settings})
 
@@ -97,15 +96,25 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     how = settings.some("empty_rows", "stop_on_repeat", "min_start_prob", "force")
     choose = partial(decoder.method, settings.delay, **how)
     method = choose(**settings.some("time_max", "sub_max", "max_tokens"))
-    batch_size = settings.batch_size
+    batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
     if batch_size == "auto":
         tokens = min(decoder.text.max_source_tokens, inputs.longest + decoder.text.longest_around)
         model = decoder.checkpoint.model
         batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
     draft = decoder.kind if isinstance(decoder, ExactDecoder) else None
     name = _name(settings, method, choose().limits, draft)
-    made_with = _manifest(settings, decoder, inputs, method, batch_size)
-    return Run(settings, decoder, inputs, method, batch_size, name, made_with)
+    return Run(
+        decoder=decoder,
+        inputs=inputs,
+        method=method,
+        batch_size=batch_size,
+        is_auto=is_auto,
+        path=settings.place.generations(name),
+        manifest=_manifest(settings, decoder, inputs, method, batch_size),
+        keeps_trace=settings.trace is True,
+        live=settings.live,
+        live_speed=settings.live_speed,
+    )
 
 
 def _manifest(

@@ -71,7 +71,7 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs
     from pipedec_cli.evaluate.significance import method
 
-    place = Workspace.find(settings.workspace)
+    place = settings.place
     if (first := settings.predictions) is None:
         folder = place.generations("any").parent
         there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID))

@@ -122,7 +122,7 @@ class Segmented:
 
 def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     """Cut every target into its subsequences, and the data into train, dev and test."""
-    place = Workspace.find(settings.workspace)
+    place = settings.place
     folder, limits = settings.out or place.data, Limits(settings.time_max, settings.sub_max)
     extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
     held_out = {name: file for name, file in extra.items() if file is not None}

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.shards import Shard
+from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.text import check_template
 
 #: Settings that say where results go and how they are shown. They do not change a result.
@@ -218,3 +219,8 @@ class WorkflowSettings(Settings):
     recipe: str | None = recipe_option()
     as_json: bool = json_option()
     quiet: bool = quiet_option()
+
+    @property
+    def place(self) -> Workspace:
+        """The workspace."""
+        return Workspace.find(self.workspace)

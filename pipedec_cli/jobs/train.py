@@ -21,7 +21,6 @@ from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest, naming
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
@@ -57,7 +56,7 @@ class Trained:
 def train(settings: TrainSettings, notify: Notify) -> Trained:
     """Train a model, and say which commands come next."""
     made = run(settings, notify)
-    place, sequential = Workspace.find(settings.workspace), settings.decoder == "sequential"
+    place, sequential = settings.place, settings.decoder == "sequential"
     again, model = settings.some("data", "workspace"), settings.out and str(settings.out)
     same: Any = again | {"data": settings.data and str(settings.data)}
     named = model or ("sequential" if sequential else None)
@@ -77,13 +76,13 @@ def train(settings: TrainSettings, notify: Notify) -> Trained:
 
 def run(settings: TrainSettings, notify: Notify) -> Trained:
     """Train a model and save it with its manifest, training.json."""
-    place = Workspace.find(settings.workspace)
+    place = settings.place
     data = settings.data or place.require(place.data, "pipedec segment DATA")
     artifact = Artifact.training(settings.out or place.model(settings.decoder))
     if settings.model in WORKSPACE_MODELS:
-        settings = replace(settings, model=find_model(settings.model, settings.workspace))
+        settings = replace(settings, model=find_model(settings.model, place))
     if settings.teacher in WORKSPACE_MODELS:
-        settings = replace(settings, teacher=find_model(settings.teacher, settings.workspace))
+        settings = replace(settings, teacher=find_model(settings.teacher, place))
     _check_settings(settings, artifact.path)
     settings = replace(settings, model=settings.model or settings.teacher or _DEFAULT_MODEL)
     with artifact.lock(notify.warn) if is_main() else nullcontext():

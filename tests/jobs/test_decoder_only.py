@@ -73,17 +73,7 @@ def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspac
     assert read_json(folder / "training.json")["settings"]["prompt"] == "Say {source} now:"
     codec = load_checkpoint(str(folder)).codec()
     assert codec.decode(codec.source("The Mill")[0]).endswith("now:")
-    few = (
-        "generate",
-        "-w",
-        workspace,
-        "--device",
-        "cpu",
-        "--set",
-        "max_tokens=8",
-        "--out",
-        tmp_path / "o.jsonl",
-    )
+    few = generating(workspace, tmp_path / "o.jsonl")
     run(*few)
     assert read_json(tmp_path / "o.manifest.json")["settings"]["prompt"] == "Say {source} now:"
     told = running.refused(*few, "--prompt-template", "{source}", "--resume")
@@ -225,23 +215,18 @@ def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
     train(workspace, "--model", model, "--lora", "4", "--set", "keep_adapter=true", "--overwrite")
     assert not (folder / "model.safetensors").exists() and (folder / "adapter_config.json").exists()
     assert "With `transformers` and `peft` these weights load" in (folder / "README.md").read_text()
-    few = (
-        "generate",
-        "-w",
-        workspace,
-        "--device",
-        "cpu",
-        "--set",
-        "max_tokens=8",
-        "--out",
-        tmp_path / "o.jsonl",
-    )
+    few = generating(workspace, tmp_path / "o.jsonl")
     run(*few)
     before = read_json(tmp_path / "o.manifest.json")["model"]["sha256"]
     change_weights(model)
     assert "model" in running.refused(*few, "--resume")
     run(*few)
     assert read_json(tmp_path / "o.manifest.json")["model"]["sha256"] != before
+
+
+def generating(workspace: Path, out: Path) -> tuple[Any, ...]:
+    """The command that generates a few tokens for each source."""
+    return ("generate", "-w", workspace, "--device", "cpu", "--set", "max_tokens=8", "--out", out)
 
 
 def change_weights(folder: Path) -> None:

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -215,6 +217,17 @@ def test_what_is_there_is_taken_without_a_decoder_step_and_what_is_missing_made(
     path.write_bytes(whole[: len(whole) // 2])
     assert complete() == (path, len(ROWS) - whole[: len(whole) // 2].count(b"\n"))
     assert lines(path) == lines(whole.decode())
+
+
+def test_a_report_reads_the_inputs_once_to_check_a_run_and_once_to_go_on_with_it(place):
+    path = complete()[0]
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    settings, talk, read = GenerateSettings(), Notify(), Mock()
+    inputs = read_inputs(settings, talk)
+    read.side_effect = inputs.read
+    run = plan_run(settings, load_decoder(settings, talk), replace(inputs, read=read))
+    predicting.complete(run, "the decoder", talk)
+    assert read.call_count == 2 and len(lines(path)) == len(ROWS)
 
 
 def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_asked_for(place):
