@@ -13,9 +13,7 @@ from pipedec_cli.evaluate.estimate import FEW_SUBSEQUENCES, WORTHWHILE
 TOLERANCE: Final = 0.5
 #: ROUGE-L with the baseline's texts from which on texts count as the same without right answers: nine of ten words, in order.
 SAME_TEXT: Final = 90.0
-AS_FAST: Final = (
-    1.1  # slower than the fastest by less than this factor counts as equally fast; quality decides
-)
+AS_FAST: Final = 1.1  # slower than the fastest by less: equally fast, and quality decides
 # How much more often than in the baseline something may go wrong without a caution; shares of 1.
 MORE_DROPPED: Final = 0.05
 MORE_OFTEN: Final = 0.02
@@ -206,9 +204,8 @@ def _unfit(baseline: Entry, useful: Sequence[Entry], called: str) -> str:
         )
     useless = f"the texts of {called} are useless, so a comparison with it says nothing"
     if not useful:
-        useless = (
-            f"the texts of {called} and of the pipelined decoder are useless, so their speed says nothing"
-        )
+        both = f"the texts of {called} and of the pipelined decoder"
+        useless = f"{both} are useless, so their speed says nothing"
     return f"No advice: {useless}. Train further, {again}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap, zip_longest
 from typing import Any
 
 from pipedec_cli.data.records import SplitName
@@ -30,18 +31,14 @@ def assemble(
     `qualities` belong to the first entries, by split; the last split is the one that everything is measured on. `called` is
     the baseline in the advice; `rest` are other fields of `Report`.
     """
-    entries = []
-    for place, one in enumerate(measured):
-        found = qualities[place] if place < len(qualities) else {}
-        entries.append(_scored_entry(one, found))
-    first, *others = entries
+    first, *others = starmap(_scored_entry, zip_longest(measured, qualities, fillvalue={}))
     # The texts of exact mode, and so their quality, are the baseline's.
     runs = {one.name: _run(one, timed) for one in others if one.quality.scored and one.role != "exact"}
     baseline, groups = _run(first, timed), _ids_by_size(first)
     examples = sum(map(len, groups.values()))
     subsequences = sum(size * len(ids) for size, ids in groups.items()) / examples if examples else None
     return Report(
-        entries=tuple(entries),
+        entries=(first, *others),
         conditions=conditions,
         metric=metric,
         subsequences_per_target=subsequences,

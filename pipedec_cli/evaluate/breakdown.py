@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from pipedec_cli.evaluate.metrics.measure import Scores
+from pipedec_cli.evaluate.metrics.measure import Scores
 
 #: The numbers of target subsequences in the paper's figures; targets with `MANY` or more share a row.
 PAPER_SIZES: Final = range(2, 10)

@@ -38,9 +38,8 @@ class Sample:
         if self.timed < self.of:
             drawn = "one drawn from each of as many equal parts, always the same"
             which = f"{self.timed} of {self.of} examples ({drawn})"
-        how = (
-            f"one pass to warm up, medians of {many(self.repeats, 'repeat')}; loading and tokenizing left out"
-        )
+        passes = f"one pass to warm up, medians of {many(self.repeats, 'repeat')}"
+        how = f"{passes}; loading and tokenizing left out"
         return f"{which} timed in one process, the decoders in turn; {how}"
 
 
@@ -122,11 +121,6 @@ class Report(Comparison[Entry]):
         """Our decoders at their delays."""
         return tuple(entry for entry in self.entries if entry.role == "pipelined")
 
-    @property
-    def advised(self) -> str | None:
-        """The name of the entry that the advice is about."""
-        return self.advice.entry
-
     def qualities(self, entry: Entry) -> dict[str | None, Quality]:
         """An entry's quality by split; the split that everything is measured on comes last."""
         return dict([*entry.other_splits.items(), (self.split, entry.quality)])
@@ -167,9 +161,8 @@ class Report(Comparison[Entry]):
         """What else a reader must know."""
         notes, unscored = [], self.unscored_splits
         if self.explored:
-            notes.append(
-                "how often sub_max was used up is counted on the timed examples, other faults on all"
-            )
+            counted = "how often sub_max was used up is counted on the timed examples"
+            notes.append(f"{counted}, other faults on all")
         if unscored:
             on, there = "", ""
             if self.measure:
@@ -202,10 +195,9 @@ class Bench(Comparison[MeasuredEntry]):
             pipelined_over_baseline = (one.role, other.role) == ("pipelined", "baseline")
             same_dtype = one.runner.settings["dtype"] == other.runner.settings["dtype"]
             compared = one.role != "peer" and other.role == "peer"
-            if compared or (pipelined_over_baseline and same_dtype):
-                gains = one.gains_over(other)
-                if size in gains:
-                    yield one, other, size, gains[size]
+            gains = one.gains_over(other)
+            if size in gains and (compared or (pipelined_over_baseline and same_dtype)):
+                yield one, other, size, gains[size]
 
     def values(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import to_builtins
 
 from pipedec_cli.evaluate.agreement import TextAgreement, TokenAgreement
 from pipedec_cli.evaluate.child import Memory
+from pipedec_cli.evaluate.scoring import ScoredRun
+from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Gain, Runner, Source, Timing, gain
-
-if TYPE_CHECKING:
-    from pipedec_cli.evaluate.scoring import ScoredRun
-    from pipedec_cli.evaluate.significance import Difference
 
 Role = Literal["baseline", "pipelined", "exact", "peer"]
 

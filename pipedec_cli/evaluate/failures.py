@@ -37,9 +37,7 @@ class Failures:
     dropped_rate: float | None  # of the expected subsequences; None if no reference's are known
     truncated_rate: float  # of the predictions
     stopped_on_repeat_rate: float  # of the predictions
-    alike_rate: (
-        float  # texts that equal another, as a share of the texts whose sources and right answers differ
-    )
+    alike_rate: float  # equal to another text, of those whose sources and right answers differ
 
     @property
     def subsequences_per_text(self) -> float:

@@ -134,7 +134,11 @@ def test_report_is_put_together_from_scores_and_timings():
     assert (first.gains, report.subsequences_per_target) == ({}, 2.0)
     row, *_ = report.by_subsequences["Δt = 1"]
     assert (row.examples, row.fewer_steps, row.timed, row.speedup) == (2, 16 / 6, 1, 3.0)
-    assert (report.advice.verdict, report.advised, report.advice.command) == ("take", "Δt = 1", "generate")
+    assert (report.advice.verdict, report.advice.entry, report.advice.command) == (
+        "take",
+        "Δt = 1",
+        "generate",
+    )
     content = json.loads(json.dumps(report.values()))
     assert content["entries"][1]["speed"][0]["over_baseline"]["speedup"] == 3.0
     assert content["entries"][1]["quality"]["signature"].startswith("rouge|")
@@ -155,7 +159,7 @@ def test_a_warning_about_other_work_stands_with_the_advice_that_it_weakens():
 def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():
     """Even if it is the fastest. It has no rows by number of subsequences: its texts are the baseline's."""
     report = compared(exact=["exact-pipelined"])
-    assert (report.advice.verdict, report.advised) == ("take", "Δt = 1")
+    assert (report.advice.verdict, report.advice.entry) == ("take", "Δt = 1")
     said = "If no word may change, exact-pipelined (`exact t5`) gives exactly the text of the sequential model, 6.0"
     assert said in report.advice.text
     assert set(report.by_subsequences) == {"Δt = 1"}

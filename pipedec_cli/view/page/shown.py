@@ -24,7 +24,8 @@ def shown_places(report: Report) -> list[int]:
 
 def shown_first(names: Sequence[str], report: Report) -> int:
     """The place of the decoder that is shown first: the advised one, else the first after the baseline."""
-    return names.index(report.advised) if report.advised in names else min(1, len(names) - 1)
+    advised = report.advice.entry
+    return names.index(advised) if advised in names else min(1, len(names) - 1)
 
 
 def size(data: object) -> int:
