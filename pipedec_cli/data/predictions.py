@@ -172,8 +172,7 @@ class PredictionsFile(Artifact):
 
     def write_invalid(self, invalid: Iterable[Mapping[str, Any]]) -> int:
         """Write what is wrong with the invalid records, a line each; returns how many there are. None: no file."""
-        write_json_lines(self.invalid_path, invalid)
-        count = PredictionsFile(self.invalid_path).count()
+        count = write_json_lines(self.invalid_path, invalid)
         if not count:
             self.invalid_path.unlink()
         return count

@@ -70,9 +70,8 @@ def make_segmenter(
     *,
     separators: Sequence[str] = (),
     fields: tuple[Field, ...] = (),
-    model: SentenceModel | None = None,
 ) -> Segmenter:
-    """The segmenter of a level. Without a sentence model, one is trained on the targets and sources."""
+    """The segmenter of a level. That of sentences and clauses is trained on the targets and sources."""
     if level == "phrase":
         if not all(separators):
             raise UserError("a separator must not be empty")
@@ -82,7 +81,7 @@ def make_segmenter(
         raise UserError(f"level {level} has no separators", todo=todo)
     if level == "field":
         return FieldSegmenter(fields)
-    return SentenceSegmenter(model or train_sentences(targets, sources), clauses=level == "clause")
+    return SentenceSegmenter(train_sentences(targets, sources), clauses=level == "clause")
 
 
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:

@@ -95,9 +95,8 @@ def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Se
         return make_segmenter(segmentation.level, separators=separators, fields=fields)
     path = _there(folder / SENTENCES_FILE)
     parameters = read_json(path, SentenceParameters, "pipedec segment")
-    return make_segmenter(
-        segmentation.level, model=SentenceModel(checked(parameters, SentenceParameters, str(path)))
-    )
+    model = SentenceModel(checked(parameters, SentenceParameters, str(path)))
+    return SentenceSegmenter(model, clauses=segmentation.level == "clause")
 
 
 def save_segmenter(folder: Path, segmenter: Segmenter) -> None:

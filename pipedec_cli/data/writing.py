@@ -84,10 +84,14 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, to_json(value, indent=2) + "\n")
 
 
-def write_json_lines(path: Path, objects: Iterable[Mapping[str, Any]]) -> None:
-    """Write one object a line, the file whole."""
+def write_json_lines(path: Path, objects: Iterable[Mapping[str, Any]]) -> int:
+    """Write one object a line, the file whole; returns how many there are."""
+    count = 0
     with atomic_writer(path) as file:
-        file.writelines(to_json(item) + "\n" for item in objects)
+        for item in objects:
+            file.write(to_json(item) + "\n")
+            count += 1
+    return count
 
 
 def record_fields(record: Record) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipedec_cli.data.paper import PaperFigures, paper_figures
 from pipedec_cli.data.records import Draft, SplitName
 from pipedec_cli.data.trained import curve_of
-from pipedec_cli.data.workspace import Workspace, segmented_with
+from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.assemble import assemble
 from pipedec_cli.evaluate.comparison import Report, Sample, choose_sample
@@ -31,12 +31,11 @@ def compare(
     settings: ReportSettings,
     peers: Sequence[PeerName],
     drafts: Sequence[Draft],
-    place: Workspace,
     notify: Notify,
 ) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
-    plan = plan_entries(settings, peers, drafts, place, notify)
-    files, scored = _score(settings, plan.entries, place, notify)
+    plan = plan_entries(settings, peers, drafts, notify)
+    files, scored = _score(settings, plan.entries, notify)
     qualities = [_qualities(settings, runs, scored[0]) for runs in scored]
     first = [*scored[0].values()][-1]
     records = [prediction.record for prediction in first.run.predictions]
@@ -66,12 +65,12 @@ def compare(
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
         significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
-        paper=_paper(settings, place),
+        paper=_paper(settings),
     )
 
 
 def _score(
-    settings: ReportSettings, entries: Sequence[ReportEntry], place: Workspace, notify: Notify
+    settings: ReportSettings, entries: Sequence[ReportEntry], notify: Notify
 ) -> tuple[list[Path], list[dict[SplitName, ScoredRun]]]:
     """Generate what is missing and score it. Returns the files, and for each entry its scored runs by split.
 
@@ -79,7 +78,7 @@ def _score(
     """
     from pipedec_cli.jobs.predicting import complete  # late: it imports torch
 
-    by = ScoreSettings(task=settings.task, protocol=settings.protocol, typed=settings.typed)
+    by = ScoreSettings(**settings.some("task", "protocol", "typed", "workspace"))
     files: list[Path] = []
     found: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
     splits: Sequence[SplitName] = settings.split or ("test",)
@@ -93,7 +92,7 @@ def _score(
         if runs:
             notify.warn(f"no right answers{some}: nothing is scored but agreement with the baseline")
         else:
-            runs = score_runs(by, loaded, place, notify, settings.limit)
+            runs = score_runs(by, loaded, notify, settings.limit)
             measure = runs[0].scores.measure
             by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
         for one, run in zip(found, runs, strict=True):
@@ -126,9 +125,9 @@ def training_curves(report: Report) -> dict[str, list[dict[str, float]]]:
     return {Path(name).name: curve for name in names if (curve := curve_of(name))}
 
 
-def _paper(settings: ReportSettings, place: Workspace) -> PaperFigures | None:
+def _paper(settings: ReportSettings) -> PaperFigures | None:
     """The paper's figures for the recipe of the command or of the workspace's data."""
     name = settings.recipe
     if not name and settings.data is None:
-        name = segmented_with(place.segmentation, "recipe")
+        name = segmented_with(settings.place.segmentation, "recipe")
     return paper_figures(name) if name else None

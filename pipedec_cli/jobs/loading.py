@@ -12,7 +12,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import Inputs, scan_inputs
 from pipedec_cli.data.lines import FieldNames
 from pipedec_cli.data.places import STDIN, corpus_files, given_splits
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.records import Record, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
@@ -52,7 +52,7 @@ def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = No
             todo = "give --split dev, or data of your own to generate from"
             raise UserError("is empty", where=location, todo=todo)
     else:
-        _check_split(settings, path, location)
+        _check_split(settings.split, path, location)
     invalid = InvalidRecords() if settings.skip_invalid else None
     warn = iter([notify.warn])  # warnings come once, though the records are read twice
     how: Any = {
@@ -78,15 +78,15 @@ def _text_record(number: int, text: str) -> Record:
     return Record(str(number), source, None, None, (), where, {"id": str(number), "source": source})
 
 
-def _check_split(settings: RunSettings, path: Path, location: str) -> None:
+def _check_split(asked: SplitName | None, path: Path, location: str) -> None:
     """A `UserError` if DATA does not have the split that is asked for."""
-    if path.is_dir() and (settings.split is not None or not corpus_files(path)):
+    if path.is_dir() and (asked is not None or not corpus_files(path)):
         any_name = "JSON lines and parquet files may have any names without --split; else name them train.jsonl, dev.jsonl, test.jsonl"
-        split = settings.split or "test"
+        split = asked or "test"
         if split not in (there := given_splits(location, any_name)):
             todo = f"give --split {' or '.join(there)}"
             raise UserError(f"has no file for {split}", where=location, todo=todo)
-    elif not path.is_dir() and settings.split is not None and (location == STDIN or path.exists()):
+    elif not path.is_dir() and asked is not None and (location == STDIN or path.exists()):
         raise UserError("a single file has no splits", where=location, todo="leave out --split")
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.merging import begin_job
-from pipedec_cli.data.predictions import PredictionsFile
+from pipedec_cli.data.predictions import PredictionsFile, line
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import JsonLinesAppender
@@ -83,7 +83,7 @@ def stream(
         for item in run.decoder.run(sources(), run.method, run.batch_size):
             if isinstance(item, Generated):
                 generated = replace(item, record=records.pop(item.index))
-                emit(generated, run.line(generated))
+                emit(generated, line(generated, run.inputs.names, trace=run.trace))
                 tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                 if warning := tally.first_impression(total):
                     notify.warn(warning)
@@ -97,9 +97,7 @@ def stream(
     finally:
         notify(GenerationEnded())
     tally.seconds = time.perf_counter() - began - shown
-    report_tally(tally, run.manifest["settings"], notify)
-    if run.exact and (warning := tally.saved_none(run.exact.costs)):
-        notify.warn(warning)
+    tally.report(run.manifest["settings"], notify, run.exact.costs if run.exact else None)
     return tally
 
 
@@ -174,14 +172,6 @@ def write_part(run: Run, folder: Path, notify: Notify) -> GenerateResult:
     announce(run, notify)
     begin_job(folder, run.manifest, shard.of)
     return write(run, folder / shard.file, notify, resume=True, again="the same command")
-
-
-def report_tally(tally: Tally, settings: Mapping[str, Any], notify: Notify) -> None:
-    """Say what was counted in a run with these settings."""
-    for warning in tally.warnings(settings["max_source_tokens"]):
-        notify.warn(warning)
-    for said in tally.lines(settings["sub_max"]):
-        notify.say(said)
 
 
 def _result(run: Run, path: Path, tally: Tally, done: int, invalid: int = 0) -> GenerateResult:

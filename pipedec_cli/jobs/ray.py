@@ -37,7 +37,7 @@ from pipedec_cli.data.writing import write_text
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import load_model, read_inputs
-from pipedec_cli.jobs.predicting import report_tally, write_part
+from pipedec_cli.jobs.predicting import write_part
 from pipedec_cli.jobs.run import plan_run
 from pipedec_cli.jobs.shard_settings import MergeSettings, ShardSettings
 from pipedec_cli.jobs.tally import GenerateResult, Tally
@@ -198,7 +198,7 @@ def _end(folder: Path, tally: Tally, notify: Notify) -> GenerateResult:
     parts, job = whole_parts(folder), Artifact.job(folder)
     count, invalid = job.manifest["examples"], sum(1 for part in parts for _ in part.invalid())
     job.finish({"examples": count, "invalid": invalid})
-    report_tally(tally, job.settings, notify)
+    tally.report(job.settings, notify)
     if invalid:
         notify.warn(f"{many(invalid, 'invalid record')} skipped, listed in {folder}/part-*.invalid.jsonl")
     then = command_line("shard merge", MergeSettings(folder=folder))

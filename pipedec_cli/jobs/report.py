@@ -33,11 +33,10 @@ def report(settings: ReportSettings, notify: Notify) -> Compared:
     # Refuse a model that is not there before torch is imported, which takes seconds.
     for model in (settings.model, settings.baseline or settings.model):
         find_model(model, settings.place)
-    place = settings.place
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
     settings = replace(settings, task=task, protocol=protocol)
     peers, drafts = parse_compared(settings.compare)
-    files, made = compare(settings, peers, drafts, place, notify)
+    files, made = compare(settings, peers, drafts, notify)
     resolved = {"peers": peers, "exact": drafts, **settings.recorded}
     content = made.values() | {"manifest": manifest(resolved, inputs=files)}
-    return Compared(made, content, training_curves(made), settings.out or place.report)
+    return Compared(made, content, training_curves(made), settings.out or settings.place.report)

@@ -13,7 +13,6 @@ from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Draft, SplitName, Teacher
 from pipedec_cli.data.trained import is_model, taught_by
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.entry import PlannedEntry, Role
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.evaluate.runners import make_runner
@@ -72,7 +71,6 @@ def plan_entries(
     settings: ReportSettings,
     peers: Sequence[PeerName],
     drafts: Sequence[Draft],
-    place: Workspace,
     notify: Notify,
 ) -> ReportPlan:
     """Load the models and plan the entries, peers left out; a UserError if there is nothing to compare with."""
@@ -84,10 +82,10 @@ def plan_entries(
         what = f"{pipelined.checkpoint.name} is a sequential model, not a pipelined decoder"
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
         raise UserError(what, todo=todo)
-    settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, place, notify)
+    settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, notify)
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
-    sequential = _load_sequential(settings.baseline, usual, others, place, notify)
-    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, place, notify)
+    sequential = _load_sequential(settings.baseline, usual, others, notify)
+    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, notify)
     prompt = settings.prompt_template, settings.chat
     apply_prompt(*prompt, pipelined, *filter(None, [sequential]), *(serving for _, serving in served))
     if sequential is not None:
@@ -211,7 +209,7 @@ def _uses_own_rule(how: GenerateSettings) -> bool:
 
 
 def _serving(
-    settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, place: Workspace, notify: Notify
+    settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, notify: Notify
 ) -> list[tuple[int, Decoder]]:
     """The delays to try, each with its checkpoint: the pipelined one, or the workspace's for this delay alone.
 
@@ -219,7 +217,7 @@ def _serving(
     """
     trained, name, found, lacking = pipelined.settings, pipelined.checkpoint.name, [], list[int]()
     for delay in (delay for delay in settings.delays or () if isinstance(delay, int)):
-        apart = place.model(f"pipelined-delay{delay}")
+        apart = settings.place.model(f"pipelined-delay{delay}")
         if trained.delay in ("any", delay):
             found.append((delay, pipelined))
         elif settings.model is None and apart.exists():
@@ -229,7 +227,7 @@ def _serving(
         else:
             found.append((delay, pipelined))  # it refuses the delay
     if lacking:
-        other = place.model(f"pipelined-delay{lacking[0]}")
+        other = settings.place.model(f"pipelined-delay{lacking[0]}")
         notify.warn(
             f"Δt = {', '.join(map(str, lacking))}: left out, since {name} was trained for delay {trained.delay} only; "
             "`pipedec train --delay any` makes a model for all delays, "
@@ -239,7 +237,7 @@ def _serving(
 
 
 def _with_teacher(
-    settings: ReportSettings, checkpoint: str, place: Workspace, notify: Notify
+    settings: ReportSettings, checkpoint: str, notify: Notify
 ) -> tuple[ReportSettings, Teacher | None]:
     """The settings with the teacher of a checkpoint as baseline, if it is still there and no other was given."""
     teacher = taught_by(checkpoint)
@@ -250,15 +248,15 @@ def _with_teacher(
         todo = "--baseline says where it is"
         notify.warn(f"the teacher of {checkpoint} is no longer at {teacher.name}: {todo}")
         return settings, None
-    own = real(teacher.name) == real(place.model("sequential"))
+    own = real(teacher.name) == real(settings.place.model("sequential"))
     return replace(settings, baseline=None if own else teacher.name), teacher
 
 
 def _load_sequential(
-    given: str | None, usual: GenerateSettings, others: Sequence[str], place: Workspace, notify: Notify
+    given: str | None, usual: GenerateSettings, others: Sequence[str], notify: Notify
 ) -> Decoder | None:
     """The sequential model that was given, or the workspace's; None if there is none and no entry needs it."""
-    folder = place.model("sequential")
+    folder = usual.place.model("sequential")
     if given is None and not is_model(folder):
         if folder.exists():
             left_out = f"the training of {folder} has not come to its end: it is left out"

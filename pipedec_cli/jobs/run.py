@@ -13,9 +13,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.places import STDIN
-from pipedec_cli.data.predictions import line
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import Generated
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.generate_settings import RunSettings
@@ -60,10 +58,6 @@ class Run:
         trace = begun.get("trace") is True or self.keeps_trace
         settings = {**self.manifest["settings"], "trace": trace}
         return replace(self, manifest={**self.manifest, "settings": settings})
-
-    def line(self, generated: Generated) -> dict[str, Any]:
-        """The line of a file for what was generated."""
-        return line(generated, self.inputs.names, trace=self.trace)
 
     @property
     def labels(self) -> Sequence[str]:

@@ -11,7 +11,6 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import keep_apart, require_place
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
@@ -71,9 +70,8 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs
     from pipedec_cli.evaluate.significance import method
 
-    place = settings.place
     if (first := settings.predictions) is None:
-        folder = place.generations("any").parent
+        folder = settings.place.generations("any").parent
         there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID))
         first = max(there, key=lambda path: path.stat().st_mtime, default=None)
         if first is None:
@@ -85,7 +83,7 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
         todo = "leave sources out, or give such lines with --gold"
         raise UserError(what, where=str(settings.sources), todo=todo)
     paths = [first] if settings.other is None else [first, settings.other]
-    runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), place, notify)
+    runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), notify)
     contents = [run.summary for run in runs]
     differences: Mapping[str, Difference] = {}
     if settings.other is not None:
@@ -98,14 +96,13 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
             "identical_predictions": len(set.intersection(*texts)),
         }
         contents.append(pair)
-    _save(settings, runs, contents, place, notify)
+    _save(settings, runs, contents, notify)
     return Scored(runs, differences, contents[-1])
 
 
 def score_runs(
     asked: ScoreSettings,
     runs: Sequence[LoadedRun],
-    place: Workspace,
     notify: Notify,
     limit: int | None = None,
 ) -> list[ScoredRun]:
@@ -114,7 +111,7 @@ def score_runs(
 
     task, protocol = settle_metrics(asked.task, asked.protocol, asked.typed)
     if task is None:
-        task, why = guess_task(runs[0], place)
+        task, why = guess_task(runs[0], asked.place)
         notify.say(f"task: {task}, since {why}; --task overrides it")
     measure = make_protocol(task, protocol, **asked.some(*_OF_A_PROTOCOL))
     scored = []
@@ -130,7 +127,6 @@ def _save(
     settings: ScoreSettings,
     runs: Sequence[ScoredRun],
     contents: Sequence[Any],
-    place: Workspace,
     notify: Notify,
 ) -> None:
     """Save the scores of each run and of its examples, and the comparison if there is one, with a manifest.
@@ -145,7 +141,7 @@ def _save(
     # Beside a device or a pipe there can be no file.
     alone = out is not None and out.exists() and not out.is_file()
     if out is None:
-        files = [place.scores / f"{name}.json" for name in (*names, "-vs-".join(names))]
+        files = [settings.place.scores / f"{name}.json" for name in (*names, "-vs-".join(names))]
     elif alone:
         files = [out]
     else:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pipedec_cli.data.records import Generated
 from pipedec_cli.data.wording import many
-
-if TYPE_CHECKING:
-    from pipedec_cli.data.records import Generated
+from pipedec_cli.jobs.events import Notify
 
 #: Identifiers that a warning names.
 NAMED: Final = 5
@@ -86,6 +85,17 @@ class Tally:
     def cut_short(self) -> int:
         """How many texts were cut short, by any limit."""
         return sum(self.truncated.values())
+
+    def report(
+        self, settings: Mapping[str, Any], notify: Notify, costs: Sequence[float] | None = None
+    ) -> None:
+        """Say what was counted in a run with these settings, and with these costs in exact mode."""
+        for warning in self.warnings(settings["max_source_tokens"]):
+            notify.warn(warning)
+        for said in self.lines(settings["sub_max"]):
+            notify.say(said)
+        if (none_saved := self.saved_none(costs)) is not None:
+            notify.warn(none_saved)
 
     def warnings(self, limit: int) -> Iterator[str]:
         """What the model could not see of the sources, of which it takes `limit` tokens."""
