@@ -86,12 +86,8 @@ def write_json(path: Path, value: object) -> None:
 
 def write_json_lines(path: Path, objects: Iterable[Mapping[str, Any]]) -> int:
     """Write one object a line, the file whole; returns how many there are."""
-    count = 0
     with atomic_writer(path) as file:
-        for item in objects:
-            file.write(to_json(item) + "\n")
-            count += 1
-    return count
+        return sum(bool(file.write(to_json(item) + "\n")) for item in objects)
 
 
 def record_fields(record: Record) -> dict[str, Any]:
