@@ -277,6 +277,39 @@ def oracle_together(
     return result
 
 
+def oracle_blind(
+    model: Any,
+    prompt: Sequence[int],
+    known: Sequence[Sequence[int]],
+    *,
+    eos: int,
+    ends: Sequence[int] = (),
+    allowed: Callable[[int, list[int]], Sequence[int]] = lambda row, tokens: (),
+    time_max: int = 50,
+) -> tuple[list[list[int]], list[float], float]:
+    """What a decoder-only model writes behind the prompt and each row's known tokens, as if no other row were there.
+
+    The tokens and the confidence of each row, and the smallest gap; every token by a plain pass of transformers over all.
+    """
+    texts, confidences, gap = list[list[int]](), list[float](), math.inf
+    for row, key in enumerate(known):
+        tokens, confidence = list[int](), 1.0
+        while len(tokens) < time_max and not {eos, *ends}.intersection(tokens):
+            with torch.no_grad():
+                logits = model(input_ids=torch.tensor([[*prompt, *key, *tokens]])).logits[0, -1].float()
+            choice = list(allowed(row, tokens)) or list(range(len(logits)))
+            chances = logits[choice].softmax(dim=0)
+            best = int(logits[choice].argmax())
+            if len(choice) > 1:
+                first, second = logits[choice].topk(2).values.tolist()
+                gap = min(gap, first - second)
+            tokens.append(choice[best])
+            confidence *= float(chances[best])
+        texts.append(tokens)
+        confidences.append(confidence)
+    return texts, confidences, gap
+
+
 def _due(schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: int) -> bool:
     """Whether a subsequence is to be established at the start of time-step t, its <bos> at time t − 1."""
     if schedule.kind == "fixed":

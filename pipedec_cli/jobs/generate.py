@@ -12,6 +12,7 @@ from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
+from pipedec_cli.jobs.blind import show_prompt
 from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
@@ -25,8 +26,10 @@ def generate(
     settings: GenerateSettings,
     notify: Notify,
     emit: Callable[[Generated, Mapping[str, Any]], None] | None = None,
-) -> GenerateResult | None:
+) -> GenerateResult | str | None:
     """Generate as the settings say. Returns None if the lines went to `emit`, because the output is standard output.
+
+    With `show_prompt` nothing is generated, and the result is the prompt.
 
     `emit` takes each result and its line.
     """
@@ -39,6 +42,9 @@ def generate(
 
     settings = usual_for_model(settings)
     inputs, decoder = read_inputs(settings, notify), load_model(settings, notify)
+
+    if settings.show_prompt:
+        return show_prompt(decoder, next(iter(inputs.read())).source)  # type: ignore[arg-type]
 
     from pipedec_cli.jobs.predicting import announce, stream, write
     from pipedec_cli.jobs.run import plan_run
@@ -73,6 +79,13 @@ def check_settings(settings: RunSettings) -> None:
     """A `UserError` if settings do not go together."""
     if settings.text and settings.data is not None:
         raise UserError("--text and DATA are both given", todo="give one of them")
+    if settings.is_blind and (settings.exact or settings.model in (None, "pipelined")):
+        what = "--schema, --shots and --ask are for an ordinary decoder-only model"
+        raise UserError(what, todo="name it with --model, and leave --exact out")
+    if settings.schema and settings.fields:
+        raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
+    if settings.show_prompt and not settings.is_blind:
+        raise UserError("--show-prompt is for --schema, --shots and --ask", todo="leave it out")
     if settings.draft and not settings.exact:
         raise UserError("--draft is for --exact alone", todo="name the sequential model with --exact")
     of_data = {"plain", "source_field", "target_field", "id_field"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from pipedec_cli.data.records import Delay, Draft
@@ -11,7 +12,9 @@ from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, argument, key, option
 from pipedec_cli.pipeline.grid import EmptyRows
 
-_decoding, _data, _machine = (partial(option, panel=name) for name in ("Decoding", "Data", "Machine"))
+_decoding, _data, _machine, _asking = (
+    partial(option, panel=name) for name in ("Decoding", "Data", "Machine", "Without training")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,19 @@ class RunSettings(WorkflowSettings):
     exact: str | None = _decoding(None, "Write this sequential model's text in fewer calls.", metavar="MODEL")
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
     unconstrained: bool = _decoding(False, "Let fields have values that the schema does not allow.")
+    schema: str | None = _asking(
+        None,
+        "Write objects of this JSON Schema, or FILE.py:CLASS (pydantic), without training.",
+        metavar="FILE",
+    )
+    fields: str | None = _asking(
+        None, "The same with these keys, such as 'name, age int, kind: pub|bar'.", metavar="NAME,NAME"
+    )
+    shots: tuple[str, int] | None = _asking(
+        None, "Show N examples of a file in the prompt.", parser=common.parse_shots, metavar="FILE:N"
+    )
+    ask: tuple[str, ...] = _asking((), "Ask this about each source. May be given several times.")
+    questions: Path | None = key(None, "A file of questions about each source, a line each.")
     time_max: int | None = _decoding(None, "The last time-step [default: trained].", min=1)
     sub_max: int | None = key(
         None, "The most subsequences, with empty ones that stay; default: as segmented.", min=1
@@ -71,10 +87,16 @@ class RunSettings(WorkflowSettings):
     )
     recipe: str | None = key(None, "A recipe as defaults: paper, a data set of the paper, or fields.")
     # Settings of `generate` alone.
+    show_prompt: bool = False
     text: tuple[str, ...] = ()
     resume: bool = False
     live: bool = False
     live_speed: float | None = None
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether a model answers without training."""
+        return bool(self.schema or self.fields or self.shots or self.ask or self.questions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +104,7 @@ class GenerateSettings(RunSettings):
     """The settings of `pipedec generate`."""
 
     text: tuple[str, ...] = option((), "A source instead of DATA. May be given several times.")
+    show_prompt: bool = _asking(False, "Print what the model reads for the first source, and end.")
     resume: bool = common.general(False, "Go on after a stop. Else an earlier file becomes FILE.bak.")
     live: bool = common.general(False, "Show the grid while it is decoded, on stderr.")
     live_speed: float | None = key(

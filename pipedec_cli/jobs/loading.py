@@ -17,6 +17,7 @@ from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
+from pipedec_cli.jobs.blind import blind_rows
 from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
@@ -113,6 +114,8 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
     """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
     if settings.exact:
         decoder = _load_exact(settings, notify)
+    elif settings.is_blind:
+        decoder = _load_blind(settings, notify)
     else:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
@@ -129,6 +132,14 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
         what = "--unconstrained is for a model that writes objects, and this one does not"
         raise UserError(what, todo="leave it out")
     return decoder
+
+
+def _load_blind(settings: RunSettings, notify: Notify) -> Decoder:
+    rows, plain = blind_rows(settings, notify), load_decoder(settings, notify)
+
+    from pipedec_cli.model.blind import BlindDecoder
+
+    return BlindDecoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
 
 
 def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:

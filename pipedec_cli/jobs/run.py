@@ -19,6 +19,7 @@ from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.model.batch_size import choose_batch_size
+from pipedec_cli.model.blind import BlindDecoder
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.grid import Limits, Method
@@ -75,7 +76,8 @@ class Run:
             return "sequential decoder"
         if isinstance(method.schedule, Together):
             free = ", unconstrained" if self.decoder.unconstrained else ""
-            words = f"{many(len(method.openings), 'field')} at a time{free}"
+            what = "blind row" if method.blind else "field"
+            words = f"{many(len(method.openings), what)} at a time{free}"
         else:
             is_fixed = isinstance(method.schedule, Fixed)
             words = f"Δt = {method.schedule.delay}" if is_fixed else "waiting schedule"  # type: ignore[attr-defined]
@@ -132,6 +134,7 @@ def _manifest(
         **({"unconstrained": decoder.unconstrained} if decoder.fields else {}),
         **asdict(method.limits),
         **decoder.text.described,
+        **({"rows": decoder.described} if isinstance(decoder, BlindDecoder) else {}),
         "dtype": settings.dtype,
         "device": checkpoint.device.type,
         "source_field": inputs.names.source,
@@ -167,13 +170,15 @@ def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | Non
     elif settings.data is not None:  # a file's name without its endings, a data set's without its owner
         name = real(settings.data).name
         data = name.removesuffix(".gz").rpartition(".")[0] or name
-    is_sequential = isinstance(method.schedule, Whole)
-    kind = (draft or "sequential") if is_sequential else f"pipelined-{method.schedule.name}"
+    kind = "blind" if method.blind else f"pipelined-{method.schedule.name}"
+    if isinstance(method.schedule, Whole):
+        kind = draft or "sequential"
     limits = asdict(method.limits).items()
     models = [name for name in (settings.model, settings.exact) if name]
     parts = [
         draft and "exact",
         kind,
+        settings.shots and f"shots{settings.shots[1]}",
         method.empty_rows if method.empty_rows != "retry" else None,
         "norepeat" if method.stop_on_repeat else None,
         f"minprob{method.min_start_prob:g}" if method.min_start_prob else None,

@@ -119,6 +119,16 @@ def parse_shard(value: Any) -> Shard:
         raise ValueError(str(error)) from None
 
 
+def parse_shots(value: Any) -> tuple[str, int]:
+    """A file and a number of its records, such as ``train.jsonl:4``."""
+    location, _, number = (f"{value[0]}:{value[1]}" if isinstance(value, tuple) else str(value)).rpartition(
+        ":"
+    )
+    if not (location and number.isdecimal() and int(number) >= 1):
+        raise ValueError("give a file and how many of its records, such as train.jsonl:4")
+    return location, int(number)
+
+
 def listed(value: Any) -> list[str]:
     """The parts of a list that is typed with commas."""
     parts = value if isinstance(value, list | tuple) else str(value).split(",")

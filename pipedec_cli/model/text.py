@@ -43,6 +43,7 @@ class Prompt:
     tail: list[int]
     template: str = SOURCE
     chat: bool = False
+    text: str = SOURCE  # the template as it is read, within the chat template
 
 
 def usual_prompt(*, chat: bool) -> str:
@@ -174,6 +175,11 @@ class TextCodec:
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return str(self.tokenizer.decode(list(ids), **options)).strip()
 
+    def written(self, ids: Sequence[int]) -> str:
+        """The text of ids as it is, special tokens and all white space included."""
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **options))
+
 
 def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special ids that a tokenizer puts before and behind a text."""
@@ -210,11 +216,11 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
     If the tokenizer begins a text with a special token, so does the prompt. Special tokens in templates are special.
     """
     text = prompt_text(tokenizer, template, chat=chat)
-    head, tail = (_template_ids(tokenizer, part) for part in text.split(SOURCE))
+    head, tail = (template_ids(tokenizer, part) for part in text.split(SOURCE))
     first = ids_around(tokenizer)[0][:1]
     if first == [tokenizer.bos_token_id] != head[:1]:
         head = [*first, *head]
-    return Prompt(head, tail, template, chat)
+    return Prompt(head, tail, template, chat, text)
 
 
 def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
@@ -225,10 +231,10 @@ def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
     _, _, behind = _rendered(tokenizer, *turns).rpartition(SOURCE)
     # The end of a turn need not have a name among the tokenizer's special tokens.
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return next((token for token in _template_ids(tokenizer, behind) if token in special), eos)
+    return next((token for token in template_ids(tokenizer, behind) if token in special), eos)
 
 
-def _template_ids(tokenizer: Any, text: str) -> list[int]:
+def template_ids(tokenizer: Any, text: str) -> list[int]:
     """The ids of a part of a template; its special tokens are special."""
     options = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
     return list(tokenizer(text, **options)["input_ids"]) if text else []

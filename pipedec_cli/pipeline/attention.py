@@ -10,7 +10,9 @@ from torch import Tensor
 #: attention is empty. Padding is found by position, never by token id, because T5's <bos> is its pad token.
 PADDING: Final = 1 << 20
 #: A prompt is row 0 of the grid, before all other rows and causal in itself. Its first token stands at this time.
-PROMPT_TIME: Final = -PADDING
+PROMPT_TIME: Final = -(1 << 28)
+#: Where rows do not see each other, each stands so many time-steps before the row above: more than a row has tokens.
+APART: Final = 1 << 14
 
 _Place = TypeVar("_Place", int, Tensor)
 
@@ -27,6 +29,14 @@ def position(subsequence: Tensor, time: Tensor) -> Tensor:
 def behind(subsequence: _Place, time: _Place, before: _Place) -> _Place:
     """The position p = S + K + t + i − 1 behind a prompt of S tokens, with keys of up to K tokens; `before` is S + K."""
     return before + time + subsequence - 1
+
+
+def apart(subsequence: int, number: int) -> int:
+    """The time of a row's token `number`, counted from 0, where each row sees the prompt and itself alone (blind rows).
+
+    Rows above then stand later and rows below have larger numbers, so that `visible` hides both.
+    """
+    return number - APART * subsequence
 
 
 def visible(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:

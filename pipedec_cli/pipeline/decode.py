@@ -112,7 +112,7 @@ def decode(
             if ended:
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
-            certain = method.min_start_prob > 0
+            certain = method.min_start_prob > 0 or method.confident
             answers, probabilities = (
                 model.step_with_probabilities(rows) if certain else (model.step(rows), ())
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Literal, NamedTuple
 
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
@@ -72,8 +72,14 @@ class Method:
     #: Under ``retract``: the least probability of the first token of an attempt made while something is live.
     min_start_prob: float = 0.0
     openings: tuple[Opening, ...] = ()
+    #: Blind rows: each sees the prompt and itself alone, and has its known tokens right behind the prompt, without <bos>.
+    blind: bool = False
+    ends: frozenset[int] = frozenset()  # other tokens that end a subsequence
+    confident: bool = False  # whether the probabilities of all answers are wanted
 
     def __post_init__(self) -> None:
+        if self.blind and not all(opening.known for opening in self.openings):
+            raise ValueError("a blind row begins with a known token")
         if self.empty_rows == "retract" and (self.openings or isinstance(self.schedule, Whole)):
             raise ValueError("nothing is explored, so nothing can be taken back")
         if self.stop_on_repeat and self.openings:
@@ -104,6 +110,7 @@ class Slot(NamedTuple):
     #: but the last.
     answers: bool = True
     allowed: Sequence[int] = ()  # the tokens that the answer is chosen from, in rising order; () is any token
+    number: int = -1  # in a blind row: the tokens before it in the row
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,20 +206,21 @@ class Grid:
     def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
         """The tokens of a row that have not gone through the decoder. The last one asks for the next token."""
         time, live, openings = row.start + len(row.tokens), not row.ended, self.method.openings
+        first = 1 - len(row.known) if self.method.blind else None  # the time of a blind row's first token
         if row.tokens:
             last = row.tokens[-1]
         else:
-            *before, last = self.bos, *row.known
+            *before, last = row.known if self.method.blind else (self.bos, *row.known)
             for earlier, token in enumerate(before, start=time - len(before)):
-                yield Slot(number, earlier, token, answers=False)
+                yield Slot(number, earlier, token, False, number=-1 if first is None else earlier - first)
         allowed = openings[number - 1].allowed(row.tokens) if openings and live else ()
-        yield Slot(number, time, last, live, allowed)
+        yield Slot(number, time, last, live, allowed, -1 if first is None else time - first)
 
     def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place, and let the clock tick.
 
         Rows that do not answer ignore theirs. The probabilities of the answers are needed if `Method.min_start_prob`
-        is not 0. A row that is taken back is the last of the planned rows. A ValueError if the numbers do not fit.
+        is not 0, and make the confidence of each row. A row that is taken back is the last of the planned rows. A ValueError if the numbers do not fit.
         """
         method, planned = self.method, self._planned
         if len(answers) != len(planned) or not planned:
@@ -223,13 +231,15 @@ class Grid:
         self.steps += 1
         self._planned = ()
         made: list[Slot] = []
-        for slot, token in zip(planned, answers, strict=True):
+        for slot, token, probability in zip(planned, answers, probabilities or repeat(1.0), strict=False):
             row = self.subsequences[slot.subsequence - 1]
             if not slot.answers:
                 row.eos_fed = row.ended  # false for a known token: its row has not begun to answer
                 continue
             row.tokens.append(token)
-            row.ended = token == method.eos
+            row.ended = token == method.eos or token in method.ends
+            row.eos_fed = row.ended and method.blind  # no other row would see it
+            row.confidence *= probability
             made.append(Slot(slot.subsequence, self.time, token))
         certain = not method.min_start_prob or probabilities[-1] >= method.min_start_prob
         gone: tuple[Slot, ...] = ()

@@ -19,8 +19,9 @@ class Subsequence:
 
     start: int
     tokens: list[int] = field(default_factory=list)
-    ended: bool = False  # the newest token is <eos>
-    eos_fed: bool = False  # the <eos> has gone through the decoder
+    ended: bool = False  # the newest token is <eos>, or another token that ends it
+    eos_fed: bool = False  # the <eos> has gone through the decoder, or no row would see it
+    confidence: float = 1.0  # the product of its tokens' probabilities, where these are asked for
     known: Sequence[int] = ()
 
     @property

@@ -72,6 +72,7 @@ class Verify:
     costs: Sequence[float] = FLAT
     drafts: dict[int, Sequence[int]] = field(default_factory=dict)
     min_start_prob: ClassVar[float] = 0.0
+    confident: ClassVar[bool] = False
 
     def new_grid(self, example: int, source: Sequence[int]) -> Verification:
         """A text of which nothing is written yet."""

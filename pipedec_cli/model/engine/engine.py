@@ -171,16 +171,22 @@ class Engine:
 
         More than `MOST_ROWS` rows run in parts. The result is the same, since no row sees the rows behind it.
         """
-        self.stepper.prompts.settle(rows)  # by all rows, not by those of the first part
         answers = list[int]()
-        for first in range(0, len(rows), MOST_ROWS):
-            answers += self.stepper.step(rows[first : first + MOST_ROWS])
+        for part in self._parts(rows):
+            answers += self.stepper.step(part)
         return _checked(answers)
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-        """One decoder call: the most probable next token of each row and its probability, a softmax in float32."""
-        answers, probabilities = self.stepper.step_with_probabilities(rows)
+        """One decoder call: the most probable next token of each row and its probability: a softmax over the tokens that are allowed."""
+        answers, probabilities = list[int](), list[float]()
+        for part in self._parts(rows):
+            more = self.stepper.step_with_probabilities(part)
+            answers, probabilities = answers + more[0], probabilities + more[1]
         return _checked(answers), probabilities
+
+    def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
+        self.stepper.prompts.settle(rows)  # by all rows, not by those of the first part
+        return [rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """One decoder call: logits [rows, vocabulary], in the dtype of the weights or in float32."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pipedec_cli.pipeline.attention import PROMPT_TIME, behind
+from pipedec_cli.pipeline.attention import PROMPT_TIME, apart, behind
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 
@@ -17,7 +17,7 @@ class Prompts:
     """The prompts of all sequences: S tokens each, with K places for known tokens behind them.
 
     Prompt tokens have the positions 0 … S − 1, a later token has S + K + time + subsequence − 1. K is how far before time 0
-    the first call after the prompt begins; later calls do not change it.
+    the first call after the prompt begins; later calls do not change it. Token j of a blind row, from 0, has S + j.
     """
 
     def __init__(self, sequences: int) -> None:
@@ -39,9 +39,12 @@ class Prompts:
             self._known[row.sequence] = max(self._known[row.sequence], -row.slot.time)
         self._new.difference_update(row.sequence for row in first)
 
-    def position(self, sequence: int, slot: Slot) -> int:
-        """The position of a slot's token; its sequence is settled."""
-        return behind(slot.subsequence, slot.time, self._lengths[sequence] + self._known[sequence])
+    def place(self, sequence: int, slot: Slot) -> tuple[int, int]:
+        """The time at which a slot's token stands in the cache, and its position; its sequence is settled."""
+        before = self._lengths[sequence]
+        if slot.number >= 0:
+            return apart(slot.subsequence, slot.number), before + slot.number
+        return slot.time, behind(slot.subsequence, slot.time, before + self._known[sequence])
 
     def prompt_rows(self, sequence: int, prompt: Sequence[int]) -> list[Row]:
         """The tokens of a prompt as rows that want no answer. Token j has position j, whatever K is."""

@@ -37,7 +37,7 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     }
 
     // Answer the rows that are kept. `logits` gets [rows that want an answer][vocabulary in whole panels]. `probabilities`, if
-    // not null, gets the softmax of each answer; this overwrites the logits. Rows with choices find theirs in `allowed`, one row
+    // not null, gets the softmax of each answer over the tokens that it is chosen from; this overwrites the logits. Rows with choices find theirs in `allowed`, one row
     // behind the other.
     void answer(Scratch &s, const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
@@ -59,6 +59,11 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
             answers[r] = count ? *std::max_element(from, from + count, less) : best(row, largest.data() + k * largest_row);
             if (answers[r] >= 0 && std::isnan(row[answers[r]])) answers[r] = NO_NUMBER;
             if (!probabilities || answers[r] < 0) return;
+            if (count) {
+                const auto add = [&](float sum, int64_t token) { return sum + std::exp(row[token] - row[answers[r]]); };
+                probabilities[r] = 1.0f / std::accumulate(from, from + count, 0.0f, add);
+                return;
+            }
             const float sum = exponentials(row, vocabulary);
             probabilities[r] = row[answers[r]] / sum;
         });

@@ -49,24 +49,24 @@ class NativeStepper:
 
     def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Read prompts, which may be empty, into sequences that start anew: they become row 0 of their grids."""
-        rows, positions = list[Row](), list[int]()
+        rows, places = list[Row](), list[tuple[int, int]]()
         for sequence, prompt in sorted(newcomers):
             self.release(sequence)
             self.prompts.begin(sequence, len(prompt))
-            rows += self.prompts.prompt_rows(sequence, prompt)
-            positions += range(len(prompt))
+            rows += (new := self.prompts.prompt_rows(sequence, prompt))
+            places += ((row.slot.time, position) for position, row in enumerate(new))
         for first in range(0, len(rows), READ_TOGETHER):
             portion = slice(first, first + READ_TOGETHER)
-            self._run(rows[portion], positions[portion])
+            self._run(rows[portion], places[portion])
 
     def step(
         self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
     ) -> list[int]:
         """One decoder call; see `Library.step`."""
         if not self.weights.struct.causal:
-            return self._run(rows, [0] * len(rows), logits, probabilities)
+            return self._run(rows, [(row.slot.time, 0) for row in rows], logits, probabilities)
         self.prompts.settle(rows)
-        return self._run(rows, [self.prompts.position(*row) for row in rows], logits, probabilities)
+        return self._run(rows, [self.prompts.place(*row) for row in rows], logits, probabilities)
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """The most probable next token of each row, and its probability."""
@@ -94,15 +94,15 @@ class NativeStepper:
     def _run(
         self,
         rows: Sequence[Row],
-        positions: Sequence[int],
+        places: Sequence[tuple[int, int]],
         logits: Tensor | None = None,
         probabilities: Tensor | None = None,
     ) -> list[int]:
-        """Run rows that stand at these positions. They get the next columns of their sequences."""
+        """Run rows that stand at these times and positions. They get the next columns of their sequences."""
         placed, allowed = list[int](), list[int]()
-        for (sequence, slot), position in zip(rows, positions, strict=True):
+        for (sequence, slot), (time, position) in zip(rows, places, strict=True):
             column, choices = self._filled[sequence], len(slot.allowed) if slot.answers else -1
-            placed += (slot.token, sequence, column, slot.subsequence, slot.time, choices, position)
+            placed += (slot.token, sequence, column, slot.subsequence, time, choices, position)
             allowed += slot.allowed
             self._filled[sequence] += 1
         self._grow(max(self._filled))

@@ -121,12 +121,7 @@ class TorchStepper:
         narrow = [number for number, row in enumerate(rows) if row.slot.allowed]
         if narrow:
             logits = call.logits[[where[number] for number in narrow]]
-            open_places = [
-                (at, token) for at, number in enumerate(narrow) for token in rows[number].slot.allowed
-            ]
-            closed = torch.ones(logits.shape, dtype=torch.bool, device=logits.device)
-            closed[torch.tensor(open_places, device=logits.device).T.unbind()] = False
-            best = _best(logits.masked_fill(closed, -torch.inf)).tolist()
+            best = _best(_allowed(logits, [rows[number] for number in narrow])).tolist()
             for number, token in zip(narrow, best, strict=True):
                 found[number] = token
         return found
@@ -134,7 +129,7 @@ class TorchStepper:
     @torch.inference_mode()
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """The most probable next token of each row, and its probability."""
-        logits = self.logits(rows).float()
+        logits = _allowed(self.logits(rows).float(), rows)
         return _best(logits).tolist(), logits.softmax(dim=-1).amax(dim=-1).tolist()
 
     @torch.inference_mode()
@@ -166,7 +161,7 @@ class TorchStepper:
         given: list[tuple[int, ...]] = []
         self.prompts.settle(rows)
         for sequence, slot in rows:
-            place = (slot.subsequence, slot.time, self.prompts.position(sequence, slot), counts[sequence])
+            place = (slot.subsequence, *self.prompts.place(sequence, slot), counts[sequence])
             given.append((slot.token, sequence, filled[sequence], *place))
             counts[sequence] += 1
             filled[sequence] += 1
@@ -222,6 +217,17 @@ class TorchStepper:
     def _compute(self, call: Call) -> None:
         call.logits = self.layers.head(self.layers.states(StepContext(self.cache, call)))
         call.answers = _best(call.logits)
+
+
+def _allowed(logits: Tensor, rows: Sequence[Row]) -> Tensor:
+    """The logits of rows, −∞ at each token that a row's slot does not allow."""
+    open_places = [(at, token) for at, row in enumerate(rows) for token in row.slot.allowed]
+    if not open_places:
+        return logits
+    narrow = torch.tensor([[bool(row.slot.allowed)] for row in rows], device=logits.device)
+    closed = narrow.repeat(1, logits.shape[1])
+    closed[torch.tensor(open_places, device=logits.device).T.unbind()] = False
+    return logits.masked_fill(closed, -torch.inf)
 
 
 def _best(logits: Tensor) -> Tensor:

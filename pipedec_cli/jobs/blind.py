@@ -1,0 +1,96 @@
+"""The rows of a model that answers without training: the keys of a schema, examples for the prompt, and questions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, texts_of
+from pipedec_cli.data.json_schema import read_schema, read_short, settled
+from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.reading import contents
+from pipedec_cli.data.records import Record
+from pipedec_cli.data.rows import read_records
+from pipedec_cli.data.schema import learn_schema
+from pipedec_cli.jobs.events import Notify
+
+if TYPE_CHECKING:
+    from pipedec_cli.jobs.generate_settings import RunSettings
+    from pipedec_cli.model.blind import BlindDecoder, Rows
+
+#: Examples are chosen from so many records.
+_CHOSEN_FROM: Final = 2_000
+
+
+def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
+    """What the rows ask for. A UserError for a file that cannot be used."""
+    from pipedec_cli.model.blind import Rows
+
+    questions = list(settings.ask)
+    if settings.questions:
+        lines = contents(settings.questions).decode("utf-8", "replace").splitlines()
+        if not any(found := [line.strip() for line in lines]):
+            raise UserError("is empty", where=str(settings.questions), todo="write a question a line")
+        questions += filter(None, found)
+    if not all(map(str.strip, questions)):
+        raise UserError("--ask is empty", todo="ask a question")
+    location, count = settings.shots or ("", 0)
+    records = [*_with_targets(location, settings)] if location else []
+    fields: tuple[Field, ...] = ()
+    if settings.schema or settings.fields:
+        known = (
+            read_schema(settings.schema, notify.warn)
+            if settings.schema
+            else read_short(settings.fields or "")
+        )
+        fields = tuple(map(settled, known.values()))
+    elif records:
+        fields, _ = learn_schema(records)
+    if listed := [field.name for field in fields if field.listed]:
+        what = f"{listed[0]!r} is in a list of objects, which needs a model that was trained for it"
+        raise UserError(
+            what, todo="leave it out of the schema, or train with `pipedec segment --level field`"
+        )
+    if count > len(records):
+        what = f"has {len(records):,} records with an object as target"
+        raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
+    return Rows(fields, tuple(dict.fromkeys(questions)), tuple(choose_shots(records, fields, count)))
+
+
+def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
+    """The first records of a file that have an object as target."""
+    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    found = (one for one in read_records(location, names) if one.target_fields is not None)
+    return islice(found, _CHOSEN_FROM)
+
+
+def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int) -> list[Record]:
+    """Examples that show each key with a value and without one, and each value of an enum, as evenly as can be.
+
+    One after the other the record is taken whose keys have been shown least in its way; the first of equals.
+    """
+    shown = Counter[tuple[str, str]]()
+    ways = [_ways(record, fields) for record in records]
+    chosen: list[int] = []
+    while len(chosen) < count:
+        left = (number for number in range(len(records)) if number not in chosen)
+        chosen.append(max(left, key=lambda number: sum(1 / (1 + shown[way]) for way in ways[number])))
+        shown.update(ways[chosen[-1]])
+    return [records[number] for number in chosen]
+
+
+def _ways(record: Record, fields: Sequence[Field]) -> list[tuple[str, str]]:
+    """How a record shows each key: without a value, with a value of an enum, or with any value."""
+    texts = zip(fields, texts_of(record.target_fields or {}, fields), strict=True)
+    return [(one.name, text if one.enum or one.kind == "boolean" else text and "any") for one, text in texts]
+
+
+def show_prompt(decoder: BlindDecoder, source: str) -> str:
+    """What the model reads for a source: the prompt, and what each row adds to it."""
+    write = decoder.text.written
+    ids, _ = decoder.text.source(source)
+    rows = (f"--- row {number}\n{write(known)}" for number, known in enumerate(decoder.known, start=1))
+    return "\n".join([write(ids), *rows])

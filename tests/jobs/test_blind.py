@@ -1,0 +1,146 @@
+"""Objects and answers without training, on the command line: schemas, examples and questions."""
+
+import json
+
+import pytest
+
+from pipedec_cli.data.fields import Field
+from pipedec_cli.data.records import Record
+from pipedec_cli.jobs.blind import choose_shots
+from tests.checkpoints import tiny_checkpoint
+from tests.model.chats import CHATML, foreign
+from tests.running import lines_of, read_json, refused, run, write_lines
+
+SCHEMA = {
+    "properties": {
+        "name": {"type": "string"},
+        "food": {"enum": ["Thai", "Greek"]},
+        "stars": {"type": "integer"},
+        "open": {"type": "boolean"},
+    }
+}
+FEW = ("--time-max", 5, "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A chat model that knows nothing, sources, examples and a schema."""
+    folder = tmp_path_factory.mktemp("blind")
+    foreign(folder / "model")
+    names = ("The Mill", "The Vaults", "Aromi")
+    rows = [
+        {"source": f"{names[n % 3]} has Thai food.", "target": {"name": names[n % 3], "food": "Thai"} | more}
+        for n, more in enumerate([{}, {"stars": 3}, {"open": True}, {"stars": 1, "open": False}])
+    ]
+    write_lines(folder / "train.jsonl", *rows)
+    write_lines(folder / "docs.jsonl", *({"source": f"Aromi {n} has Greek food."} for n in range(5)))
+    (folder / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
+    return folder
+
+
+def generate(place, *more, data="docs.jsonl"):
+    out = place / "out.jsonl"
+    told = run("generate", place / data, "--model", place / "model", "--out", out, *FEW, *more).stderr
+    return told, lines_of(out)
+
+
+@pytest.mark.parametrize("form", ["chat", "shots"])
+def test_a_schema_gives_objects_that_it_allows(place, form):
+    shots = ("--shots", f"{place / 'train.jsonl'}:3") if form == "shots" else ()
+    how = ("--schema", place / "schema.json", *shots)
+    told, lines = generate(place, *how, "--batch-size", 4)
+    assert "4 blind rows at a time" in told
+    assert "decoded as a sequential model" not in told
+    for line in lines:
+        assert json.loads(line["prediction"]) == line["fields"]
+        assert set(line["fields"]) <= set(SCHEMA["properties"])
+        assert line["fields"].get("food") in ("Thai", "Greek", None)
+        assert isinstance(line["fields"].get("stars"), int | None)
+        assert isinstance(line["fields"].get("open"), bool | None)
+        assert line["steps"] <= 5
+    _, alone = generate(place, *how, "--batch-size", 1)
+    assert [line["fields"] for line in alone] == [line["fields"] for line in lines]
+    rows = read_json(place / "out.manifest.json")["settings"]["rows"]
+    assert (rows["count"], rows["shots"]) == (4, 3 if shots else 0)
+    told, again = generate(place, *how, "--resume", "--batch-size", 1)
+    assert "is whole already" in told and again == alone
+    assert "cannot go on" in refused(*again_with(place, "--ask", "Who?", "--resume"))
+
+
+def again_with(place, *more):
+    where = (place / "docs.jsonl", "--model", place / "model", "--out", place / "out.jsonl")
+    return ("generate", *where, *FEW, *more)
+
+
+def test_keys_of_nested_objects_are_rows(place):
+    _, lines = generate(place, "--fields", "name, place.city, place.near: pub|river")
+    for line in lines:
+        assert set(line["fields"]) <= {"name", "place"}
+        assert line["fields"].get("place", {}).get("near") in ("pub", "river", None)
+
+
+def test_questions_are_answered_as_they_are(place):
+    (place / "questions.txt").write_text("Where is it?\n\nWho is it?\n", encoding="utf-8")
+    asked = ("--ask", "What food?", "--set", f"questions={place / 'questions.txt'}")
+    told, lines = generate(place, *asked, "--set", "trace=true")
+    assert "3 blind rows at a time" in told
+    assert all(set(line["fields"]) <= {"What food?", "Where is it?", "Who is it?"} for line in lines)
+    assert all(len(line["grid"]) == 3 for line in lines)
+    shown = run("generate", "--model", place / "model", "--text", "Aromi", "--live", *asked, *FEW).stderr
+    assert "What food?" in shown
+
+
+def shown(*arguments):
+    """What the model reads, with a space for any white space: a tokenizer adds its own."""
+    return " ".join(run("generate", *arguments).stdout.split())
+
+
+def test_the_prompt_is_shown_before_anything_is_generated(place):
+    model = ("--model", place / "model", "--text", "Aromi is open.", "--show-prompt")
+    asked = shown(*model, "--schema", place / "schema.json")
+    assert "Text: Aromi is open. Answer with the value alone" in asked
+    assert (
+        "--- row 2 What is the food? One of: Thai, Greek.<|im_end|> <|im_start|> assistant --- row 3" in asked
+    )
+    own = shown(*model, "--prompt-template", "{source} = {question}", "--ask", "Who?")
+    assert "Aromi is open. = <|im_end|>" not in own and "Aromi is open. = --- row 1 Who?<|im_end|>" in own
+    shots = ("--shots", f"{place / 'train.jsonl'}:2", "--schema", place / "schema.json")
+    lines = shown(*model, *shots)
+    assert lines.count("food: Thai") == 2
+    assert "stars: none" in lines and "open: none" in lines
+    assert lines.endswith("--- row 4 open:")
+    assert "--show-prompt is for" in refused("generate", *model)
+
+
+def test_examples_show_each_key_with_a_value_and_without():
+    fields = (Field("a"), Field("b", enum=("x", "y")))
+    targets = [{"a": "1"}, {"a": "2"}, {"a": "3", "b": "x"}, {"b": "x"}, {"a": "4", "b": "y"}]
+    records = [Record(str(n), "s", "", None, (), "", {}, one) for n, one in enumerate(targets)]
+    chosen = [one.target_fields for one in choose_shots(records, fields, 3)]
+    assert {"a" in one for one in chosen} == {True, False}
+    assert {one.get("b") for one in chosen} == {None, "x", "y"}
+
+
+def test_what_does_not_go_together_is_refused(place, tmp_path):
+    schema = ("--schema", place / "schema.json")
+    for more, told in (
+        ((*schema, "--exact", "x"), "ordinary decoder-only model"),
+        ((*schema, "--fields", "a"), "both say which keys"),
+        (("--fields", "menu[].name"), "is in a list of objects"),
+        ((*schema, "--delay", 2), "delay does not apply"),
+        ((*schema, "--set", "sub_max=4"), "sub_max does not apply"),
+        ((*schema, "--prompt-template", "{source}"), "does not say {question} once, behind {source}"),
+        ((*schema, "--time-max", 20_000), "at most 16384 tokens"),
+        (("--ask", " "), "--ask is empty"),
+        (("--ask", "Who?", "--no-chat"), "needs a chat model"),
+        (("--shots", f"{place / 'train.jsonl'}:9"), "has 4 records with an object as target"),
+        (("--shots", f"{place / 'train.jsonl'}:2", "--chat"), "examples do not go into a chat"),
+    ):
+        assert told in refused(*again_with(place, *more))
+    assert "name it with --model" in refused("generate", place / "docs.jsonl", *schema)
+    t5 = tiny_checkpoint(tmp_path / "t5")
+    assert "only an ordinary decoder-only model" in refused(*again_with(place, *schema, "--model", t5))
+    foreign(tmp_path / "odd", template=CHATML.replace("message.content | trim", "message.content * 2"))
+    assert "does not take a user's words once" in refused(
+        *again_with(place, *schema, "--model", tmp_path / "odd")
+    )

@@ -1,0 +1,98 @@
+"""Blind rows on the engine: each row is what the model writes if it alone follows the prompt, whatever computes the steps."""
+
+import random
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from pipedec_cli.model.engine import engine as engines
+from pipedec_cli.model.engine.engine import Engine
+from pipedec_cli.pipeline.attention import APART, PROMPT_TIME, apart, visible
+from pipedec_cli.pipeline.decode import Finished, decode
+from pipedec_cli.pipeline.grid import Limits, Method, Opening
+from pipedec_cli.pipeline.schedule import Together
+from tests.model.backbones import EOS, PROMPTED, SOURCES, VOCABULARY, family_model
+from tests.model.engines import TIE, compiled, engines_of, in_every_dtype, make_engine
+from tests.oracle import oracle_blind
+
+KEYS = ((7, 3), (12,), (30, 8, 3, 9), (7, 3, 20, 21, 22))
+ENDS = frozenset({4, 6})
+LONGEST = 9
+
+
+def narrowed(row, made):
+    """Of every second row the tokens are some of many, the end among them."""
+    some = random.Random(f"{row} {len(made)}").sample(range(2, VOCABULARY), 12)
+    return () if row % 2 else sorted({EOS, *some})
+
+
+def method(**more):
+    openings = [Opening(key, lambda made, row=row: narrowed(row, made)) for row, key in enumerate(KEYS)]
+    how = Method(Together(), EOS, EOS, Limits(LONGEST, None), openings=tuple(openings), blind=True, ends=ENDS)
+    return replace(how, **more)
+
+
+@cache
+def expected(kind):
+    bounds = {"eos": EOS, "ends": ENDS, "allowed": narrowed, "time_max": LONGEST}
+    found = [oracle_blind(family_model(kind), source, KEYS, **bounds) for source in SOURCES]
+    assert min(gap for _, _, gap in found) >= TIE
+    return [texts for texts, _, _ in found], [confidences for _, confidences, _ in found]
+
+
+def grids_of(engine, how, sources=SOURCES):
+    events = decode(engine, enumerate(sources), how, engine.sequences)
+    found = {event.example: event.grid for event in events if isinstance(event, Finished)}
+    return [found[number] for number in range(len(sources))]
+
+
+def tokens_of(grids):
+    return [[row.tokens for row in grid.subsequences] for grid in grids]
+
+
+@engines_of(*PROMPTED)
+def test_each_row_is_what_the_model_writes_if_it_alone_follows_the_prompt(kind, stepping, monkeypatch):
+    """One at a time; three that leave and enter at different times; and calls that are taken in parts."""
+    texts, confidences = expected(kind)
+    assert len({len(row) for rows in texts for row in rows}) >= 3
+    for sequences, most in ((1, 1024), (3, 1024), (3, 4)):
+        monkeypatch.setattr(engines, "MOST_ROWS", most)
+        grids = grids_of(make_engine(kind, stepping, sequences), method(confident=True))
+        assert tokens_of(grids) == texts
+        assert [grid.steps for grid in grids] == [max(map(len, rows)) for rows in texts]
+        found = [[row.confidence for row in grid.subsequences] for grid in grids]
+        torch.testing.assert_close(torch.tensor(found), torch.tensor(confidences), rtol=1e-3, atol=1e-4)
+        assert tokens_of(grids_of(make_engine(kind, stepping, sequences), method())) == texts
+
+
+@in_every_dtype
+def test_batches_do_not_change_a_bit(dtype):
+    weights, found = compiled(family_model("llama"), dtype), []
+    for sequences in (1, 4):
+        grids = grids_of(Engine(None, sequences, weights=weights), method(confident=True))
+        found.append([[(row.tokens, row.confidence) for row in grid.subsequences] for grid in grids])
+    assert found[0] == found[1]
+
+
+def test_a_row_sees_the_prompt_and_itself_alone():
+    places = [
+        (0, PROMPT_TIME + 9),
+        *((row, apart(row, token)) for row in (1, 2, 5000) for token in (0, APART - 1)),
+    ]
+    rows, times = torch.tensor(places).T
+    assert visible((rows, times), (rows, times)).int().tolist() == [
+        [1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0],
+        [1, 0, 0, 1, 0, 0, 0],
+        [1, 0, 0, 1, 1, 0, 0],
+        [1, 0, 0, 0, 0, 1, 0],
+        [1, 0, 0, 0, 0, 1, 1],
+    ]
+
+
+def test_a_blind_row_needs_a_known_token():
+    with pytest.raises(ValueError, match="begins with a known token"):
+        Method(Together(), EOS, EOS, openings=(Opening(()),), blind=True)
