@@ -7,14 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-QUIET = (
-    "disable-gpu",
-    "disable-quic",
-    "disable-background-networking",
-    "disable-component-update",
-    "disable-sync",
-)
-FLAGS = [f"--{flag}" for flag in ("no-sandbox", "no-first-run", *QUIET)]
+QUIET = "gpu quic background-networking component-update sync"
+FLAGS = ["--no-sandbox", "--no-first-run", *(f"--disable-{part}" for part in QUIET.split())]
 
 
 def lacking() -> str | None:

@@ -25,7 +25,6 @@ from tests.browser import chromium, lacking
 
 def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14) -> None:
     """Save the live grid of a workspace's first test example after `steps` decoder calls, as SVG."""
-
     place = Workspace.find(workspace)
     source = load_split(place.data / "test.jsonl", need_target=False)[0].source
     decoder, finished = load(place.model("pipelined")), None

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 MARKERS: Final = "osD^vPX*"
 _HATCHES: Final = ("", "///", "\\\\\\", "xxx", "--", "||", "++", "/")
 #: Colours for Matplotlib, each of which becomes a variable of page.css.
-_INK, _FAINT, _LINE, _GROUND, _MARK, _ACCENT = (f"#00f0e{place}" for place in range(6))
+_INK, _FAINT, _LINE, _GROUND, _GOOD, _ACCENT = (f"#00f0e{place}" for place in range(6))
 _SERIES: Final = tuple(f"#00f0f{place}" for place in range(8))
 _VARIABLES: Final = {
     _INK: "ink",
     _FAINT: "faint",
     _LINE: "line",
     _GROUND: "ground",
-    _MARK: "mark",
+    _GOOD: "good",
     _ACCENT: "accent",
     **{colour: f"series-{place}" for place, colour in enumerate(_SERIES)},
 }
@@ -42,17 +42,19 @@ _THEME: Final = {
     "axes.facecolor": "none",
     "axes.edgecolor": _FAINT,
     "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
+    **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": _LINE,
-    "grid.linewidth": 0.6,
+    "grid.linewidth": 0.8,
+    "hatch.linewidth": 0.6,
+    "lines.linewidth": 2,
     "text.color": _INK,
     "xtick.color": _FAINT,
     "ytick.color": _FAINT,
     "xtick.labelcolor": _INK,
     "ytick.labelcolor": _INK,
+    "ytick.major.size": 0,
     "legend.frameon": False,
 }
 #: What is replaced in Matplotlib's SVG: its frame, its fonts, and digits beyond a hundredth.
@@ -65,9 +67,8 @@ _CLEANING: Final = (
     (r"\s+", " "),
 )
 _WIDTH, _HEIGHT = 4.6, 3.3  # inches of 72 units; a narrow screen is as wide
-_LEAST_SPAN: Final = (
-    2.0  # of an axis that does not begin at 0, so that a tenth of a point does not look like a cliff
-)
+#: Of an axis that does not begin at 0, so that a tenth of a point does not look like a cliff.
+_LEAST_SPAN: Final = 2.0
 _NAMES_PER_LINE: Final = 3  # in a legend
 
 
@@ -128,14 +129,16 @@ def lines(title: str, note: str, x: str, y: str, series: Sequence[Series], *, fr
             if one.style == ":":
                 axes.axhline(ys[0], **one.look | {"marker": ""}, linestyle=":")
             else:
-                axes.plot(xs, ys, **one.look, linestyle=one.style, markevery=max(1, len(xs) // 10))
+                axes.plot(
+                    xs, ys, **one.look, linestyle=one.style, markevery=max(1, len(xs) // 10), clip_on=False
+                )
         if from_zero:
             axes.set_ylim(bottom=0)
         else:
             bottom, top = axes.get_ylim()
             more = max(0.0, _LEAST_SPAN - (top - bottom)) / 2
             axes.set_ylim(bottom - more, top + more)
-        axes.locator_params(axis="x", integer=True)
+        axes.locator_params(axis="x", integer=True, min_n_ticks=1)
 
     return _drawn(title, note, (x, y), paint, names=len(series))
 
@@ -180,17 +183,12 @@ def cloud(
                 across.value, up.value, up.errors, across.errors, **look, capsize=3, linestyle="none"
             )
             if name == chosen:
-                ring: dict[str, Any] = {
-                    "marker": "o",
-                    "markersize": 15,
-                    "fillstyle": "none",
-                    "color": _ACCENT,
-                }
+                ring: dict[str, Any] = {"marker": "o", "ms": 15, "fillstyle": "none", "color": _ACCENT}
                 axes.plot(across.value, up.value, linestyle="none", label="advised", **ring)
         axes.set_xlim(left=0)
         axes.margins(0.12)
         right, top = max(axes.get_xlim()[1], good[0] + 0.2), max(axes.get_ylim()[1], good[1] + 1)
-        axes.fill_between([good[0], right], good[1], top, color=_MARK, linewidth=0, zorder=0)
+        axes.fill_between([good[0], right], good[1], top, color=_GOOD, linewidth=0, zorder=0)
         axes.set(xlim=(0, right), ylim=(None, top))
 
     return _drawn(title, note, (x, y), paint, names=len(points) + (chosen is not None))
@@ -217,9 +215,7 @@ def _drawn(
 
     svg = StringIO()
     with rc_context(_THEME), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # about characters that Matplotlib's font lacks; the browser has other fonts
+        warnings.simplefilter("ignore")  # characters that Matplotlib's font lacks; the browser has more fonts
         rows = -(-names // _NAMES_PER_LINE)
         figure = Figure(figsize=(_WIDTH, height + 0.2 * rows), layout="constrained")
         axes = figure.add_subplot()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.page.examples import examples
 from pipedec_cli.view.page.page import Section, render, template
 from pipedec_cli.view.page.replay import replay
@@ -25,7 +26,8 @@ def report_page(report: Report, curves: Curves) -> str:
         report.sample.line,
         "report.json and report.md beside this file have the same figures",
     )
-    advice = Section("advice", "Which to take", template("advice.html", advice=report.advice, notes=notes))
+    body = template("advice.html", report=report, labels=LABELS, notes=notes)
+    advice = Section("advice", "Which to take", body)
     plots = [*report_plots(report), *training_plots(curves)]
     known = filter(None, (replay(report), examples(report)))
     return render("Decoders compared", [advice, *figure_sections(plots, report_sheets(report)), *known])

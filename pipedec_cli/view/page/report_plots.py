@@ -154,7 +154,7 @@ def training_plots(curves: Curves) -> Iterator[Plot]:
     def series(key: str, suffix: str = "", style: Literal["-", "--"] = "-") -> list[Series]:
         return _known(
             Series(f"{model}{suffix}", place, [(point["update"], point.get(key)) for point in curve], style)
-            for place, (model, curve) in enumerate(curves.items())
+            for place, (model, curve) in enumerate(curves.items(), start=len(curves) == 1)  # 0 is grey
         )
 
     loss_note = "Per token, each model against its own targets: right answers, or the texts of its teacher."

@@ -4,9 +4,11 @@ import json
 import re
 from base64 import b64encode
 from hashlib import sha256
+from operator import mul
 
 import pytest
 from markupsafe import Markup
+from matplotlib.colors import to_rgb
 
 from pipedec_cli.view.page import page
 from pipedec_cli.view.page.page import Section, render
@@ -36,10 +38,8 @@ def test_sections_stand_in_order_with_their_data_and_each_script_once(scripts):
     ]
     made = render("A title", sections)
     assert re.findall(r'<section id="(\w+)"', made) == ["first", "second", "third"]
-    assert re.findall(r'id="data-(\w+)">(.*?)</script>', made) == [
-        ("first", '{"Δ":[1,null]}'),
-        ("third", "[]"),
-    ]
+    blocks = re.findall(r'id="data-(\w+)">(.*?)</script>', made)
+    assert blocks == [("first", '{"Δ":[1,null]}'), ("third", "[]")]
     assert re.findall(r'<a href="#(\w+)">', made) == ["first", "second", "third"]
     told = re.findall(r"<script>(.*?)</script>", made, re.DOTALL)
     assert told == ['console.log("one");\n', 'console.log("two");\n']
@@ -64,3 +64,20 @@ def test_whatever_the_data_hold_is_text_in_titles_templates_and_blocks():
 
 def test_a_page_without_scripts_lets_none_run():
     assert "script-src &#39;none&#39;" in render("T", [Section("only", "Only", Markup(""))])
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_has_a_contrast_of_4_5_on_every_ground_and_a_series_of_3(dark):
+    css = (page._HERE / "page.css").read_text(encoding="utf-8")
+    blocks = re.findall(r":root {(.*?)}", css, re.DOTALL)[: 1 + dark]
+    light = {}
+    for name, code in re.findall(r"--([\w-]+): #(\w{6}|\w{3});", "".join(blocks)):
+        linear = [((c + 0.055) / 1.055) ** 2.4 if c > 0.04 else c / 12.92 for c in to_rgb(f"#{code}")]
+        light[name] = 0.05 + sum(map(mul, (0.2126, 0.7152, 0.0722), linear))
+
+    def contrast(one, other):
+        return max(light[one] / light[other], light[other] / light[one])
+
+    for ground in ("ground", "raised", "tint", "mark"):
+        assert min(contrast(text, ground) for text in ("ink", "faint", "accent")) >= 4.5, ground
+    assert min(contrast(f"series-{n}", ground) for n in range(8) for ground in ("ground", "good")) >= 3

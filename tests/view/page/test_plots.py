@@ -10,9 +10,10 @@ from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.agreement import TextAgreement
 from pipedec_cli.evaluate.entry import Quality
 from pipedec_cli.view.page.plots import Interval, Series, bars, cloud, lines
-from pipedec_cli.view.page.report_plots import report_plots
+from pipedec_cli.view.page.report_page import report_page
+from pipedec_cli.view.page.report_plots import report_plots, training_plots
 from tests.evaluate.decoders import timing
-from tests.jobs.report.reports import ALL, make_report
+from tests.jobs.report.reports import ALL, CURVES, make_report
 
 ODD = [math.nan, math.inf, 1e308, -1e308, 0.0]
 
@@ -86,3 +87,16 @@ def test_without_right_answers_agreement_stands_for_quality_and_untold_parts_are
     trade, time = report_plots(replace(report, entries=(first, one)))
     assert "ROUGE-L with the baseline" in trade.svg and "down to 90" in trade.note
     assert "not measured apart" in time.svg and ">400<" in time.svg
+
+
+def test_the_curve_of_one_model_has_a_colour_and_beside_others_the_first_is_grey_as_everywhere():
+    grey = [
+        ["--series-0" in plot.svg for plot in training_plots(dict.fromkeys(names, CURVES["pipelined"]))]
+        for names in ("a", "ab")
+    ]
+    assert grey == [[False, False], [True, True]]
+
+
+def test_the_most_important_figures_stand_large_below_the_advice():
+    page = report_page(make_report(**ALL, advice=Advice("take", "Take it.", entry="Δt = 2")), {})
+    assert re.findall(r'<dd class="large">(.*?)</dd>', page) == ["3.7 ×", "20.0", "−1.2"]

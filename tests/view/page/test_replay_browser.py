@@ -5,7 +5,7 @@ import torch
 
 from pipedec_cli.pipeline.attention import visible
 from pipedec_cli.view.page.examples import examples
-from pipedec_cli.view.page.page import render
+from pipedec_cli.view.page.page import Section, render, template
 from pipedec_cli.view.page.replay import replay
 from tests.view.page.reports import EXAMPLES, objects_report, traced_report
 
@@ -32,12 +32,10 @@ def tokens(page, decoder):
 
 
 def grid_of(trace):
-    rows = (
-        (start, ["<bos>", *filter(None, text.split("\n")), *["<eos>"] * ended])
-        for start, ended, text in trace["rows"]
-    )
     return {
-        (i, start + j): said for i, (start, row) in enumerate(rows, start=1) for j, said in enumerate(row)
+        (i, start + j): said
+        for i, (start, ended, text) in enumerate(trace["rows"], start=1)
+        for j, said in enumerate(["<bos>", *filter(None, text.split("\n")), *["<eos>"] * ended])
     }
 
 
@@ -57,16 +55,19 @@ def test_the_replay_ends_with_exactly_the_tokens_of_the_trace(visit, html, clock
         choose(page, "replay", "clock", clock)
         for place, example in enumerate(data["examples"]):
             page.locator('#replay [name="example"]').select_option(str(place))
+            opened = tokens(page, decoder["name"]), tokens(page, "sequential")
+            assert opened == (grid_of(example["runs"][number]), grid_of(example["runs"][0])), "at its end"
+            press(page, "start")
             assert tokens(page, decoder["name"]) == {(1, 0): "<bos>"}
             press(page, "end")
-            assert tokens(page, decoder["name"]) == grid_of(example["runs"][number])
-            assert tokens(page, "sequential") == grid_of(example["runs"][0])
+            assert (tokens(page, decoder["name"]), tokens(page, "sequential")) == opened
             assert page.locator("#replay .gone:not(.later)").count() == 1, "the legend's"
 
 
 def test_step_by_step_each_call_adds_what_it_made_and_shows_what_it_took_back(visit, html):
     page = visit(html)
     choose(page, "replay", "decoder", "Δt = 2, retract")
+    press(page, "start")
     seen, gone = [], []
     for _ in range(8):
         press(page, "step")
@@ -87,11 +88,8 @@ def test_playing_gets_to_the_end_and_arrows_step(visit, html):
     page.locator('#replay [name="speed"]').fill("40")
     press(page, "play")
     page.get_by_role("button", name="Pause").wait_for(state="detached")
-    assert (
-        page.locator("#replay .run .note")
-        .first.inner_text()
-        .startswith("finished: 10 decoder calls, 9 tokens")
-    )
+    caption = page.locator("#replay .run .note").first.inner_text()
+    assert caption.startswith("finished: 10 decoder calls, 9 tokens")
     press(page, "start")
     page.locator('#replay [name="play"]').focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
@@ -103,7 +101,6 @@ def test_what_a_token_could_see_is_what_attention_lets_it(visit, html):
     page = visit(html)
     choose(page, "replay", "decoder", "Δt = 1")
     page.locator('#replay [name="example"]').select_option("2")
-    press(page, "end")
     cells = page.locator('[aria-label="tokens of Δt = 1"] [data-row]')
     places = list(tokens(page, "Δt = 1"))
     rows, times = (torch.tensor(each) for each in zip(*places, strict=True))
@@ -163,11 +160,8 @@ def test_keys_go_through_the_examples_and_each_shows_what_went_wrong_in_words(vi
     assert "three ships" in example.inner_text()
     assert "≡ 1 duplicated · ∅ 1 dropped" in example.locator(".scores").inner_text()
     rows = example.locator(".texts tbody tr").all_inner_texts()
-    assert [row.split("\t")[-1].strip() for row in rows] == [
-        "One is red .",
-        "≡ duplicated One is red !",
-        "∅ nothing here",
-    ]
+    said = [row.split("\t")[-1].strip() for row in rows]
+    assert said == ["One is red .", "≡ duplicated One is red !", "∅ nothing here"]
     page.locator('#examples [name="replay"]').click()
     assert page.locator('#replay [name="example"]').input_value() == "1"
 
@@ -182,7 +176,6 @@ def test_what_is_wrong_in_an_object_is_counted_marked_and_found(visit):
     assert page.locator("#examples li").count() == 1
     choose(page, "examples", "kind", "with dropped fields")
     assert page.locator("#examples li").count() == 0
-    press(page, "end")
     page.locator('[aria-label="tokens of Δt = 1"] [data-row="2"]').last.click()
     assert "subsequence" not in page.locator("body").inner_text().lower()
 
@@ -198,7 +191,6 @@ def test_hostile_and_endless_texts_are_text_and_no_width_scrolls_sideways(visit,
     page = visit(page_of(traced_report(rows)), width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.locator("#examples .source").inner_text() == SHOWN
-    press(page, "end")
     assert SHOWN.replace(" ", "_") in tokens(page, "sequential").values()
     for _ in rows:
         page.locator("#examples .list").focus()
@@ -207,7 +199,6 @@ def test_hostile_and_endless_texts_are_text_and_no_width_scrolls_sideways(visit,
     assert page.locator("img, b").count() == 0
     for place in range(page.locator('#replay [name="example"] option').count()):
         page.locator('#replay [name="example"]').select_option(str(place))
-        press(page, "end")
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
@@ -215,7 +206,6 @@ def test_a_very_long_token_is_shortened_in_its_column_and_whole_in_its_title_and
     word = "x" * 300
     page = visit(page_of(traced_report([("a", [f"{word} b", "c d"], [f"{word} b", "c d"])])), 1600)
     choose(page, "replay", "decoder", "Δt = 1")
-    press(page, "end")
     cell = page.locator('[aria-label="tokens of Δt = 1"] td', has_text=word).first
     assert cell.bounding_box()["width"] < 250
     assert cell.evaluate("cell => getComputedStyle(cell).textOverflow") == "ellipsis"
@@ -228,6 +218,7 @@ def test_paper_has_the_whole_grid_within_its_margins_and_nothing_that_only_a_scr
     long = ["One two three four five six seven eight nine ten eleven twelve thirteen ."] * 2
     page = visit(page_of(traced_report([("a", long, [*long, "x" * 60])])), 718, color_scheme="dark")
     choose(page, "replay", "decoder", "Δt = 2, retract")
+    press(page, "start")
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("#replay .runs .later:not(.gone)").count() == 0
@@ -244,3 +235,37 @@ def test_a_page_of_few_decoders_and_no_grid_has_its_examples(visit):
     page = visit(page_of(report))
     assert page.locator("#replay").count() == 0
     assert page.locator('#examples [name="replay"]').is_hidden()
+
+
+def page_of_rows(part, rows, steps):
+    """A page that replays a grid, whose calls take a second each."""
+    data = {"decoders": [{"name": "D", "clock": [0.0, 1000.0]}], "usual": 0, "part": part, "between": "\n"}
+    data["examples"] = [{"at": 0, "id": "x", "source": "s", "runs": [{"rows": rows, "steps": steps}]}]
+    body = template("replay.html", notes=[], timed=True, part=part)
+    return render("A grid", [Section("replay", "The grid", body, data, "replay.js")])
+
+
+def test_many_empty_rows_are_folded_and_the_legend_explains_only_what_occurs(visit):
+    rows = [[0, True, "a\nb", "name:"], *[[0, True, "", "key:"]] * 51]
+    page = visit(page_of_rows("field", rows, 3))
+    shown, legend = page.locator("#replay .grid tbody tr:visible"), page.locator("#replay .legend > :visible")
+    assert shown.count() == 1 and "3.0 s" in page.locator(".run .note").inner_text()
+    page.get_by_role("button", name="Show 51 empty fields").click()
+    assert shown.count() == 52
+    assert legend.all_inner_texts()[:-1] == ["▸ live", "✓ finished", "∅ empty", "new"]
+
+
+def test_rows_in_turn_are_lines_of_text_and_empty_rows_at_their_end_are_folded(visit):
+    rows = [[0, True, "a\nb"], [3, True, "c"], *([place, True, ""] for place in range(5, 25))]
+    page = visit(page_of_rows("subsequence", rows, 25))
+    lines = page.locator("#replay .flow [role=row]:visible")
+    assert lines.all_inner_texts() == ["1 ✓<bos>ab<eos>", "2 ✓<bos>c<eos>"]
+
+
+def test_no_token_shines_through_the_row_label_that_it_scrolls_below(visit):
+    page = visit(page_of_rows("subsequence", [[0, True, "\n".join(["word"] * 30)], [1, True, "a"]], 31), 400)
+    page.locator('#replay [data-time="1"]').first.click()
+    page.locator("#replay .run .scroll").evaluate("box => { box.scrollLeft = 300; }")
+    label = page.locator("#replay .grid tbody th").first
+    above = "e => { const r = e.getBoundingClientRect(); return document.elementFromPoint(r.x + 9, r.y + 9) === e; }"
+    assert label.evaluate(above)

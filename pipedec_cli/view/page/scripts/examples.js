@@ -100,13 +100,15 @@
   function scores(example, columns) {
     const grid = make("table");
     const head = grid.createTHead().insertRow();
-    for (const name of ["", ...data.metrics, "steps", "what went wrong"]) head.append(make("th", { textContent: name, scope: "col" }));
+    for (const name of ["", ...data.metrics, "steps", "what went wrong"]) {
+      head.append(make("th", { textContent: name, scope: "col", className: name && name !== "what went wrong" ? "figures" : "" }));
+    }
     for (const column of columns) {
       const run = example.runs[column];
       const row = grid.appendChild(make("tbody")).insertRow();
       row.append(make("th", { textContent: data.decoders[column], scope: "row", dir: "auto" }));
-      for (const value of run.scores) row.insertCell().textContent = value === null ? "–" : value.toFixed(1);
-      row.insertCell().textContent = run.steps;
+      const figures = [...run.scores.map((value) => (value === null ? "–" : value.toFixed(1))), run.steps];
+      for (const textContent of figures) Object.assign(row.insertCell(), { textContent, className: "figures" });
       row.insertCell().textContent = marks(run) || "nothing";
     }
     find(".scores").replaceChildren(...grid.children);

@@ -7,6 +7,7 @@
   const find = (selector) => section.querySelector(selector);
   const control = (name) => find(`[name="${name}"]`);
   const make = (tag, values) => Object.assign(document.createElement(tag), values);
+  const FOLDED = data.part === "field" ? 8 : 2;  // more empty rows than these are folded
   const state = { clock: 0, playing: null, chosen: null, runs: [] };
 
   // Token (i1, t1) sees token (i2, t2) if and only if i2 ≤ i1 and t2 ≤ t1, as in pipeline/attention.py.
@@ -15,6 +16,7 @@
   const timed = () => control("clock").value === "time";
   // The clock after some calls of a run, in calls or in milliseconds. The calls that made its draft come first.
   const milliseconds = (run, calls) => (calls + run.draft ? run.timing[0] + (calls + run.draft) * run.timing[1] : 0);
+  const written = (ms) => (ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${(ms / 1000).toFixed(1)} s`);
   const clockAt = (run, calls) => (timed() ? milliseconds(run, calls) : calls + run.draft);
   function callsAt(run, clock) {
     const each = timed() ? run.timing[1] : 1;
@@ -23,12 +25,17 @@
   }
   const end = () => Math.max(...state.runs.map((run) => clockAt(run, run.steps)));
 
+  // Rows that never live at the same time are lines of text: a time axis would leave all but a corner of the grid blank.
+  const last = ([start, ended, text]) => start + (text ? text.split(data.between).length : 0) + (ended ? 1 : 0);
+  const follows = ({ rows, gone = [] }) => rows.every(([start], at) => !at || start >= last(rows[at - 1])) && !gone.some(([, row]) => row > rows.length);
+  const inTurn = data.decoders.map((_, at) => data.examples.every(({ runs }) => !runs[at] || follows(runs[at])));
+
   /* The drawing of a run: every token has its cell from the start, and is shown when the clock has reached it. */
   function draw(decoder, trace) {
     const run = { ...decoder, ...trace, draft: trace.draft || 0, gone: trace.gone || [], cells: [], labels: [], vain: [] };
     run.timing = decoder.clock;
     run.times = trace.calls || Array.from({ length: trace.steps }, (_, call) => call + 1);
-    run.flows = trace.rows.length === 1 && !run.gone.some(([, row]) => row > 1);
+    run.flows = inTurn[data.decoders.indexOf(decoder)];
     run.panel = make("div", { className: "run" });
     run.caption = make("p", { className: "note" });
     const heading = make("h3", { textContent: decoder.name, dir: "auto" });
@@ -41,11 +48,26 @@
     const rows = Math.max(trace.rows.length, ...run.gone.map(([, row]) => row));
     const body = run.flows ? grid : grid.appendChild(make("tbody"));
     for (let number = 1; number <= rows; number++) drawRow(run, body, number);
+    const empty = run.labels.filter((label) => label.empty && label.ended && !label.tried);
+    if (empty.length > FOLDED) fold(run, box, empty);
     if (!run.flows) frame(run, grid);
     run.cells.forEach((cell, at) => { cell.element.tabIndex = at ? -1 : 0; });
     grid.addEventListener("click", (event) => choose(run, event.target.closest("[data-at]")));
     grid.addEventListener("keydown", (event) => walk(run, event));
     return run;
+  }
+  /* Many empty rows are hidden until they are asked for. */
+  function fold(run, box, empty) {
+    const button = make("button", { type: "button", className: "fold" });
+    for (const { label } of empty) label.parentElement.classList.add("empty");
+    button.addEventListener("click", () => set(!box.classList.contains("folded")));
+    function set(folded) {
+      box.classList.toggle("folded", folded);
+      button.textContent = `${folded ? "Show" : "Hide"} ${empty.length} empty ${data.part}s`;
+      button.setAttribute("aria-expanded", !folded);
+    }
+    set(true);
+    run.panel.append(button);
   }
   function drawRow(run, body, number) {
     const [start, ended, text, opening = "<bos>"] = run.rows[number - 1] || [Infinity, false, ""];
@@ -64,10 +86,10 @@
       element.setAttribute("role", "gridcell");
       return element;
     }
-    if (!run.flows) {
-      const label = row.appendChild(make("th", { scope: "row" }));
-      run.labels.push({ label, number, start, end: start + tokens.length + (ended ? 1 : 0), ended, empty: !tokens.length });
-      for (const [call, , time, said] of vain.filter(([, , time]) => time < start)) {
+    if (!run.flows || run.rows.length > 1) {
+      const label = row.appendChild(run.flows ? make("span", { className: "label" }) : make("th", { scope: "row" }));
+      run.labels.push({ label, number, start, end: start + tokens.length + (ended ? 1 : 0), ended, empty: !tokens.length, tried: vain.length });
+      for (const [call, , time, said] of run.flows ? [] : vain.filter(([, , time]) => time < start)) {
         run.vain.push({ call, element: add(time, { className: "token gone", textContent: said }) });
       }
     }
@@ -82,7 +104,8 @@
     if (run.flows) for (const [call, , time, said] of vain) run.vain.push({ call, time, said });
   }
   function frame(run, grid) {
-    const last = Math.max(...run.cells.map((cell) => cell.time));
+    const times = (cells) => Math.max(0, ...cells.map((cell) => cell.time));
+    const last = times(run.cells), shown = times(run.cells.filter((cell) => !cell.element.closest(".empty")));
     const top = grid.createTHead().insertRow();
     const foot = grid.createTFoot().insertRow();
     top.append(make("th", { textContent: "time", scope: "col" }));
@@ -90,8 +113,9 @@
     run.columns = [];
     for (let time = 0; time <= last; time++) {
       const made = run.cells.filter((cell) => cell.time === time && !cell.special).length;
-      top.append(make("th", { textContent: time, scope: "col" }));
-      run.columns.push({ element: foot.insertCell(), made, called: run.times.includes(time) });
+      const className = time > shown ? "beyond" : "";
+      top.append(make("th", { textContent: time, scope: "col", className }));
+      run.columns.push({ element: Object.assign(foot.insertCell(), { className }), made, called: run.times.includes(time) });
     }
   }
 
@@ -131,10 +155,10 @@
       takeBack(run, over ? 0 : calls, newest);
       const rate = calls ? (made / calls).toFixed(1) : "0";
       const drafting = run.draft ? ` after ${run.draft} for a draft` : "";
-      const ms = run.timing ? `, ${milliseconds(run, calls).toFixed(1)} ms` : "";
+      const ms = run.timing ? `, ${written(milliseconds(run, calls))}` : "";
       const ending = over ? `finished${run.cut ? `, cut at ${run.cut}` : ""}` : `time-step ${time}`;
       run.caption.textContent = `${ending}: ${calls} decoder calls${drafting}, ${made} tokens, ${rate} a call${ms}`;
-      if (newest) follow(newest, run.panel.querySelector(".scroll"));
+      if (newest?.offsetParent) follow(newest, run.panel.querySelector(".scroll"));
     }
     control("position").value = state.clock;
     for (const name of ["start", "back"]) control(name).disabled = state.clock <= 0;
@@ -182,7 +206,7 @@
     if (event.key === "Enter" || event.key === " ") choose(run, event.target);
     else if (event.key === "Escape") { state.chosen = null; update(); }
     else if (move) {
-      const place = (cell) => cell.there && cell.row === from.row + move[0] && cell.time === from.time + move[1];
+      const place = (cell) => cell.there && cell.element.offsetParent && cell.row === from.row + move[0] && cell.time === from.time + move[1];
       const to = run.cells.find(place);
       if (to) focus(run, to);
     } else return;
@@ -256,7 +280,22 @@
     if (!both.length) return;
     control("position").max = end();
     pace();
-    go(0);
+    legend();
+    go(end());
+    for (const box of find(".runs").querySelectorAll(".scroll")) box.scrollTo(0, 0);
+  }
+  /* The legend explains the signs of these grids and no others. */
+  function legend() {
+    const labels = state.runs.flatMap((run) => run.labels);
+    const used = {
+      "▸": labels.length,
+      "✓": labels.some((row) => row.ended && !row.empty),
+      "∅": labels.some((row) => row.ended && row.empty),
+      "✂": labels.some((row) => !row.ended && row.start < Infinity),
+      drafted: state.runs.some((run) => run.role === "exact"),
+      gone: state.runs.some((run) => run.gone.length),
+    };
+    for (const element of section.querySelectorAll("[data-sign]")) element.hidden = !used[element.dataset.sign];
   }
 
   data.examples.forEach((example, at) => {
