@@ -1,7 +1,5 @@
 """Debian's chromium, driven by playwright: for the tests that are marked `browser`, and for the picture in the README."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

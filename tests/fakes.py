@@ -6,8 +6,6 @@ too late, twice, in the wrong order or in the wrong place changes what follows. 
 `ask_oracle` puts the same question to the oracle.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict

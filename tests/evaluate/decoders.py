@@ -1,7 +1,5 @@
 """A clock that only work moves, decoders with a given speed, and entries with given figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Predictions and right answers written on one line, for tables of cases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score

@@ -1,7 +1,5 @@
 """chan2019 beside the rules of the two scripts that papers publish keyphrase scores by."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """ROUGE: hand-computed values, and equality with the package it is said to be."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Scores: corpus and example values, subsets, counts, the choice of a protocol, what a metric is given; failures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Paired bootstrap intervals: recomputed statistics, and sane answers at the edges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy

@@ -1,7 +1,5 @@
 """The records that a case read and wrote, counted by other means than the tool's own."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

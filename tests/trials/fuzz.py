@@ -5,8 +5,6 @@ in seconds; what it says is printable, errors on one line of bounded length; and
 A case depends on the seed and its number alone: `--only NUMBER --keep FOLDER` makes it again.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

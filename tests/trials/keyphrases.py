@@ -5,8 +5,6 @@ predictions are made up: of the right answers, each kept with probability 1/2, a
 source, in random order; one document in five has an empty phrase, as where a model writes two separators in a row.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

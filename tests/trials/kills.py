@@ -6,8 +6,6 @@ times; and what stands there after the kill must be whole, or be refused. A run 
 imported everything already: so the moments are spread over the work, not over the imports.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

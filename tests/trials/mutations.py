@@ -1,7 +1,5 @@
 """What chance does to a file that was whole: to its bytes, or to a value of the JSON that it holds."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

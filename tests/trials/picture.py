@@ -6,8 +6,6 @@
 A page takes chromium and playwright; a grid takes a workspace with a pipelined model and a test set.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import sys

@@ -6,8 +6,6 @@ white space. Counts and steps must be equal. Figures of a model that was trained
 what follows from them belong to the machine: they are shown, and not compared. ``--write`` puts the new figures into the page.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

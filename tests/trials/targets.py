@@ -1,7 +1,5 @@
 """What the fuzzer hurts: small valid files of every format, the command that reads them, and what must not be lost."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

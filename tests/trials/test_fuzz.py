@@ -1,7 +1,5 @@
 """Files that chance has hurt end a command in one line, and lose no record: some for every change, many for CI."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

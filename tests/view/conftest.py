@@ -1,7 +1,5 @@
 """A clock that stands still unless a test moves it, and displays that are stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The model card of a trained folder: what it promises, and what a user's own text may do to it, which is nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

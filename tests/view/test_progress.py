@@ -1,7 +1,5 @@
 """Progress: a bar on a terminal, a line now and then elsewhere; data stay on stdout."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Iterator

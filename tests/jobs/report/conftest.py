@@ -1,7 +1,5 @@
 """A workspace after `segment` and both trainings, for the tests of `pipedec report`."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`pipedec report` as the tests run it, and what it leaves."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from functools import partial

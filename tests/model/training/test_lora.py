@@ -1,7 +1,5 @@
 """Adapters: only they are trained, what comes out is the plain model, and one that is kept gives the same."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

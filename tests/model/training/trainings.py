@@ -1,7 +1,5 @@
 """Trainings on the toy data, as the tests run them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Examples told in words, and what the live view shows of them on a console of known size."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from itertools import islice

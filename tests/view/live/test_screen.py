@@ -1,7 +1,5 @@
 """Where the grid moves, where it is printed once, where nothing is shown; and the picture for the documentation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real browser for the tests that are marked `browser`; they are skipped where there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports whose texts were written by the decoding loop from a script, with their grids, for pages to be made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
