@@ -125,9 +125,7 @@ def main() -> None:
     """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
     signal.signal(signal.SIGTERM, _terminate)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if (
-            getattr(sys, name) is None
-        ):  # closed: the next file that is opened would get its number, and its text
+        if getattr(sys, name) is None:  # closed: the next file that is opened would get its number and text
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     tame_libraries()
     # Data are UTF-8; a terminal may have no letter for something.
@@ -166,9 +164,7 @@ def _fail(message: str, code: int) -> NoReturn:
     if processes.count() > 1:
         if code == EXIT_TERMINATED or (code == EXIT_INTERRUPTED and not processes.is_main()):
             sys.exit(code)  # whoever ended them, or one of them, says so
-        if (
-            not processes.is_main()
-        ):  # what ends all of them is said by the first, whose launcher ends the others meanwhile
+        if not processes.is_main():  # the first says what ends all of them; its launcher ends the others
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             time.sleep(_PRECEDENCE)
     Talk().error(message)

@@ -80,8 +80,10 @@ def read_answers(path: Path) -> list[Generated]:
 def format_of(path: Path) -> Format:
     """The format of a file, by its name or its content. Raises a UserError if there is no such file."""
     if not path.is_file():
-        what = "a folder or a pipe, not a file" if path.exists() else "no such file"
-        raise UserError(what, where=str(path))
+        what, todo = "no such file", "check its name"
+        if path.exists():
+            what, todo = "a folder or a pipe, not a file", "name a file of predictions, or of right answers"
+        raise UserError(what, where=str(path), todo=todo)
     if path.name.lower().removesuffix(".gz").endswith((".txt", ".src", ".trg", ".tgt", ".pred")):
         return "lines"
     return "records" if _one_object(path) is None else "answers"

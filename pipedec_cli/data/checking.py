@@ -15,6 +15,7 @@ Shape = TypeVar("Shape")
 
 #: A validation error of msgspec: the expected types, the found type, the field, and the item of a list.
 _ERROR: Final = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `\$\.?(.*?)(?:\[(\d+)\])?`)?")
+_MISSING: Final = re.compile("Object missing required field `(.+)`")
 _TYPES: Final = {
     "str": "a string",
     "int": "a whole number",
@@ -48,8 +49,11 @@ def checked(
     except msgspec.ValidationError as error:
         parts = _ERROR.fullmatch(str(error))
         if parts is None:  # a number out of range, for example
-            problem, _, path = str(error).removesuffix("`").partition(" - at `$")
-            name = (field + path).removeprefix(".")
+            problem, _, path = str(error).partition(" - at `$")
+            name = (field + path.removesuffix("`")).removeprefix(".")
+            if missing := _MISSING.fullmatch(problem):
+                inner = f"{name}.{missing[1]}".removeprefix(".")
+                raise UserError(f"field {inner!r} is missing", where=where, todo=example) from None
             raise UserError(f"field {name!r} does not fit: {problem}", where=where) from None
         expected, found, path, item = parts.groups()
         kinds = [_TYPES.get(kind, kind) for kind in expected.split(" | ") if kind != "null"]
@@ -59,7 +63,9 @@ def checked(
         what = f"expected {' or '.join(kinds)}, found {found}"
         if name := field or path:
             place = f", item {int(item) + 1}" if item else ""
-            raise UserError(f"field {renamed.get(name, name)!r}{place}: {what}", where=where) from None
+            named = renamed.get(name, name)
+            todo = example if f'"{named}"' in (example or "") else None
+            raise UserError(f"field {named!r}{place}: {what}", where=where, todo=todo) from None
         raise UserError(what, where=where, todo=example) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -34,6 +35,17 @@ def skipping_invalid(on_invalid: OnInvalid | None) -> Iterator[None]:
         if on_invalid is None:
             raise
         on_invalid(error)
+
+
+@contextmanager
+def naming(path: Path, *, instead: bool = False) -> Iterator[None]:
+    """Put a file's name to an error of the system that has none or, `instead`, that of a temporary file or a lock."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or (error.filename is not None and not instead):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -84,13 +84,7 @@ def scan_inputs(
     if invalid:
         invalid.closed = True
         if not count:
-            raise _none_valid(invalid, location)
+            first = next(invalid.between(), None)
+            none = "none of its records can be used; the first: {where}: {what}"
+            raise UserError("is empty" if first is None else none.format(**first), where=location)
     return Inputs(count, digest.hexdigest(), longest, names, read_again, hashed(location), invalid)
-
-
-def _none_valid(invalid: InvalidRecords, location: str) -> UserError:
-    first = next(invalid.between(), None)
-    if first is None:
-        return UserError("is empty", where=location)
-    what = f"none of its records can be used; the first: {first['where']}: {first['what']}"
-    return UserError(what, where=location)

@@ -80,8 +80,9 @@ class FieldNames(Struct, frozen=True):
 
 def record_of(value: Any, where: str, number: int, names: FieldNames | None = None) -> Record:
     """The record in a decoded object; `number` is its identifier if the object has none."""
-    renamed = names.renamed if names else {}
-    given = checked(value, _Input, where, renamed=renamed, example='write {"source": "…", "target": "…"}')
+    names = names or FieldNames()
+    example = f'write {{"{names.source}": "…", "{names.target}": "…"}}'
+    given = checked(value, _Input, where, renamed=names.renamed, example=example)
     target, segments, references = given.target, given.target_segments, given.references or ()
     target_fields = target if isinstance(target, dict) else None
     if isinstance(target, dict):

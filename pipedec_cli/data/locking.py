@@ -21,7 +21,7 @@ from secrets import token_hex
 from time import strftime
 from typing import Final
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, naming
 from pipedec_cli.data.reading import real
 
 #: What a file system without locks answers.
@@ -45,13 +45,15 @@ def only_writer(
     lock.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         if os.access(lock.parent, os.W_OK):
-            file, got_it = _lock(lock)
+            with naming(path, instead=True):
+                file, got_it = _lock(lock)
             held.callback(os.close, file)
             if got_it is None:
                 warn(f"there are no locks in {lock.parent}: make sure that no other command writes to {path}")
             if got_it is False:
-                todo = f"wait for it, or {todo}"
-                raise UserError(f"is being written by {_holder(file)}", where=str(path), todo=todo)
+                told = " ".join(os.pread(file, _LONGEST, 0).decode(errors="replace").split())
+                what = f"is being written by {told if told.startswith('process ') else 'another process'}"
+                raise UserError(what, where=str(path), todo=f"wait for it, or {todo}")
             held.callback(_remove, lock, folder=made)  # before it is released: then it may be another's
             os.truncate(file, 0)
             os.pwrite(file, _this_process(), 0)
@@ -62,11 +64,6 @@ def _this_process() -> bytes:
     command = shlex.join(["pipedec", *sys.argv[1:]])[:100]
     told = f"process {os.getpid()} on {socket.gethostname()} since {strftime('%Y-%m-%d %H:%M')} ({command})"
     return told.encode(errors="replace")[:_LONGEST]
-
-
-def _holder(file: int) -> str:
-    told = " ".join(os.pread(file, _LONGEST, 0).decode(errors="replace").split())
-    return told if told.startswith("process ") else "another process"
 
 
 def _remove(lock: Path, *, folder: bool) -> None:

@@ -63,7 +63,7 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
 def read_predictions(path: Path) -> list[Generated]:
     """Read the predictions of a JSON-lines file of `generate` or of another system; see `generated_of`."""
     if not path.is_file():
-        raise UserError("no such file", where=str(path))
+        raise UserError("no such file", where=str(path), todo="check its name")
     predictions: list[Generated] = []
     places: dict[str, str] = {}  # where each id stands
     for number, where, value in _rows(path):
@@ -89,12 +89,6 @@ def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
         what = "the last line is cut short, as a stopped run leaves it"
         todo = "finish the run with `pipedec generate --resume`"
         raise UserError(what, where=error.where, todo=todo) from None
-
-
-def _is_of(record: Record, written: Mapping[str, Any]) -> bool:
-    """Whether a line holds the fields of its record as they were."""
-    given = {name: value for name, value in record.fields.items() if name != "id"}
-    return to_json(given) == to_json({name: written.get(name) for name in given})  # NaN is no other NaN
 
 
 class PredictionsFile(Artifact):
@@ -148,7 +142,8 @@ class PredictionsFile(Artifact):
                 raise self._other_run(f"it has more than the {count - 1:,} lines that there are to be")
             if str(found) != record.id:
                 raise self._other_run(f"line {count:,} is of id {found!r} where {record.id!r} belongs")
-            if not _is_of(record, written):
+            given = {name: value for name, value in record.fields.items() if name != "id"}
+            if to_json(given) != to_json({name: written.get(name) for name in given}):  # NaN is no other NaN
                 raise self._other_run(f"the input in line {count:,} was altered")
             digest.update(to_json(written).encode())
             if count == stopped.get("lines") and digest.hexdigest() != stopped["sha256"]:

@@ -29,6 +29,8 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
     """Counts tokens, without special ones, by the tokenizer of a folder or the hub; without a tokenizer, words."""
     if tokenizer is None:
         return lambda texts: [max(1, count_words(text)) for text in texts]
+    if not Path(tokenizer).exists() and (tokenizer.count("/") > 1 or tokenizer.startswith((".", "/", "~"))):
+        raise UserError("no such folder", where=tokenizer, todo="give a checkpoint folder or a hub name")
     from transformers import AutoTokenizer
 
     try:

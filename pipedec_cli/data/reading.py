@@ -49,7 +49,7 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
         what = f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
         todo = "write one JSON object a line" if line else None
         if line and not text.lstrip().startswith(("{", "[")):
-            todo = f"{todo}, or read plain text with `pipedec generate --plain`"
+            todo = f"{todo}, name a table .csv or .tsv, or read plain text with `pipedec generate --plain`"
         raise UserError(what, where=f"{file}:{line or error.lineno}", todo=todo) from None
     except RecursionError:
         what = f"not JSON that can be read: nested more than {DEEPEST} deep"
@@ -91,8 +91,13 @@ def contents(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        why = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read: {error.strerror}"
-        raise UserError(why, where=str(path)) from None
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    """The error of a file that cannot be opened."""
+    what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read: {error.strerror}"
+    return UserError(what, where=str(path), todo="name a file that can be read")
 
 
 def real(path: Path | str) -> Path:

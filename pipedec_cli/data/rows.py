@@ -25,7 +25,7 @@ from pipedec_cli.data.checking import mended, mended_text, missing_field
 from pipedec_cli.data.errors import OnInvalid, UserError, first_line, skipping_invalid
 from pipedec_cli.data.lines import FieldNames, record_of
 from pipedec_cli.data.places import STDIN, corpus_files, hub_rows, split_files
-from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text
+from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text, unreadable
 from pipedec_cli.data.records import Record, SplitName
 from pipedec_cli.data.stored import FirstPlaces
 from pipedec_cli.data.wording import many
@@ -118,10 +118,8 @@ def read_rows(location: str | Path, split: SplitName | None = None, plain: bool 
         rows = (row for file in files for row in _file_rows(file, plain))
         for number, row in enumerate(rows, start=1):
             yield replace(row, number=number)
-    elif path.exists():
+    elif path.exists() or plain:
         yield from _file_rows(path, plain)
-    elif plain:
-        raise UserError("no such file", where=str(location))
     else:
         for number, where, value in hub_rows(location, split or "train"):
             yield RawRow(number, where, partial(_plain_value, value, where))
@@ -150,13 +148,10 @@ def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawR
     for number, line in _numbered(stream):
         where = f"{name}:{number}"
         if plain and line.decode("utf-8", "replace").strip():
-            yield RawRow(number, where, partial(_plain_line, line, where))
+            read = partial(lambda line, where: {"source": as_text(line.rstrip(b"\r\n"), where)}, line, where)
+            yield RawRow(number, where, read)
         elif not plain and line.strip():
             yield RawRow(number, where, partial(as_json, line, name, number))
-
-
-def _plain_line(line: bytes, where: str) -> dict[str, str]:
-    return {"source": as_text(line.rstrip(b"\r\n"), where)}
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -178,10 +173,8 @@ def _opened(path: Path) -> Iterator[_Binary]:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
-    except FileNotFoundError:
-        raise UserError("no such file", where=str(path)) from None
-    except PermissionError as error:
-        raise UserError(f"cannot read: {error.strerror}", where=str(path)) from None
+    except (FileNotFoundError, PermissionError) as error:
+        raise unreadable(path, error) from None
 
 
 def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:

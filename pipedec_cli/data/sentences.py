@@ -21,6 +21,11 @@ COMMON_ABBREVIATIONS: Final = """
     al approx cf e.g eq eqs etc fig figs i.e vs inc ltd
 """
 
+#: Words that a name or a date does not have after a number: a sentence starts with them.
+COMMON_STARTERS: Final = (
+    "after an and but for he his if in it she that the there these they this we when with you"
+)
+
 #: An abbreviation is learnt if the next word shows for this share of its occurrences that the sentence goes on.
 INSIDE_SHARE: Final = 0.2
 
@@ -205,16 +210,21 @@ def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceM
 
 
 def _starters(text: str) -> set[str]:
-    """The words, in lower case, that are capital only where a sentence starts; words after a number do not count.
+    """The words, in lower case, that are capital only where a sentence starts.
 
     Punkt takes "He" in "born in 1950. He studied" for a collocation with a number, as in "3. Oktober". But "Oktober" is
-    capital within sentences, too.
+    capital within sentences, too. A word after a number counts if the text or `COMMON_STARTERS` has it in lower case.
     """
-    starts, within = set[str](), set[str]()
+    starts, within, after_number, lower = set[str](), set[str](), set[str](), set(COMMON_STARTERS.split())
     for before, word in (pair for line in text.split("\n\n") for pair in pairwise((".", *_words(line)))):
-        if word[:1].isupper() and not _ENDS_IN_NUMBER.search(before):
-            (starts if before[-1] in ".!?" else within).add(word.rstrip(_CLOSERS + ".").lower())
-    return starts - within
+        kind = word.rstrip(_CLOSERS + ".").lower()
+        if not word[:1].isupper():
+            lower.add(kind)
+        elif _ENDS_IN_NUMBER.search(before):
+            after_number.add(kind)
+        else:
+            (starts if before[-1] in ".!?" else within).add(kind)
+    return (starts | after_number & lower) - within
 
 
 def _words(text: str) -> Iterator[str]:

@@ -17,9 +17,8 @@ from typing import Any, Final, Self, TypeVar, overload
 
 import msgspec
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, naming
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.writing import naming
 
 Item = TypeVar("Item")
 _IN_MEMORY: Final = 1_000_000  # bytes; smaller data never touches the disk
@@ -50,7 +49,7 @@ class Stored(Sequence[Item]):
 
     def append(self, item: Item) -> None:
         """Store one more item. Raises an OSError that names the folder if the disk is full."""
-        with naming(self._folder):
+        with naming(self._folder, instead=True):
             self._starts.append(self._file.seek(0, os.SEEK_END))
             self._file.write(_line(item))
 

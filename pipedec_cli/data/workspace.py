@@ -22,13 +22,13 @@ import msgspec
 
 from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.checking import checked
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, naming
 from pipedec_cli.data.reading import read_json, real
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
-from pipedec_cli.data.writing import atomic_writer, naming, record_fields, to_json, write_json
+from pipedec_cli.data.writing import atomic_writer, record_fields, to_json, write_json
 
 SENTENCES_FILE: Final = "sentences.json"
 
@@ -75,11 +75,6 @@ def read_split(path: Path, need_target: bool = True) -> Iterator[Record]:
             todo = "run `pipedec segment` on this file"
             raise UserError("the target is not segmented", where=record.where, todo=todo)
         yield record
-
-
-def load_split(path: Path, need_target: bool = True) -> list[Record]:
-    """All of `read_split`."""
-    return list(read_split(path, need_target))
 
 
 def load_segmentation(path: Path) -> Segmentation:

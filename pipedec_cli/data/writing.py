@@ -13,7 +13,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, naming
 from pipedec_cli.data.locking import new_file
 from pipedec_cli.data.reading import as_json, real
 from pipedec_cli.data.records import Record
@@ -35,7 +35,8 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
         return
     path = real(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, descriptor = new_file(path)
+    with naming(path, instead=True):
+        temporary, descriptor = new_file(path)
     try:
         with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             yield file
@@ -46,17 +47,6 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Put a file's name to an error of the operating system that has none: a full disk does not say for which file."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:

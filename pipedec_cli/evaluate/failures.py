@@ -29,9 +29,7 @@ class Failures:
     dropped: int  # expected subsequences that are missing, prediction by prediction
     with_dropped: int  # predictions that have fewer subsequences than their reference
     compared: int  # predictions whose reference has known subsequences
-    truncated: Mapping[
-        str, int
-    ]  # predictions cut short, by the bound that cut them (time_max, sub_max, max_tokens)
+    truncated: Mapping[str, int]  # predictions cut short, by the bound (time_max, sub_max, max_tokens)
     stopped_on_repeat: int  # predictions that were ended because they repeated themselves
     duplicated_rate: float  # of the predicted subsequences
     dropped_rate: float | None  # of the expected subsequences; None if no reference's are known

@@ -19,7 +19,7 @@ from pipedec_cli.evaluate.comparison import Bench, Sample
 from pipedec_cli.evaluate.entry import PlannedEntry
 from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.peers import PeerName
-from pipedec_cli.evaluate.runners import EngineRunner
+from pipedec_cli.evaluate.runners import EXACT, EngineRunner
 from pipedec_cli.evaluate.steps import MemoryProbe, StepSpeed, time_steps
 from pipedec_cli.evaluate.timing import device_clock, pause
 from pipedec_cli.jobs.bench_settings import BenchSettings
@@ -36,7 +36,7 @@ _SOURCE, _FIELDS_SOURCE = 512, 300
 
 def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any]]:
     """Time decoders on forced lengths, without training. Returns the comparison, and its plain values with a manifest."""
-    peers, drafts = parse_compared(settings.compare)
+    peers, drafts = parse_compared(settings.compare, refused=("prompt-lookup", *EXACT))
     if drafts or "prompt-lookup" in peers:
         what = "--compare: the speed of exact mode and prompt lookup depends on the text, and here texts mean nothing"
         raise UserError(what, todo="run `pipedec report --compare exact,prompt-lookup` on a trained model")

@@ -25,14 +25,7 @@ from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import rounded, write_json_lines
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.settings import (
-    Settings,
-    argument,
-    json_option,
-    option,
-    quiet_option,
-    unescaped,
-)
+from pipedec_cli.jobs.settings import Settings, argument, json_option, option, quiet_option, unescaped
 
 DataSet = Literal[
     "msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed", "keyphrases", "conll", "parallel"

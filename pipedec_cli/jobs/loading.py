@@ -68,7 +68,11 @@ def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = No
 
     if location == STDIN or not (path.is_file() or path.is_dir()):
         keep = place.root
-    return scan_inputs(read, names, limit=settings.limit, keep=keep, location=location, invalid=invalid)
+    inputs = scan_inputs(read, names, limit=settings.limit, keep=keep, location=location, invalid=invalid)
+    if settings.plain and any(record.source.startswith('{"') for record in inputs.read(0, 1)):
+        what = "holds JSON, which --plain reads as text, keys and braces too"
+        notify.warn(f"{location} {what}: leave --plain out if its fields are meant")
+    return inputs
 
 
 def _text_record(number: int, text: str) -> Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,12 +31,18 @@ if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
 
-def parse_compared(value: str) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
-    """The peers and the drafts of exact mode in a list such as ``sequential,transformers,exact``, all of them installed."""
+def parse_compared(
+    value: str, refused: Collection[str] = ()
+) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
+    """The installed peers and the drafts of exact mode in a list such as ``sequential,transformers,exact``.
+
+    The error of an unknown name does not offer the `refused` ones.
+    """
     names, known = list(filter(None, listed(value))), ("sequential", *EXACT, *PEERS)
+    offered = [name for name in known if name not in refused]
     for name in names:
         if name not in (*known, "exact"):
-            raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(known)}")
+            raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(offered)}")
         if name.startswith("ctranslate2") and find_spec("ctranslate2") is None:
             todo = f"`pip install '.[peers]'` brings it, or leave {name} out"
             raise UserError(f"--compare: {name} is not installed", todo=todo)

@@ -85,6 +85,7 @@ def stream(
                 generated = replace(item, record=records.pop(item.index))
                 emit(generated, line(generated, run.inputs.names, trace=run.trace))
                 tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
+                tally.keys += len(run.labels)
                 if warning := tally.first_impression(total):
                     notify.warn(warning)
             else:
@@ -193,12 +194,7 @@ def _list_invalid(run: Run, file: PredictionsFile, notify: Notify) -> int:
 
 
 def _append(
-    run: Run,
-    path: Path,
-    file: PredictionsFile | None,
-    done: int | None,
-    notify: Notify,
-    again: str,
+    run: Run, path: Path, file: PredictionsFile | None, done: int | None, notify: Notify, again: str
 ) -> Tally:
     """Generate the lines behind those that are `done`, or all lines of a new file if that is None.
 

@@ -59,9 +59,7 @@ class _Planner:
         delay = "together" if decoder.checkpoint.together else delay
         command = command_line("generate", _with_reading(how, decoder), self.base)
         entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
-        from pipedec_cli.jobs.run import (
-            plan_run,
-        )  # late: it imports torch, and that a model is loaded is said before
+        from pipedec_cli.jobs.run import plan_run  # late: it imports torch
 
         runs = [plan_run(replace(how, split=split), decoder, inputs) for split, inputs in self.inputs.items()]
         return ReportEntry(entry, how, tuple(runs))

@@ -15,6 +15,7 @@ from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.places import STDIN
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.wording import many
+from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
@@ -174,7 +175,9 @@ def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | Non
     if isinstance(method.schedule, Whole):
         kind = draft or "sequential"
     limits = asdict(method.limits).items()
-    models = [name for name in (settings.model, settings.exact) if name]
+    place = Workspace.find(settings.workspace)
+    own = {*WORKSPACE_MODELS, *(str(real(place.model(name))) for name in WORKSPACE_MODELS)}
+    models = [name for name in (settings.model, settings.exact) if name and not {name, str(real(name))} & own]
     parts = [
         draft and "exact",
         kind,
@@ -186,7 +189,7 @@ def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | Non
         "unconstrained" if settings.unconstrained else None,
         settings.max_source_tokens and f"source{settings.max_source_tokens}",
         settings.dtype if settings.dtype != "float32" else None,
-        *(real(name).name for name in models if name not in WORKSPACE_MODELS),
+        *(real(name).name for name in models),
         data,
         settings.split if settings.split != "test" else None,
         settings.limit and f"first{settings.limit}",

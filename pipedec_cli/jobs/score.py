@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
     from pipedec_cli.evaluate.significance import Difference
 
+#: The names of predictions for the training split, which a teacher writes.
+_OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
 #: Settings that belong to one protocol or another.
 _OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk")
 
@@ -73,7 +76,9 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
     if (first := settings.predictions) is None:
         folder = settings.place.generations("any").parent
         there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID))
-        first = max(there, key=lambda path: path.stat().st_mtime, default=None)
+        # A teacher's texts for the training data are the last choice.
+        newest = lambda path: (not _OF_TRAIN.search(path.stem), path.stat().st_mtime)  # noqa: E731
+        first = max(there, key=newest, default=None)
         if first is None:
             todo = "run `pipedec generate` first, or give a file of predictions"
             raise UserError(f"no predictions in {folder} yet", todo=todo)

@@ -32,11 +32,7 @@ from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segme
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.workspace import (
-    Workspace,
-    read_split,
-    save_segmented,
-)
+from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
 from pipedec_cli.jobs.commands import command_line, spelled

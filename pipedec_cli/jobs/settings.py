@@ -169,19 +169,13 @@ def parse_device(value: Any) -> str:
 # ---- settings that several commands have ------------------------------------------------------------------------------
 
 device_option = partial(
-    option,
-    "auto",
-    "Where to compute; auto prefers a GPU.",
-    parser=parse_device,
-    metavar="cpu|cuda|cuda:N",
+    option, "auto", "Where to compute; auto prefers a GPU.", parser=parse_device, metavar="cpu|cuda|cuda:N"
 )
 threads_key = partial(
     key, None, "CPU threads [default: one a core, within a container's quota].", min=1, max=1024
 )
 family_key = partial(
-    key,
-    None,
-    "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b].",
+    key, None, "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b]."
 )
 template_parser: Callable[[Any], str] = lambda value: check_template(str(value))  # noqa: E731
 
@@ -195,10 +189,7 @@ def prompt_template_option(usual: str, **more: Any) -> Any:
 def chat_option(usual: str, **more: Any) -> Any:
     """The setting of the chat template; `usual` says what is taken without it."""
     return option(
-        None,
-        f"Put the prompt into the model's chat template [default: {usual}].",
-        "--chat/--no-chat",
-        **more,
+        None, f"Put the prompt into the model's chat template [default: {usual}].", "--chat/--no-chat", **more
     )
 
 
@@ -219,10 +210,7 @@ class WorkflowSettings(Settings):
     """What the commands have in common that find each other's results in a workspace."""
 
     workspace: Path | None = general(
-        None,
-        "The folder of results [default: pipedec-workspace].",
-        "--workspace",
-        "-w",
+        None, "The folder of results [default: pipedec-workspace].", "--workspace", "-w"
     )
     config: Path | None = config_option()
     set_keys: tuple[str, ...] = set_option()

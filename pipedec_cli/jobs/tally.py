@@ -42,15 +42,15 @@ class Tally:
     steps: int = 0  # decoder calls, each example's own
     draft_steps: int = 0  # those of them that made a draft, in exact mode
     tokens: int = 0  # without <eos>
+    keys: int = 0  # keys of objects, with a value or without, that were answered all at once
     truncated: dict[str, int] = field(default_factory=dict)  # examples by the limit that cut them short
     values_lost: int = 0  # values of fields that were cut, or that the schema does not allow
     row_budget_exhausted: int = 0  # examples whose empty subsequences used up all of sub_max
     stopped_on_repeat: int = 0
     seconds: float = 0.0  # of generating, without what showing took
     sources_cut: Marked = field(default_factory=Marked)
-    sources_with_unknown: Marked = field(
-        default_factory=Marked
-    )  # characters that the tokenizer does not know
+    #: Characters that the tokenizer does not know.
+    sources_with_unknown: Marked = field(default_factory=Marked)
     beyond_positions: Marked = field(default_factory=Marked)  # more tokens than the model was made for
 
     def add(self, generated: Generated, unknown_id: int | None, positions: int | None) -> None:
@@ -90,15 +90,15 @@ class Tally:
         self, settings: Mapping[str, Any], notify: Notify, costs: Sequence[float] | None = None
     ) -> None:
         """Say what was counted in a run with these settings, and with these costs in exact mode."""
-        for warning in self.warnings(settings["max_source_tokens"]):
+        for warning in self.warnings(settings["max_source_tokens"], settings["sub_max"]):
             notify.warn(warning)
-        for said in self.lines(settings["sub_max"]):
+        for said in self.lines():
             notify.say(said)
         if (none_saved := self.saved_none(costs)) is not None:
             notify.warn(none_saved)
 
-    def warnings(self, limit: int) -> Iterator[str]:
-        """What the model could not see of the sources, of which it takes `limit` tokens."""
+    def warnings(self, limit: int, sub_max: int | None) -> Iterator[str]:
+        """What the model could not see of the sources, of which it takes `limit` tokens, and which texts are not whole."""
         hint = "; --max-source-tokens sets the limit"
         beyond = "with text beyond the positions that the model was made for"
         found = (
@@ -110,6 +110,16 @@ class Tally:
             if count := marked.count:
                 some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
                 yield f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"
+        if self.truncated:
+            reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
+            yield f"cut short: {reasons}, of {self.examples:,}"
+        if self.values_lost:
+            yield f"{many(self.values_lost, 'value')} of fields lost: cut short, or none that the schema allows"
+        if self.row_budget_exhausted:
+            yield (
+                f"empty subsequences used up all {sub_max} subsequences in {self.row_budget_exhausted:,} of "
+                f"{self.examples:,}: text may be missing there; see --empty-rows stop, a larger --delay, or the key sub_max"
+            )
 
     def first_impression(self, total: int) -> str | None:
         """A warning while most work is still to be done: a model that does not end its texts takes hours for nothing."""
@@ -132,27 +142,19 @@ class Tally:
             more = f"one more guess makes a call {costs[1]:.2g} times as long here"
         return f"no guess has saved a decoder call: {more}; fewer examples at a time make it cheaper (--batch-size 1)"
 
-    def lines(self, sub_max: int | None) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Counts and rates, a line each."""
         if not self.examples:
             return
         rates = f"{self.examples / self.seconds:.2f} examples/s, {self.tokens / self.seconds:,.0f} tokens/s"
         yield f"{many(self.examples, 'example')} in {self.seconds:.1f} s: {rates}"
-        calls = f"{self.tokens:,} tokens in {self.steps:,} decoder calls, each example's own"
+        # The tokens of an object say little: most of its rows may be empty, and a key costs nothing.
+        made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
+        calls = f"{many(made, unit)} in {many(self.steps, 'decoder call')}, each example's own"
         drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
-        yield f"{calls}: {self.tokens / max(1, self.steps):.2f} tokens a call{drafting}"
-        if self.truncated:
-            reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
-            yield f"cut short: {reasons}, of {self.examples:,}"
+        yield f"{calls}: {made / max(1, self.steps):.2f} {unit}s a call{drafting}"
         if self.stopped_on_repeat:
             yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
-        if self.values_lost:
-            yield f"{many(self.values_lost, 'value')} of fields lost: cut short, or none that the schema allows"
-        if self.row_budget_exhausted:
-            yield (
-                f"empty subsequences used up all {sub_max} subsequences in {self.row_budget_exhausted:,} of "
-                f"{self.examples:,}: text may be missing there; see --empty-rows stop, a larger --delay, or the key sub_max"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,12 +16,12 @@ from msgspec import structs, to_builtins
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.artifact import Artifact
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, naming
 from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.writing import manifest, naming
+from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
 from pipedec_cli.jobs.generate_settings import GenerateSettings

@@ -18,7 +18,7 @@ from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Segmenter, joiner_of, make_segmenter
 from pipedec_cli.data.stored import StoredRecords
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.workspace import load_segmentation, load_segmenter, load_split, read_split
+from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings
@@ -60,7 +60,7 @@ def load_data(settings: TrainSettings, folder: Path, notify: Notify) -> Training
     segmenter = load_segmenter(folder, segmentation)
     prefix, longest = settings.source_prefix or "", settings.max_source_tokens or 2048
     sources = {"source_prefix": prefix, "max_source_tokens": longest} | _prompt(settings)
-    dev_records = load_split(dev)[: settings.dev_examples] if dev.exists() else []
+    dev_records = [*islice(read_split(dev), settings.dev_examples)] if dev.exists() else []
     records = notify.track(islice(read_split(train), settings.limit), settings.limit, "reading the examples")
     stored = StoredRecords(folder, records)
     return TrainingData([train], stored, dev_records, segmentation, segmenter, sources)

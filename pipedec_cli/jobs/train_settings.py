@@ -27,9 +27,7 @@ class TrainSettings(WorkflowSettings):
 
     data: Path | None = argument("A folder that `pipedec segment` wrote [default: the workspace's].")
     teacher: str | None = option(
-        None,
-        "A sequential model (folder or hub name) that writes the targets.",
-        metavar="MODEL",
+        None, "A sequential model (folder or hub name) that writes the targets.", metavar="MODEL"
     )
     model: str | None = option(
         None,

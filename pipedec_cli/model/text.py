@@ -193,7 +193,7 @@ def check_template(template: str) -> str:
     """The same template; a UserError unless it holds ``{source}`` once."""
     if template.count(SOURCE) != 1:
         what = f"the prompt template {template[:60]!r} does not say {SOURCE} once"
-        raise UserError(what, todo=f"write for example --prompt-template 'Summarize: {SOURCE}'")
+        raise UserError(what, todo=f"write for example 'Summarize: {SOURCE}'")
     return template
 
 

@@ -276,11 +276,8 @@ class Grid:
     def _next_start(self) -> int | None:
         """The start of the next subsequence; None if it is not known yet, or there is none."""
         method, rows = self.method, self.subsequences
-        if (
-            len(rows) == (len(method.openings) or method.limits.sub_max)
-            or self._over
-            or self.stopped_on_repeat
-        ):
+        most = len(method.openings) or method.limits.sub_max
+        if len(rows) == most or self._over or self.stopped_on_repeat:
             return None
         if not rows:
             return 0

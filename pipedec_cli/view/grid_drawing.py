@@ -261,8 +261,10 @@ class _Frame:
     def _caption(self) -> Text:
         steps, tokens = self.grid.steps, self.grid.tokens
         parts = ["finished" if self.ended else f"time-step {self.time}"]
-        parts += [many(steps, "decoder call"), many(tokens, "token")]
-        parts += [f"{tokens / steps if steps else 0:.1f} tokens per step"]
+        # Of an object the keys count: most of its rows may be empty.
+        made, unit = (len(self.labels), "key") if self.first else (tokens, "token")
+        parts += [many(steps, "decoder call"), many(made, unit)]
+        parts += [f"{made / steps if steps else 0:.1f} {unit}s per step"]
         parts += [] if self.ended else [f"{self._made_at(self.time) or 0} in this step"]
         if self.ended and self.grid.truncated:
             parts.append(f"{CUT} cut at {self.grid.truncated}")

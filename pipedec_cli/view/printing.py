@@ -64,9 +64,8 @@ def fit_columns(sheet: Sheet, width: int) -> tuple[Sheet, list[str]]:
     sections = []
     for section in sheet.sections:
         rows = [(row[0], *(row[1 + place] for place in kept)) for row in section.rows]
-        rows = [
-            row for row in rows if set(row[1:]) - {"", NONE}
-        ]  # the others say nothing about these columns
+        # The others say nothing about these columns.
+        rows = [row for row in rows if set(row[1:]) - {"", NONE}]
         sections += [Section(section.heading, tuple(rows))] if rows else []
     columns = tuple(sheet.columns[place] for place in kept)
     left_out = [heading for place, heading in enumerate(sheet.columns) if place not in kept]

@@ -35,6 +35,8 @@ def test_a_file_of_ours_is_read_as_it_stands_there(tmp_path):
         ),
         (Manifest, b'{"examples": -1}', "'examples' does not fit: Expected `int` >= 0"),
         (Segmentation, b'{"level": "phrase", "separators": [], "joiner": " ", "sub_max": 1}', "'sub_max'"),
+        (Segmentation, b"{}", "field 'level' is missing; run `pipedec x` again"),
+        (Manifest, b'{"stopped": {"lines": 1}}', "field 'stopped.sha256' is missing; run"),
         (Segmentation, b'{"level": "word", "separators": [], "joiner": " "}', "'level' does not fit"),
     ],
 )
@@ -49,7 +51,10 @@ def test_what_is_not_of_the_shape_is_refused(tmp_path, shape, content, message):
 
 
 def test_what_is_not_there_and_what_is_a_folder_are_refused(tmp_path):
-    for path, message in ((tmp_path / "b.json", "no such file"), (tmp_path, "Is a directory")):
+    for path, message in (
+        (tmp_path / "b.json", "no such file; check its name"),
+        (tmp_path, "Is a directory; name a file in it"),
+    ):
         with pytest.raises(UserError, match=message):
             read_json(path, Manifest, "pipedec x")
 

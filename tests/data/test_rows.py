@@ -82,7 +82,10 @@ A = {"source": "a"}
         (["[" * 100_000], ":1: not JSON"),
         (['{"source": "a", "n": ' + "9" * 5000 + "}"], ":1: not JSON"),
         (["\ufeff" + json.dumps(A), '{"source": "\udcff"}'], ":2: not UTF-8: byte 0xff at position 13"),
-        (["The Mill is cheap."], ":1: not JSON…pipedec generate --plain"),
+        (
+            ["The Mill is cheap."],
+            ":1: not JSON…name a table .csv or .tsv, or read plain text with `pipedec generate --plain`",
+        ),
         ("", "data.csv…is empty"),
         ('"source";"target"\n"a, b";c', "data.csv:1: the header has ';'…separate with commas"),
         ("source,source\na,b", "data.csv…column 'source' is there twice"),
@@ -99,12 +102,17 @@ def test_bad_lines_and_bad_tables_are_refused_in_one_line_that_names_its_place(w
     assert all(part in message for part in expected.split("…"))
 
 
+TODO = 'write {"article": "…", "target": "…"}'
+
+
 def test_fields_may_have_other_names_that_are_in_what_is_said(write_lines):
     path = write_lines("a.jsonl", {"article": "s", "summary": "t", "key": "k"})
     (record,) = read_records(path, FieldNames("article", "summary", "key"))
     assert (record.id, record.source, record.target) == ("k", "s", "t")
     path, names = write_lines("a.jsonl", {"article": 3, "source": "s"}), FieldNames(source="article")
-    assert refusal(path, names=names) == f"{path}:1: field 'article': expected a string, found a number"
+    assert (
+        refusal(path, names=names) == f"{path}:1: field 'article': expected a string, found a number; {TODO}"
+    )
     assert "field 'text' is missing" in refusal(path, names=FieldNames(source="text"))
 
 

@@ -83,6 +83,11 @@ LEARNT = {
         [*(f"She was born in {1900 + i}. He studied in Rome. It is late." for i in range(60)), "He wrote."],
         "She was born in 1950.| He studied in Ulm.",
     ),
+    "words that always follow a number": (
+        ["It went from 1 to 3. There was a 2. There were 5. It fell from 4 to 3. There was 1. There is 2."]
+        * 3,
+        "It went from 1 to 3.| There was a change.",
+    ),
     "dates": (
         [f"Es war am {i}. Oktober kalt. Der Regen kam am {i}. Mai. Im Mai war es warm." for i in range(30)],
         "Am 3. Oktober kam sie.| Am 4. Mai kam er.",

@@ -2,13 +2,17 @@
 
 import json
 import tracemalloc
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from pipedec_cli.data.inputs import scan_inputs
 from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
+from pipedec_cli.data.writing import write_text
 from tests.running import run
 
 ODD = {"big": 10**40, "half": "\ud800", "deep": [{"a": [None, 0.5]}]}
@@ -28,6 +32,20 @@ def test_records_come_back_as_they_were_in_any_order_and_leave_no_file(tmp_path,
     rows.append(records[0])
     assert rows[-1] == records[0] and len(rows) == 8
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that takes no file from anybody")
+def test_where_no_file_can_be_made_no_name_of_a_temporary_file_or_a_lock_is_told():
+    def store(path):
+        StoredRecords(path, [record(1, text="x" * 2_000_000)])
+
+    def lock(path):
+        only_writer(path, todo="").__enter__()
+
+    for write, named in ((store, "/proc"), (lock, "/proc/new"), (partial(write_text, text="a"), "/proc/new")):
+        with pytest.raises(FileNotFoundError) as raised:
+            write(Path("/proc/new"))
+        assert raised.value.filename == named
 
 
 def test_what_can_be_gone_through_again_begins_anew():

@@ -121,6 +121,10 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
     [
         ("--compare prompt-lookup", "the speed of exact mode and prompt lookup depends on the text"),
         ("--compare exact", "on a trained model"),
+        (
+            "--compare foo",
+            "there is no 'foo'; choose from sequential, transformers, ctranslate2, ctranslate2:",
+        ),
         ("--set out=.", ".: is a folder; name a file in it"),
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),

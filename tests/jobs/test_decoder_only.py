@@ -18,18 +18,7 @@ from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
 from tests.model.chats import DATED, foreign
 from tests.running import lines_of, read_json, run, write_lines
 
-FEW = (
-    "--max-steps",
-    "2",
-    "--batch-size",
-    "4",
-    "--set",
-    "evaluations=1",
-    "--set",
-    "dev_examples=2",
-    "--device",
-    "cpu",
-)
+FEW = ["--max-steps", "2", "--batch-size", "4", "--set", "evaluations=1", "--set", "dev_examples=2", "--device", "cpu"]
 
 
 @pytest.fixture
@@ -86,18 +75,8 @@ def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspac
 
 def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its_turn_does(tmp_path):
     model = foreign(tmp_path / "chat")
-    words = (
-        "generate",
-        "--text",
-        SOURCES[0],
-        "--model",
-        model,
-        "--device",
-        "cpu",
-        "--set",
-        "max_tokens=4",
-        "--json",
-    )
+    options = ("--device", "cpu", "--set", "max_tokens=4", "--json")
+    words = ("generate", "--text", SOURCES[0], "--model", model, *options)
     plain, chat = (run(*words, *more, "--set", "trace=true").stdout for more in ((), ("--chat",)))
     assert plain != chat
     run(
@@ -140,22 +119,15 @@ def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
 def test_a_prompt_template_without_a_source_is_refused_before_any_model_is_looked_for(command, tmp_path):
     template = ("--prompt-template", "none") if command == "generate" else ("--set", "prompt_template=none")
     told = running.refused(command, "-w", tmp_path, "--model", "nowhere", *template)
-    assert "does not say {source} once; write for example --prompt-template" in told
+    assert "does not say {source} once; write for example 'Summarize: {source}'" in told
     assert "nowhere" not in told
 
 
 def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
-    train(
-        workspace,
-        "--set",
-        "family=llama",
-        "--decoder",
-        "sequential",
-        "--set",
-        "prompt_template=Say {source}:",
-    )
+    asked = ("--set", "prompt_template=Say {source}:")
+    train(workspace, "--set", "family=llama", "--decoder", "sequential", *asked)
     teacher = workspace / "models" / "sequential"
-    kept = workspace / "generations" / "sequential-sequential-train.jsonl"
+    kept = workspace / "generations" / "sequential-train.jsonl"
     whole = [{**row, "truncated": None, "prediction": "A. B."} for row in _texts(workspace, teacher, kept)]
     write_lines(kept, *whole)
     train(workspace, "--teacher", teacher, "--set", "dev_examples=0")
@@ -165,19 +137,8 @@ def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
 
 
 def _texts(workspace: Path, teacher: Path, kept: Path) -> list[dict[str, Any]]:
-    run(
-        "generate",
-        "-w",
-        workspace,
-        "--model",
-        teacher,
-        "--split",
-        "train",
-        "--set",
-        "trace=false",
-        "--device",
-        "cpu",
-    )
+    options = ["--split", "train", "--set", "trace=false", "--device", "cpu"]
+    run("generate", "-w", workspace, "--model", teacher, *options)
     return lines_of(kept)
 
 

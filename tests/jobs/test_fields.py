@@ -80,11 +80,7 @@ def test_the_report_compares_values_and_steps(workspace):
     run("report", "-w", workspace, "--compare", "sequential,exact-pipelined", *quick)
     content = read_json(workspace / "report" / "report.json")
     assert content["metric"] == "fields_f1"
-    assert [one["name"] for one in content["entries"]] == [
-        "sequential",
-        "fields together",
-        "exact-pipelined",
-    ]
+    assert [one["name"] for one in content["entries"]] == ["sequential", "fields together", "exact-pipelined"]
     alone, drafted = (options_of(one) for one in content["entries"][1:])
     assert alone == f"--workspace {workspace}"
     made = run(

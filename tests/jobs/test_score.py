@@ -58,6 +58,9 @@ def test_without_a_file_the_workspaces_newest_predictions_are_scored():
     assert "run `pipedec generate` first" in refused("score")
     predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})
     predictions("pipedec-workspace/generations/new.jsonl", {"a": "the red cat"})
+    # what a teacher has written since for the training data is no test
+    predictions("pipedec-workspace/generations/sequential-train.jsonl", {"a": "y"})
+    os.utime("pipedec-workspace/generations/sequential-train.jsonl", (2e9, 2e9))
     os.utime("pipedec-workspace/generations/old.jsonl", (1, 1))
     result = score()
     assert "new.jsonl, the newest of the workspace" in result.stderr

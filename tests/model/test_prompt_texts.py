@@ -75,7 +75,7 @@ def test_a_chat_template_that_tells_the_date_tells_the_same_one_every_day():
 
 @pytest.mark.parametrize("template", ["", "no source", "{source} and {source}"])
 def test_a_template_names_the_source_once(template):
-    with pytest.raises(UserError, match=r"does not say \{source\} once; write for example --prompt-template"):
+    with pytest.raises(UserError, match=r"does not say \{source\} once; write for example 'Summ"):
         codec(template)
 
 

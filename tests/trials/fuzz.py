@@ -86,13 +86,7 @@ def call(words: list[str], folder: Path) -> Ended:
     os.chdir(folder)
     try:
         with (
-            patch.multiple(
-                sys,
-                argv=["pipedec", *words],
-                stdout=stdout,
-                stderr=stderr,
-                stdin=given,
-            ),
+            patch.multiple(sys, argv=["pipedec", *words], stdout=stdout, stderr=stderr, stdin=given),
             patch.dict(os.environ, environment),
             warnings.catch_warnings(),
             _in_time(),

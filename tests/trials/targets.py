@@ -288,19 +288,8 @@ def _model_targets() -> Iterable[Target]:
     plain = {**_model(level="sentence", decoder="sequential"), **_workspace()}
     files = ("data/segmentation.json", "data/sentences.json", "data/test.jsonl")
     yield Target(("generate", "--model", "model"), plain, files, share=2)
-    trained = (
-        "train",
-        "--model",
-        "model",
-        "--max-steps",
-        "1",
-        "--batch-size",
-        "2",
-        "--out",
-        "t",
-        "--set",
-        "dev_examples=1",
-    )
+    few = ["--max-steps", "1", "--batch-size", "2", "--out", "t", "--set", "dev_examples=1"]
+    trained = ("train", "--model", "model", *few)
     manifest = json.dumps({"settings": {"training": {"seed": 1}}, "versions": {}, "inputs": []}).encode()
     files = ("data/segmentation.json", "data/sentences.json", "data/train.jsonl", "t/manifest.json")
     yield Target((*trained, "--overwrite"), {**_model(), **_workspace(), "t/manifest.json": manifest}, files)

@@ -175,4 +175,4 @@ def test_texts_that_were_stopped_on_repeat_are_counted_and_named():
             None,
         )
     assert tally.stopped_on_repeat == 2
-    assert "2 of 3 began to repeat themselves: each ends there" in [*tally.lines(None)]
+    assert "2 of 3 began to repeat themselves: each ends there" in [*tally.lines()]

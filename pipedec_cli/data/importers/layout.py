@@ -31,9 +31,7 @@ class Example:
     where: str
     id: str | None
     source: str  # may be empty
-    target: (
-        str | tuple[str, ...] | Mapping[str, Any] | None
-    )  # text, segments or an object; None if unlabelled
+    target: str | tuple[str, ...] | Mapping[str, Any] | None  # text, segments, an object; None: unlabelled
     extra: Mapping[str, Any] = field(default_factory=dict)  # further fields
 
 

@@ -240,6 +240,8 @@ class _Reporter(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
             self.loss = float(logs["loss"])
+            if control.should_evaluate:  # the evaluation of this update shows the loss as well
+                return
             self.show(TrainingProgress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:

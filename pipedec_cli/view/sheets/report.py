@@ -163,7 +163,7 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
     failures = entry.quality.scored.failures if entry.quality.scored else None
     wrong = failure_cells(failures, report.part, rate, repeats=report.stopped_on_repeat)
     if report.explored:
-        wrong.append(("sub_max used up", rate(entry.row_budget_exhausted)))
+        wrong.append(("empty rows used up sub_max", rate(entry.row_budget_exhausted)))
     yield from with_section("what goes wrong", wrong)
 
 
@@ -194,7 +194,7 @@ def _notes(report: Report) -> Iterator[str]:
     if report.stopped_on_repeat:
         yield "stopped on repeat: texts that end because they began to repeat themselves (--stop-on-repeat)"
     if report.explored:
-        yield "sub_max used up: examples in which empty rows took the places of later subsequences"
+        yield "empty rows used up sub_max: examples in which they took the places of later subsequences"
     if any(entry.role == "exact" for entry in report.entries):
         yield "exact mode: steps at the --batch-size of the predictions; in a batch rows cost more, so fewer are guessed"
     if any(entry.agreement for entry in report.entries):

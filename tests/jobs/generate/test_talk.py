@@ -105,7 +105,7 @@ def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place, mode
 def test_the_summary_as_json_is_all_that_is_on_stdout(place):
     outcome = done("--json", "--quiet", "--set", "sub_max=2")
     summary = json.loads(outcome.stdout)
-    assert outcome.stderr == ""
+    assert all(line.startswith("warning: ") for line in outcome.stderr.splitlines())
     assert summary["out"].endswith("pipelined-delay2-submax2.jsonl")
     assert summary["rows"] == summary["counts"]["examples"] == len(ROWS)
     assert summary["counts"]["truncated"] == {"sub_max": 10}
@@ -120,6 +120,14 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place):
     assert ", …" in line
 
 
+def test_json_that_is_read_as_plain_text_is_noticed(place):
+    write_lines("data.jsonl", {"source": "a"})
+    Path("data.txt").write_text("a\n", encoding="utf-8")
+    told = "data.jsonl holds JSON, which --plain reads as text, keys and braces too: leave --plain out"
+    assert told in done("data.jsonl", "--plain", "--quiet").stderr
+    assert not done("data.txt", "--plain", "--quiet").stderr
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -128,7 +136,7 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place):
     ],
 )
 def test_what_went_short_is_counted(place, options, told):
-    assert told in done(*options.split()).stderr
+    assert f"warning: {told}" in done(*options.split(), "--quiet").stderr, "less than the whole text"
     assert "used up" not in done(*options.split(), "--empty-rows", "stop").stderr
 
 

@@ -114,7 +114,7 @@ def test_the_draft_of_exact_mode_is_the_pipelined_decoders_where_there_is_one(pl
     (place / "models" / "pipelined").unlink()
     done("--exact", sequential, "--limit", "2")
     names = sorted(file.name for file in (place / "generations").glob("*.jsonl"))
-    assert names == ["exact-pipelined-delay1-sequential-first2.jsonl", "exact-source-sequential-first2.jsonl"]
+    assert names == ["exact-pipelined-delay1-first2.jsonl", "exact-source-first2.jsonl"]
 
 
 @pytest.mark.parametrize("batch_size", ["1", "3", "auto"])
@@ -143,19 +143,8 @@ def test_a_t5_from_elsewhere_reads_in_exact_mode_what_the_pipelined_decoder_read
     assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 9)
     written("alone.jsonl", "--exact", plain, "--draft", "source", "--limit", "1")
     assert read_json("alone.manifest.json")["settings"]["source_prefix"] == ""
-    written(
-        "asked.jsonl",
-        "--exact",
-        plain,
-        "--draft",
-        "source",
-        "--source-prefix",
-        "say: ",
-        "--limit",
-        "1",
-        "--set",
-        "trace=true",
-    )
+    options = ("--draft", "source", "--limit", "1", "--set", "trace=true")
+    written("asked.jsonl", "--exact", plain, "--source-prefix", "say: ", *options)
     assert lines(Path("asked.jsonl"))[0]["source_token_ids"][:2] == exact[0]["source_token_ids"][:2]
     # one that was trained with a prefix, or without, keeps to that
     own = place / "models" / "sequential"

@@ -13,7 +13,7 @@ from rich.console import Console
 from pipedec_cli.cli.segment import EXAMPLES
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SPLITS, Segmentation
-from pipedec_cli.data.workspace import Workspace, load_segmenter, load_split
+from pipedec_cli.data.workspace import Workspace, load_segmenter, read_split
 from pipedec_cli.evaluate.estimate import Estimate
 from pipedec_cli.view.printing import show_sheet
 from pipedec_cli.view.sheets.segment import segment_sheets
@@ -51,7 +51,7 @@ def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_th
     printed, folder = json.loads(result.stdout), Path("pipedec-workspace/data")
     assert (printed["promise"], printed["statistics"], printed["joiner"]) == ([], {}, " ")
     assert printed["manifest"]["settings"]["sources_only"] is True
-    splits = {name: load_split(folder / f"{name}.jsonl", need_target=False) for name in SPLITS}
+    splits = {name: [*read_split(folder / f"{name}.jsonl", need_target=False)] for name in SPLITS}
     assert {name: row["examples"] for name, row in printed["splits"].items()} == {
         name: len(rows) for name, rows in splits.items()
     }
@@ -141,7 +141,7 @@ def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
         segment(name, "--out", f"out-{name}")
     for split in SPLITS:
         places = (Path(f"out-{name}/{split}.jsonl") for name in ("data.jsonl.gz", "data.csv"))
-        first, second = map(load_split, places)
+        first, second = ([*read_split(place)] for place in places)
         assert [record.target_segments for record in first] == [record.target_segments for record in second]
 
 
@@ -194,14 +194,15 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
         ),
         (WHOLE | {"source": ""}, "", f"{AT}'source' is empty"),
         ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
-        (
-            WHOLE | {"target": None},
-            "",
-            f"{AT}field 'target' is null; its fields are: source, target",
-        ),
+        (WHOLE | {"target": None}, "", f"{AT}field 'target' is null; its fields are: source, target"),
         (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
         (WHOLE, "--set dev_fraction=0.6 --set test_fraction=0.4", "nothing to train on"),
-        (WHOLE, "--tokenizer no-such-folder/x/y", "no tokenizer can be loaded from"),
+        (
+            WHOLE,
+            "--tokenizer no-such-folder/x/y",
+            "no-such-folder/x/y: no such folder; give a checkpoint folder",
+        ),
+        (WHOLE, "--tokenizer ./nothere", "./nothere: no such folder; give a checkpoint folder"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
