@@ -52,8 +52,8 @@ def test_what_is_not_of_the_shape_is_refused(tmp_path, shape, content, message):
 
 def test_what_is_not_there_and_what_is_a_folder_are_refused(tmp_path):
     for path, message in (
-        (tmp_path / "b.json", "no such file; check its name"),
-        (tmp_path, "Is a directory; name a file in it"),
+        (tmp_path / "b.json", "no such file; name a file"),
+        (tmp_path, "Is a directory; name a file"),
     ):
         with pytest.raises(UserError, match=message):
             read_json(path, Manifest, "pipedec x")
